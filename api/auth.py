@@ -28,9 +28,9 @@ from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
 from roofwatch.db.access import check_token, list_trusted
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.questions import Subjects
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.judgements import RunState, read_run_state
+from roofwatch.db.schema.subjects import Subjects
 from roofwatch.model.history import Scope
 
 GITHUB = "https://token.actions.githubusercontent.com"

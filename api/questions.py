@@ -10,7 +10,7 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import check_is_json, parse_body
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.questions import QUESTIONS, Subjects, answer_to_json
+from roofwatch.db.queries.questions import QUESTIONS, answer_to_json, subjects_of
 
 router = APIRouter(tags=["questions"], responses=PROBLEMS)
 
@@ -59,7 +59,7 @@ def post_question(
     parameters = parse_body(definition.parameters, document)
     state = state_of(request)
     with state.reading() as session:
-        reader.check_subjects(session, Subjects.of(parameters))
+        reader.check_subjects(session, subjects_of(parameters))
         answer = definition.ask(session, **vars(parameters))
     content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
     if len(content) > max_bytes:

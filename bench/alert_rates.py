@@ -61,49 +61,50 @@ class Score:
     def rate(self, low: int = _LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
         values = sum(max(min(count, high) - low, 0) for count in self.value_counts)
-        return 1_000 * sum(low < at <= high for at in self.false_at) / values
+        return 1_000 * sum(low < seen_count <= high for seen_count in self.false_at) / values
 
     def row(self, spans: Sequence[tuple[int, int]] = _SPANS) -> str:
         """Rates by the values seen, and share of steps found within 5 and 10 values."""
-        early = [sum(delay <= most for delay in self.delays) / self.step_count for most in (5, 10)]
-        return " | ".join(
-            [*(f"{self.rate(*span):.2f}" for span in spans), *(f"{share:.0%}" for share in early)]
-        )
+        cells = [f"{self.rate(*span):.2f}" for span in spans]
+        for max_delay in (5, 10):
+            early_count = sum(delay <= max_delay for delay in self.delays)
+            cells.append(f"{early_count / self.step_count:.0%}")
+        return " | ".join(cells)
 
 
 def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
     """Yield the values seen and each step of a time that may raise an alert then."""
     for seen in range(1, len(values) + 1):
-        known = values[:seen]
-        steps = find_time_steps(known, np.full(seen, math.nan))
-        for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
-            if is_sure_step(known.tolist(), step, chance):
+        seen_values = values[:seen]
+        steps = find_time_steps(seen_values, np.full(seen, math.nan))
+        for step, chance in zip(steps, chances_of_steps(seen_values, steps), strict=True):
+            if is_sure_step(step, chance):
                 yield seen, step
 
 
 def score(series: Sequence[Planted]) -> Score:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
     total = Score()
-    for one in series:
-        places: list[int] = []
+    for planted in series:
+        alarm_indices: list[int] = []
         is_found = False
-        total.value_counts.append(len(one.values))
-        total.step_count += one.step_at is not None
-        for seen, found in alerting_steps(one.values):
+        total.value_counts.append(len(planted.values))
+        total.step_count += planted.step_at is not None
+        for seen, step in alerting_steps(planted.values):
             is_near = (
-                one.step_at is not None
-                and seen > one.step_at
-                and abs(found.index - one.step_at) <= _MARGIN
+                planted.step_at is not None
+                and seen > planted.step_at
+                and abs(step.index - planted.step_at) <= _MARGIN
             )
-            if is_near and not is_found and one.step_at is not None:
+            if is_near and not is_found and planted.step_at is not None:
                 is_found = True
-                total.delays.append(seen - one.step_at)
-            elif any(abs(found.index - place) <= _MARGIN for place in places):
+                total.delays.append(seen - planted.step_at)
+            elif any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices):
                 continue
             else:
                 is_near = False
                 total.false_at.append(seen)
-            places.append(found.index)
+            alarm_indices.append(step.index)
             total.are_real.append(is_near)
     return total
 
@@ -131,8 +132,8 @@ def _series(
     step.
     """
     for number in range(count):
-        at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
-        length = _LONG if at is None else at + _AFTER
+        step_at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
+        length = _LONG if step_at is None else step_at + _AFTER
         if histories:
             history = histories[number // 2 % len(histories)]
             width, noise = width_of(history), drawn(history, length, rng)
@@ -140,9 +141,9 @@ def _series(
             width = float(rng.choice([0.005, 0.01, 0.02]))
             relative = synth.noise(synth.KINDS[number // 2 % len(synth.KINDS)], length, width, rng)
             noise = np.log1p(np.maximum(relative, -0.6))
-        if at is not None:
-            noise[at:] += _step(width, rng)
-        yield Planted(1_000 * np.exp(noise), at)
+        if step_at is not None:
+            noise[step_at:] += _step(width, rng)
+        yield Planted(1_000 * np.exp(noise), step_at)
 
 
 def _print_reliability(scores: Mapping[str, Score]) -> None:
@@ -150,27 +151,29 @@ def _print_reliability(scores: Mapping[str, Score]) -> None:
     print("\nReal alarms by their stated probability\n")
     bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
     print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
-    for name, own in scores.items():
-        others = [
-            is_real for key, other in scores.items() if key != name for is_real in other.are_real
+    all_real_count = sum(sum(score_of_source.are_real) for score_of_source in scores.values())
+    alarm_count = sum(len(score_of_source.are_real) for score_of_source in scores.values())
+    for name, score_of_source in scores.items():
+        are_real = score_of_source.are_real
+        # the prior is the share of the other sources
+        prior = (all_real_count - sum(are_real)) / (alarm_count - len(are_real))
+        chances = [
+            share_real(sum(are_real[:count]), count, prior=prior) for count in range(len(are_real))
         ]
-        real_so_far = [sum(own.are_real[:count]) for count in range(len(own.are_real))]
-        share = sum(others) / len(others)
-        stated = [share_real(real, count, prior=share) for count, real in enumerate(real_so_far)]
-        by_bin = [
-            [
-                is_real
-                for chance, is_real in zip(stated, own.are_real, strict=True)
-                if low < chance <= high
-            ]
-            for low, high in pairwise(_BINS)
-        ]
-        print(
-            f"| {name} | "
-            f"{' | '.join(f'{sum(one)} of {len(one)}' if one else '' for one in by_bin)} |"
-        )
-    everything = [is_real for own in scores.values() for is_real in own.are_real]
-    print(f"\nReal alarms of all sources: {sum(everything)} of {len(everything)}")
+        cells = [_real_in_bin(chances, are_real, low, high) for low, high in pairwise(_BINS)]
+        print(f"| {name} | {' | '.join(cells)} |")
+    print(f"\nReal alarms of all sources: {all_real_count} of {alarm_count}")
+
+
+def _real_in_bin(
+    chances: Sequence[float], are_real: Sequence[bool], low: float, high: float
+) -> str:
+    in_bin = [
+        is_real for chance, is_real in zip(chances, are_real, strict=True) if low < chance <= high
+    ]
+    if not in_bin:
+        return ""
+    return f"{sum(in_bin)} of {len(in_bin)}"
 
 
 def main() -> None:
@@ -192,7 +195,8 @@ def main() -> None:
     rng = np.random.default_rng(arguments.seed)
     histories = {**read_histories(arguments.folder), "synthetic": []}
     sources = {
-        name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()
+        name: list(_series(of_source, synth, arguments.series, rng))
+        for name, of_source in histories.items()
     }
     spans = ((0, _LEARNING), *_SPANS)
     columns = " | ".join(
@@ -200,8 +204,8 @@ def main() -> None:
     )
     print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
     scores = {name: score(planted) for name, planted in sources.items()}
-    for name, own in scores.items():
-        print(f"| {name} | {own.row(spans)} |")
+    for name, score_of_source in scores.items():
+        print(f"| {name} | {score_of_source.row(spans)} |")
     _print_reliability(scores)
 
 

@@ -356,15 +356,18 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
         "add of number number": lambda: number.add_(1),
         "add of 2^28 numbers": lambda: torch.add(source, 1, out=target),
     }
-    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # a graph cannot use the default number
-        return {
-            name: {
-                "do_bench": 1e6 * testing.do_bench(launch, return_mode="median"),
-                "do_bench_cudagraph": 1e6
-                * testing.do_bench_cudagraph(launch, return_mode="median"),
+    times_ns: dict[str, dict[str, float]] = {}
+    # a graph cannot use the default stream
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        for name, launch in launches.items():
+            with_events_ms = testing.do_bench(launch, return_mode="median")
+            in_graph_ms = testing.do_bench_cudagraph(launch, return_mode="median")
+            times_ns[name] = {
+                "do_bench": 1e6 * with_events_ms,
+                "do_bench_cudagraph": 1e6 * in_graph_ms,
             }
-            for name, launch in launches.items()
-        }
+    return times_ns
 
 
 def main() -> int:

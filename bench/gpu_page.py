@@ -113,10 +113,10 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
         cases = NoiseFloor.parse(floor_file.read_bytes()).cases
         false_alarms = sum(case.is_false_alarm for case in cases) / max(1, len(cases))
         yield PublishedTarget(
-            f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
-            false_alarms,
-            0.01,
-            True,
+            text=f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
+            value=false_alarms,
+            limit=0.01,
+            is_most=True,
         )
     for extra in SLOWDOWNS:
         records = _records(folder / f"planted-{extra:.0%}" / "records")
@@ -164,7 +164,10 @@ def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
         ours = measured.get("triton")
         if ours is None or ours.median_ns is None:
             continue
-        speedups = {rival: _speedup(ours, other) for rival, other in measured.items()}
+        speedups = {
+            rival: _speedup(ours, rival_measurement)
+            for rival, rival_measurement in measured.items()
+        }
         del speedups["triton"]
         if case.family == "attention" and case.direction == "bwd":
             yield from _against(name, speedups, ("sdpa_flash",), 1.0)
@@ -194,8 +197,8 @@ def _against(
         yield PublishedTarget(f"{name}: speed relative to {best}, {limit}", speedups[best], limit)
 
 
-def _speedup(ours: Measurement, other: Measurement) -> float:
-    return (other.median_ns or 0.0) / (ours.median_ns or 1.0)
+def _speedup(ours: Measurement, rival: Measurement) -> float:
+    return (rival.median_ns or 0.0) / (ours.median_ns or 1.0)
 
 
 def _bytes_per_s(case: CaseRecord, measurement: Measurement) -> float:

@@ -32,7 +32,7 @@ from roofwatch.model.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.model.record import Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.record import Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import StaticFacts
 
 PROJECT = "acme/kernels"
@@ -41,7 +41,7 @@ COMMIT_COUNT = 120
 _BLOCK_COUNT = 4
 _PAIR_BLOCK_COUNT = 16
 _DRIVER_AT, _TOOLCHAIN_AT = 62, 88
-_HOT_COMMITS = range(70, 76)
+_HOT_COMMITS = range(93, 98)
 _RELEASES = {18: "v0.4.0", 58: "v0.5.0", 99: "v0.6.0"}
 _AUTHORS = ("Mara Lindqvist", "Tomás Pereira", "Wen Li", "Aisha Bello", "Jonas Weber")
 _SUBJECTS = (
@@ -261,11 +261,13 @@ def _run(gpu: Gpu, number: int, commit: Commit) -> RunRecord:
     measurements: list[Measurement] = []
     for kernel in KERNELS:
         for shape in kernel.shapes:
-            for implementation in ("triton", kernel.rival):
-                measured = _measurement(
+            ours, rival = (
+                _measurement(
                     gpu, number, kernel, shape, implementation, rng=rng, started_at=started_at
                 )
-                measurements.append(measured)
+                for implementation in ("triton", kernel.rival)
+            )
+            measurements += [ours.model_copy(update={"reference_ns": rival.median_ns}), rival]
     return RunRecord(
         run_id=uuid.UUID(int=rng.integers(1 << 62).item() << 62 | number, version=4),
         project=PROJECT,
@@ -464,9 +466,9 @@ def _static_facts(gpu: Gpu, number: int) -> Iterator[StaticFacts]:
 
 def _source_digest(kernel: Kernel, number: int) -> str:
     """A digest that changes where the kernel's code does."""
-    places = [change.at for change in PLANTED if change.kernel == kernel.name]
-    places += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
-    passed = [str(place) for place in places if place <= number]
+    changed_at = [change.at for change in PLANTED if change.kernel == kernel.name]
+    changed_at += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
+    passed = [str(commit_number) for commit_number in changed_at if commit_number <= number]
     return hashlib.sha256(f"{kernel.name} {' '.join(passed)}".encode()).hexdigest()
 
 
@@ -477,6 +479,7 @@ def _pair(
     pair_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{gpu.name} {base} {head} {kernel}")
     started_at = commits[head].committed_at + timedelta(hours=3)
     rng = np.random.default_rng([base, head, GPUS.index(gpu)])
+    machine = _run(gpu, head, commits[head]).machine
     for side, number in ((Side.BASE, base), (Side.HEAD, head)):
         whole = _run(gpu, number, commits[number])
         measurements: list[Measurement] = []
@@ -498,7 +501,8 @@ def _pair(
         yield whole.model_copy(
             update={
                 "run_id": uuid.uuid5(pair_id, side),
-                "pairing": Pairing(pair_id=pair_id, side=side),
+                "machine": machine,
+                "pairing": PairMember(pair_id=pair_id, side=side),
                 "measurements": tuple(measurements),
                 "started_at": started_at,
                 "finished_at": started_at + timedelta(minutes=4),

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from roofwatch import Case
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.prediction import KernelChange, predict_steps, shares_of
+from roofwatch.ci.ab.prediction import predict_steps, shares_of
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.workload_values import shares_of_step
 from roofwatch.kernels.workloads import SMALL, TORCH, TransformerBlock
+from roofwatch.model.verdict import Reason
 
 _KERNEL, _STEP = "rms_norm/n_rows=1,n_cols=1/float32/fwd", "transformer_inference/T={}/float32/fwd"
 _FUNCTION = "bench::rms_norm"
@@ -110,7 +112,14 @@ def main() -> None:
         for delay in delays:
             alone = _compare(kernel, delay)
             whole = _compare(step, delay)
-            change = KernelChange(_KERNEL, "torch", alone.relative_change, *alone.relative_interval)
+            change = Change(
+                subject=ChangeSubject(_KERNEL, "torch"),
+                metric="median_ns",
+                log_ratio=alone.log_ratio,
+                log_interval=alone.log_interval,
+                reason=Reason.BEYOND_THRESHOLD,
+                evidence=None,
+            )
             (predicted,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
             low, high = whole.relative_interval
             kind = "fixed" if delay.fixed_ns else "factor"

@@ -82,8 +82,9 @@ def api_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
 
     def get(path: str, **query: str) -> None:
         url = f"{service.url}{path}?{urllib.parse.urlencode({'project': 'fleet/0', **query})}"
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310  our own
-        with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310  our own address
+        headers = {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310  our own address
+        with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
             answer.read()
 
     return [

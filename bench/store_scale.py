@@ -32,7 +32,7 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.comparing import read_runs_of_commits
+from roofwatch.db.queries.comparing import read_runs_by_runner
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.table import Base
@@ -228,10 +228,10 @@ def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
     project = DEEP.project(rng.randrange(millions))
     case_id = DEEP.case_id(rng.randrange(DEEP.series_count))
     key = SeriesKey(
-        project,
-        case_id,
-        "triton",
-        "median_ns",
+        project=project,
+        case_id=case_id,
+        implementation="triton",
+        metric="median_ns",
         runner_class="made up",
     )
     (series,) = read_series(session, project, keys=[key])
@@ -247,8 +247,10 @@ def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None
         ),
         {"project": project, "places": rng.sample(range(1, WIDE.run_count + 1), 2)},
     ).all()
-    for detail in read_runs_of_commits(session, project, *shas):
-        assert len(detail.cases) == WIDE.series_count
+    for of_runner in read_runs_by_runner(session, project, *shas):
+        for detail in (of_runner.base, of_runner.head):
+            assert detail is not None
+            assert len(detail.cases) == WIDE.series_count
 
 
 _QUESTIONS = {"trend": _ask_trend, "comparison": _ask_comparison}

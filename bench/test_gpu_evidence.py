@@ -39,7 +39,8 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
     assert len(ours) == 19
     for words in ours:
-        command = typer.main.get_command(app).get_command(None, words[0])  # type: ignore[attr-defined]
+        commands_of_app = typer.main.get_command(app)
+        command = commands_of_app.get_command(None, words[0])  # type: ignore[attr-defined]
         command.make_context(words[0], list(words[1:]))
     assert ["ncu", case_id, "--record", str(tmp_path / "headlines.json.gz"), "--json"] in ours
 
@@ -209,30 +210,30 @@ def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(
 ) -> None:
     bounds = [
         Bound(
-            CASE_ID,
-            "kernel",
-            "sm_90",
-            "memory",
-            "tma",
-            1,
-            2,
-            "",
-            0.5,
-            0,
-            0.5,
+            case_id=CASE_ID,
+            function="kernel",
+            target="sm_90",
+            roof="memory",
+            loads="tma",
+            in_flight_bytes=1,
+            needed_bytes=2,
+            tensor="",
+            occupancy=0.5,
+            spilled_bytes=0,
+            predicted=0.5,
         ),
         Bound(
-            CASE_ID,
-            "kernel",
-            "sm_100",
-            "memory",
-            "tma",
-            1,
-            2,
-            "",
-            0.5,
-            0,
-            0.25,
+            case_id=CASE_ID,
+            function="kernel",
+            target="sm_100",
+            roof="memory",
+            loads="tma",
+            in_flight_bytes=1,
+            needed_bytes=2,
+            tensor="",
+            occupancy=0.5,
+            spilled_bytes=0,
+            predicted=0.25,
         ),
     ]
     make_record(

@@ -5,8 +5,9 @@
 FOLDER contains `data/real/gpu_raw.jsonl`, `data/paired.jsonl`, `data/real/paired_gpu.jsonl` and
 `synth.py`. Steps of 3 to 6 noise widths, 5 % at least, are planted in noise drawn from each source.
 A pair is simulated by the residuals of a measured pair without an effect, scaled to the noise of
-the series, which is pessimistic: a pair lacks what differs from day to day. No constant was chosen
-on these data, so no source is left out.
+the series, which is pessimistic: a pair lacks what differs from day to day. Which pair is measured,
+for how many blocks, and what it says is decided by the code of `roofwatch watch`. No constant was
+chosen on these data, so no source is left out.
 
 `watch` as it runs: one commit in ten changes the code of the kernel, and is measured as a pair; of
 the others one in ten is timed. `suspicion alone` times every commit and measures no commit as a
@@ -23,17 +24,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
-from roofwatch.ci.ab.decisions import Decisions, helps_decide
+from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
-from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
+from roofwatch.ci.watching.suspects import suspicion_of
 from roofwatch.model.history import CommitRef, Pair
 from roofwatch.model.verdict import THRESHOLDS
 
@@ -44,8 +46,6 @@ _LONG = 120
 """Values of a series without a step."""
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
-_MOST_BLOCKS = 40
-"""Of one job, which ends after a minute of more blocks."""
 _CODE_SHARE, _TIMED_SHARE = 0.1, 0.1
 _SUBJECT = ("case", "implementation")
 _NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ class PairNoise:
     def blocks(self, rng: np.random.Generator) -> tuple[Values, Values]:
         """Draw the noise of the blocks of a base and of a head, neighbours of one measured pair."""
         number = int(rng.integers(len(self.bases)))
-        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(_MOST_BLOCKS)) % len(
+        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(MOST_BLOCKS)) % len(
             self.bases[number]
         )
         return self.bases[number][positions], self.heads[number][positions]
@@ -135,21 +135,17 @@ class Watch:
         for change in decisions.open_changes():
             if not change.is_given_up:
                 return change.base.first_parent_count, change.head.first_parent_count
-        last_decided = decisions.last_decided(_SUBJECT)
-        suspicion = find_suspicion(
+        suspicion = suspicion_of(
             [float(self.series.values[index]) for index in measured],
-            min_relative_change=THRESHOLDS.relative_change,
-            level_start=(
-                0 if last_decided is None else measured.index(last_decided.first_parent_count)
-            ),
+            [_commit(index) for index in measured],
+            _SUBJECT,
+            decisions,
         )
         if suspicion is None:
             return None
         base, head = measured[-suspicion.value_count - 1], measured[-suspicion.value_count]
         key = (_SUBJECT, _commit(base), _commit(head))
-        if decisions.is_decided(*key) or decisions.is_given_up(*key):
-            return None
-        return base, head
+        return None if decisions.is_given_up(*key) else (base, head)
 
     def _measure_pair(self, base: int, head: int) -> None:
         """Measure blocks up to the interim analysis that decides, as a job does."""
@@ -176,17 +172,22 @@ class Watch:
             compared = compare(
                 pair.base_blocks_ns, pair.head_blocks_ns, threshold=THRESHOLDS.relative_change
             )
-            next_look = next(looks_after(block_count))
-            if not helps_decide(compared) or next_look > _MOST_BLOCKS:
+            if not helps_decide(compared):
                 break
-            block_count = next_look
+            block_count = next(looks_after(block_count))
         self._pairs.append(pair)
         self.cost += 2 * block_count / _RUN_BLOCKS
 
 
 @cache
 def _commit(number: int) -> CommitRef:
-    return CommitRef(number, f"{number:040x}", "", "", _NIGHT)
+    return CommitRef(
+        first_parent_count=number,
+        sha=f"{number:040x}",
+        author="",
+        subject="",
+        committed_at=_NIGHT,
+    )
 
 
 # --- other rules
@@ -228,7 +229,7 @@ def history_alone(values: Values) -> Alerts:
         newest = values[:seen]
         steps = find_time_steps(newest, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(newest, steps), strict=True):
-            if is_sure_step(newest.tolist(), step, chance):
+            if is_sure_step(step, chance):
                 yield seen, step.index
 
 
@@ -270,7 +271,7 @@ class Score:
 
 
 def make_series(
-    histories: Sequence[Values], synth: object, count: int, rng: np.random.Generator
+    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
 ) -> list[Planted]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
     series: list[Planted] = []
@@ -282,8 +283,8 @@ def make_series(
             width, noise = width_of(history), drawn(history, length, rng)
         else:
             width = float(rng.choice([0.005, 0.01, 0.02]))
-            kinds = synth.KINDS  # type: ignore[attr-defined]
-            relative = synth.noise(kinds[number // 2 % len(kinds)], length, width, rng)  # type: ignore[attr-defined]
+            kind = synth.KINDS[number // 2 % len(synth.KINDS)]
+            relative = synth.noise(kind, length, width, rng)
             noise = np.log1p(np.maximum(relative, -0.6))
         size = max(float(rng.uniform(*_WIDTHS)) * width, math.log1p(_SMALLEST_STEP))
         log_step = size * float(rng.choice([-1, 1])) if step_at is not None else 0.0
@@ -306,7 +307,6 @@ def main() -> None:
         raise SystemExit(f"{arguments.folder}: no synth.py; see the head of this file")
     sys.path.insert(0, str(arguments.folder))
     synth = importlib.import_module("synth")
-    rng = np.random.default_rng(arguments.seed)
     pair_noise = {
         "gpu": PairNoise.read(data / "real" / "paired_gpu.jsonl"),
         "synthetic": PairNoise.read(data / "paired.jsonl"),
@@ -316,13 +316,15 @@ def main() -> None:
         "fixed 10 %": fixed_threshold(0.1),
         "t-test of Perfherder": perfherder,
         "three runs in a row": three_in_a_row,
-        "history alone": history_alone,
+        "history without pairs": history_alone,
     }
     columns = " | ".join(f"{most} runs" for most in _NIGHTS)
     print(f"| source | rule | {columns} | false alerts per 1,000 | device time |")
     print(f"|{'---|' * (len(_NIGHTS) + 4)}")
     for source, histories in {**read_histories(arguments.folder), "synthetic": []}.items():
-        series = make_series(histories, synth, arguments.series, rng)
+        # the series do not depend on what the rules draw
+        series_rng, rng = np.random.default_rng(arguments.seed).spawn(2)
+        series = make_series(histories, synth, arguments.series, series_rng)
         noise = pair_noise["synthetic" if source == "synthetic" else "gpu"]
         for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
             score = Score()

@@ -159,7 +159,7 @@ def _bridges(state: WatchState) -> Iterator[Job]:
 def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
     """The last measured commit against itself, for cases whose noise floor is missing or old."""
     last = _last_measured(state)
-    # who asks for a range wants its commits
+    # a range is measured for its commits, not to watch the machine
     if last is None or state.is_range:
         return
     missing = state.timed_at.keys() - state.calibrated_at.keys()

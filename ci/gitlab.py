@@ -69,11 +69,10 @@ def job_of(variables: Mapping[str, str]) -> Job:
         order = RunOrder(
             int(variables.get("CI_PIPELINE_ID", "")), int(variables.get("CI_JOB_ID", ""))
         )
-        found = (
-            PullRequest(int(number), variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME"))
-            if number
-            else None
-        )
+        pull_requests: tuple[PullRequest, ...] = ()
+        if number:
+            branch = variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
+            pull_requests = (PullRequest(int(number), branch),)
     except ValueError as error:
         raise ForgeError(
             f"CI_PIPELINE_ID, CI_JOB_ID or CI_MERGE_REQUEST_IID: {error}; is this GitLab CI?"
@@ -85,12 +84,11 @@ def job_of(variables: Mapping[str, str]) -> Job:
     if target not in {None, project}:
         raise ForgeError(
             "this pipeline belongs to the fork, which may not write to the merge request: review "
-            "the change and press "
-            "Run pipeline in the merge request"
+            "the change and press Run pipeline in the merge request"
         )
     page = safe_link(variables.get("CI_PIPELINE_URL", ""))
     run = ActionsRun(variables.get("CI_SERVER_URL", ""), project, order, page)
-    return Job(run, head_sha, pull_requests=() if found is None else (found,))
+    return Job(run, head_sha, pull_requests=pull_requests)
 
 
 class GitLabProject:
@@ -136,16 +134,16 @@ class GitLabProject:
         return ()
 
     def comments(self, number: int) -> list[Comment]:
-        found = self._call(
-            lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100))
-        )
-        notes = [one.attributes for one in found]
-        # the text of an internal note must not appear in a report, which everybody sees
-        return [
-            self._to_comment(one, number)
-            for one in notes
-            if not (one.get("system") or one.get("internal"))
-        ]
+        def read() -> list[Any]:
+            return list(self._notes(number).list(iterator=True, sort="asc", per_page=100))
+
+        comments: list[Comment] = []
+        for note in self._call(read):
+            attributes = note.attributes
+            # the text of an internal note must not appear in a report, which everybody sees
+            if not (attributes.get("system") or attributes.get("internal")):
+                comments.append(self._to_comment(attributes, number))
+        return comments
 
     def create_comment(self, number: int, body: str) -> Comment:
         def create() -> Any:
@@ -158,10 +156,9 @@ class GitLabProject:
     def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
         change = {"body": _without_commands(body)}
-        return (
-            self._find(lambda: self._notes(comment.number).update(comment.comment_id, change))
-            is not None
-        )
+        notes = self._notes(comment.number)
+        edited = self._find(lambda: notes.update(comment.comment_id, change))
+        return edited is not None
 
     def delete_comment(self, comment: Comment) -> None:
         self._find(lambda: self._notes(comment.number).delete(comment.comment_id))
@@ -191,15 +188,16 @@ class GitLabProject:
         self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
     ) -> None:
         """Set the status of this name in the pipeline."""
-        del (
-            head_sha
-        )  # the status belongs to the commit of the pipeline, which may be a merge of the head
+        # the status belongs to the commit of the pipeline, which may be a merge of the head
+        del head_sha
         status: dict[str, Any] = {
             "name": name,
             "state": _STATES[check.conclusion],
             "description": check.title,
+            "pipeline_id": order.run_id,
         }
-        status |= {"pipeline_id": order.run_id} | ({} if url is None else {"target_url": url})
+        if url is not None:
+            status["target_url"] = url
         commit = self._project.commits.get(self._sha, lazy=True)
         try:
             self._call(lambda: commit.statuses.create(status))
@@ -210,24 +208,23 @@ class GitLabProject:
     def _notes(self, number: int) -> Any:
         return self._project.mergerequests.get(number, lazy=True).notes
 
-    def _to_comment(self, found: Mapping[str, Any], number: int) -> Comment:
+    def _to_comment(self, note: Mapping[str, Any], number: int) -> Comment:
         """Read a note; only those with our token's author count as ours."""
         if self._own_id is None:
-            self._own_id = int(
-                self._call(lambda: self._gitlab.personal_access_tokens.get("self")).user_id
-            )
-        author = found["author"]
+            tokens = self._gitlab.personal_access_tokens
+            self._own_id = int(self._call(lambda: tokens.get("self")).user_id)
+        author = note["author"]
         self._author_ids[str(author["username"])] = int(author["id"])
         is_ours = author["id"] == self._own_id
         return Comment(
-            comment_id=int(found["id"]),
+            comment_id=int(note["id"]),
             number=number,
-            body=str(found["body"] or ""),
+            body=str(note["body"] or ""),
             login=str(author["username"]),
-            written_at=str(found["created_at"]),
+            written_at=str(note["created_at"]),
             is_bot=is_ours,
             is_trusted=is_ours,
-            updated_at=str(found["updated_at"]),
+            updated_at=str(note["updated_at"]),
         )
 
     def _find(self, request: Callable[[], Any]) -> Any:
@@ -246,10 +243,10 @@ class GitLabProject:
             self._refuse(error, None, is_uncertain=not is_repeatable)
 
     def _refuse(self, error: Exception, status: int | None, *, is_uncertain: bool) -> NoReturn:
-        words = on_one_line(f"{type(error).__name__}: {error}".replace(self._token, "***"))[
-            :_MAX_MESSAGE
-        ]
-        text = f"GitLab: {words}" + (f"; {_ADVICE[status]}" if status in _ADVICE else "")
+        message = f"{type(error).__name__}: {error}".replace(self._token, "***")
+        text = f"GitLab: {on_one_line(message)[:_MAX_MESSAGE]}"
+        if status in _ADVICE:
+            text += f"; {_ADVICE[status]}"
         if status == 404:
             raise NotFoundError(text) from None
         if is_uncertain and (status is None or status >= 500):

@@ -7,7 +7,7 @@ replaced.
 """
 
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -101,9 +101,8 @@ def code(text: str, *, limit: int = 160) -> str:
 
 def code_block(text: str, *, most: int) -> list[str]:
     """Turn the last lines of untrusted text into a code block, which nothing in it can close."""
-    lines = (
-        visible(line)[:_MAX_LINE].replace("`", "'") for line in text.strip().splitlines()[-most:]
-    )
+    last_lines = text.strip().splitlines()[-most:]
+    lines = (visible(line)[:_MAX_LINE].replace("`", "'") for line in last_lines)
     return ["```text", *lines, "```"]
 
 
@@ -114,9 +113,12 @@ def plain(text: str, *, limit: int = 160) -> str:
     line = on_one_line(text)
     if len(line) <= limit:
         return line
-    kept = line[: limit - 1]
-    end = max(kept.rfind("; "), kept.rfind(". "))
-    return f"{kept[:end] if end > limit // 2 else kept}…"
+    beginning = line[: limit - 1]
+    end_of_clause = max(beginning.rfind("; "), beginning.rfind(". "))
+    # a clause near the start would lose most of the text
+    if end_of_clause > limit // 2:
+        beginning = beginning[:end_of_clause]
+    return f"{beginning}…"
 
 
 def count_of(count: int, noun: str) -> str:
@@ -125,9 +127,11 @@ def count_of(count: int, noun: str) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """List the first names, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
-    return ", ".join(every[:_MAX_NAMES]) + more
+    all_names = list(names)
+    text = ", ".join(all_names[:_MAX_NAMES])
+    if len(all_names) > _MAX_NAMES:
+        text += f" and {len(all_names) - _MAX_NAMES} more"
+    return text
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -154,34 +158,44 @@ def join_sections(
     The sections are the most relevant first. The closing lines stand between the open and the
     folded tables.
     """
-    opened = [section for section in sections if not section.is_folded]
-    shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
-    rest = [
-        Section(f"{len(more)} more: {section.title}", section.columns, more, is_folded=True)
-        for section in opened
-        if (more := section.rows[_MAX_OPEN_ROWS:])
-    ]
-    folds = [*rest, *(section for section in sections if section.is_folded)]
-    most = max((len(section.rows) for section in sections), default=0)
+    opened: list[Section] = []
+    folds: list[Section] = []
+    for section in sections:
+        if section.is_folded:
+            continue
+        opened.append(replace(section, rows=section.rows[:_MAX_OPEN_ROWS]))
+        more = section.rows[_MAX_OPEN_ROWS:]
+        if more:
+            title = f"{len(more)} more: {section.title}"
+            folds.append(Section(title, section.columns, more, is_folded=True))
+    folds += [section for section in sections if section.is_folded]
+    row_limit = max((len(section.rows) for section in sections), default=0)
     while True:
-        tables, folded_tables = (
-            [line for section in part for line in _section_lines(section, most, whole_url)]
-            for part in (shown, folds)
-        )
-        text = "\n".join([*opening, *tables, "", *closing, *folded_tables]) + "\n"
-        if len(text.encode()) <= max_bytes or not most:
+        open_lines = _lines_of(opened, row_limit, whole_url)
+        folded_lines = _lines_of(folds, row_limit, whole_url)
+        text = "\n".join([*opening, *open_lines, "", *closing, *folded_lines]) + "\n"
+        if len(text.encode()) <= max_bytes or not row_limit:
             return text
-        most = most * 3 // 4
+        row_limit = row_limit * 3 // 4
 
 
-def _section_lines(section: Section, most: int, whole_url: str | None) -> list[str]:
+def _lines_of(sections: Iterable[Section], row_limit: int, whole_url: str | None) -> Iterator[str]:
+    for section in sections:
+        yield from _section_lines(section, row_limit, whole_url)
+
+
+def _section_lines(section: Section, row_limit: int, whole_url: str | None) -> list[str]:
     """Write a table, and how many rows were cut."""
     lines = [section.text, ""] if section.text else []
-    lines += table(section.columns, section.rows[:most])
-    if (cut_count := len(section.rows) - most) > 0:
+    lines += table(section.columns, section.rows[:row_limit])
+    cut_count = len(section.rows) - row_limit
+    if cut_count > 0:
         link = f" [All of them]({whole_url})" if whole_url else ""
-        lines += ["", f"_{count_of(cut_count, 'more row')} cut to keep this comment short._{link}"]
-    return ["", *(folded(section.title, lines) if section.is_folded else lines)]
+        count = count_of(cut_count, "more row")
+        lines += ["", f"_{count} cut to keep this comment short._{link}"]
+    if section.is_folded:
+        lines = folded(section.title, lines)
+    return ["", *lines]
 
 
 def _row(cells: Iterable[str]) -> str:

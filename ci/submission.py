@@ -96,46 +96,54 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     """
     level = alpha_at(len(blocks)) * rate / ERROR_RATE
     # by case; the exchange does the same in every block
-    exchanges_ns = [
-        statistics.median(each.exchange_ns for each in case) for case in zip(*blocks, strict=True)
-    ]
-    base = [[_mean_without([each.base_ns for each in block], exchanges_ns)] for block in blocks]
-    candidate = [
-        [_mean_without([each.candidate_ns for each in block], exchanges_ns)] for block in blocks
-    ]
-    found = compare(base, candidate, threshold=THRESHOLD, error_rate=level)
-    low, high = found.log_interval
+    exchanges_ns = [_median_exchange(case) for case in zip(*blocks, strict=True)]
+    base_ns = [[_base_without(block, exchanges_ns)] for block in blocks]
+    candidate_ns = [[_candidate_without(block, exchanges_ns)] for block in blocks]
+    comparison = compare(base_ns, candidate_ns, threshold=THRESHOLD, error_rate=level)
+    low, high = comparison.log_interval
     exchange_ns = statistics.geometric_mean(exchanges_ns)
     effect = Effect(
-        ratio=found.speedup,
+        ratio=comparison.speedup,
         interval=(math.exp(-high), math.exp(-low)),
-        base_ns=found.base_ns,
-        candidate_ns=found.head_ns,
+        base_ns=comparison.base_ns,
+        candidate_ns=comparison.head_ns,
         exchange_ns=exchange_ns,
         block_count=len(blocks),
         error_rate=level,
     )
     edge = math.log1p(THRESHOLD)
-    if high < -edge:
-        whole = [
-            [statistics.geometric_mean(each.candidate_ns for each in block)] for block in blocks
-        ]
-        if compare(base, whole, error_rate=level).log_interval[1] < 0:
-            return TimeVerdict(
-                SubmissionVerdict.FASTER, f"{found.speedup:.3g} times as fast", effect
-            )
+    if low > -edge:
+        reason = f"not faster by more than {THRESHOLD:.0%}"
+        return TimeVerdict(SubmissionVerdict.NOT_FASTER, reason, effect)
+    if high >= -edge:
+        reason = "noise: the interval includes the threshold"
+        return TimeVerdict(SubmissionVerdict.INCONCLUSIVE, reason, effect)
+    # even with its exchange, the candidate must beat the base without one
+    whole_ns = [[_mean_of_candidate(block)] for block in blocks]
+    if compare(base_ns, whole_ns, error_rate=level).log_interval[1] >= 0:
         reason = (
-            f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} "
-            f"us); use larger cases"
+            f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} us); "
+            "use larger cases"
         )
         return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, effect)
-    if low > -edge:
-        return TimeVerdict(
-            SubmissionVerdict.NOT_FASTER, f"not faster by more than {THRESHOLD:.0%}", effect
-        )
-    return TimeVerdict(
-        SubmissionVerdict.INCONCLUSIVE, "noise: the interval includes the threshold", effect
-    )
+    reason = f"{comparison.speedup:.3g} times as fast"
+    return TimeVerdict(SubmissionVerdict.FASTER, reason, effect)
+
+
+def _median_exchange(case: Sequence[CaseTimes]) -> float:
+    return statistics.median(times.exchange_ns for times in case)
+
+
+def _mean_of_candidate(block: Sequence[CaseTimes]) -> float:
+    return statistics.geometric_mean(times.candidate_ns for times in block)
+
+
+def _base_without(block: Sequence[CaseTimes], exchanges_ns: Sequence[float]) -> float:
+    return _mean_without([times.base_ns for times in block], exchanges_ns)
+
+
+def _candidate_without(block: Sequence[CaseTimes], exchanges_ns: Sequence[float]) -> float:
+    return _mean_without([times.candidate_ns for times in block], exchanges_ns)
 
 
 def _mean_without(elapsed_ns: Sequence[float], exchanges_ns: Sequence[float]) -> float:

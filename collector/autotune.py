@@ -30,7 +30,7 @@ class AutotuneRecorder:
         from triton.runtime.autotuner import Autotuner
 
         used: dict[tuple[int, str], Autotuning] = {}
-        found: list[Autotuning] = []
+        choices: list[Autotuning] = []
         original = Autotuner.run
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,10 +39,10 @@ class AutotuneRecorder:
 
         Autotuner.run = run
         try:
-            yield found
+            yield choices
         finally:
             Autotuner.run = original
-        found.extend(used.values())
+        choices.extend(used.values())
 
     @contextlib.contextmanager
     def _recording(self, tuner: Any, used: dict[tuple[int, str], Autotuning]) -> Iterator[None]:
@@ -96,16 +96,16 @@ class _WatchedCache(dict[Any, Any]):
         super().__setitem__(key, value)
 
 
-def merged(known: Iterable[Autotuning], new: Iterable[Autotuning]) -> tuple[Autotuning, ...]:
+def merged(earlier: Iterable[Autotuning], new: Iterable[Autotuning]) -> tuple[Autotuning, ...]:
     """Merge the choices of several processes: one entry per function, key and chosen configuration,
     if possible with timings.
     """
-    found: dict[tuple[str, str, str], Autotuning] = {}
-    for each in (*known, *new):
-        name = (each.function, each.key, repr(sorted(each.chosen.items())))
-        if name not in found or (each.timings and not found[name].timings):
-            found[name] = each
-    return tuple(found.values())
+    by_key: dict[tuple[str, str, str], Autotuning] = {}
+    for choice in (*earlier, *new):
+        key = (choice.function, choice.key, repr(sorted(choice.chosen.items())))
+        if key not in by_key or (choice.timings and not by_key[key].timings):
+            by_key[key] = choice
+    return tuple(by_key.values())
 
 
 def _key_text(key: Any) -> str:

@@ -96,7 +96,11 @@ def resolve_commit(repository: Path, revision: str) -> str:
     try:
         return run_git(repository, *arguments).strip()
     except GitError:
-        advice = f"; {_SHALLOW}" if is_shallow(repository) else ""
+        advice = ""
+        if is_shallow(repository):
+            advice = f"; {_SHALLOW}"
+        elif not run_git(repository, "rev-list", "--max-count=1", "--all"):
+            advice = "; nothing is committed yet: git add --all && git commit -m 'First kernel'"
         raise GitError(
             f"git rev-parse in {repository}: there is no commit {revision}{advice}"
         ) from None
@@ -191,8 +195,8 @@ def project_of(repository: Path) -> str:
     """
     with contextlib.suppress(GitError):
         url = run_git(repository, "config", "remote.origin.url").strip()
-        if found := _REMOTE_PATH.match(url):
-            return re.sub(r"[^\w./-]", "-", found[1]).lstrip("-./")[:200]
+        if remote_path := _REMOTE_PATH.match(url):
+            return re.sub(r"[^\w./-]", "-", remote_path[1]).lstrip("-./")[:200]
     common = Path(
         run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
     )
@@ -252,8 +256,10 @@ def merge_base(repository: Path, target: str, head: str) -> str:
         GitError: there is none, or it cannot be fetched.
     """
     is_commit = re.fullmatch(r"[0-9a-f]{40,64}", target) is not None
-    base = target if is_commit else f"refs/remotes/origin/{target}"
-    wanted = target if is_commit else f"+refs/heads/{target}:{base}", head
+    base, refspec = target, target
+    if not is_commit:
+        base = f"refs/remotes/origin/{target}"
+        refspec = f"+refs/heads/{target}:{base}"
     for depth in _DEPTHS:
         with contextlib.suppress(GitError):
             return run_git(repository, "merge-base", base, head).strip()
@@ -266,7 +272,8 @@ def merge_base(repository: Path, target: str, head: str) -> str:
                 "--no-tags",
                 *depth_options,
                 "origin",
-                *wanted,
+                refspec,
+                head,
             )
         except GitError as error:
             raise GitError(f"{error}; {_WAY_OUT}") from None
@@ -286,7 +293,7 @@ def _stand_in_commit(path: Path) -> Commit:
     if path.is_file():
         files = [path]
     else:
-        folders = [path, *(each for each in path.iterdir() if each.is_symlink())]
+        folders = [path, *(child for child in path.iterdir() if child.is_symlink())]
         files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     content = b"".join(file.read_bytes() for file in files)
     newest = max((file.stat().st_mtime for file in files), default=0.0)

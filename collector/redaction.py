@@ -60,25 +60,27 @@ class RedactionError(CollectorError):
     """An unknown kind, or a file that cannot be redacted."""
 
 
-def parse_kept(names: Iterable[str]) -> frozenset[Kind]:
+def parse_kinds(names: Iterable[str]) -> frozenset[Kind]:
     """Parse the kinds to keep; `all` keeps everything.
 
     Raises:
         RedactionError: a name is unknown.
     """
-    kept = set(names)
-    if unknown := kept - {*Kind, "all"}:
+    kept_names = set(names)
+    if unknown := kept_names - {*Kind, "all"}:
         raise RedactionError(
             f"--keep {min(unknown)}: unknown; choose from {', '.join(Kind)}, or all"
         )
-    return EVERYTHING if "all" in kept else frozenset(map(Kind, kept))
+    if "all" in kept_names:
+        return EVERYTHING
+    return frozenset(map(Kind, kept_names))
 
 
 @dataclass(frozen=True)
 class Redaction:
     """Removes from text what must not leave the machine."""
 
-    kept: frozenset[Kind] = frozenset()
+    kept_kinds: frozenset[Kind] = frozenset()
     project: Path | None = None
     """Paths below it stay, relative to it."""
     users: frozenset[str] = frozenset()
@@ -88,7 +90,7 @@ class Redaction:
 
     @classmethod
     def of_this_machine(
-        cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None
+        cls, *, kept_kinds: Iterable[Kind] | None = None, project: Path | None = None
     ) -> "Redaction":
         """A redaction that knows the names of this machine and account, and the secrets in the
         environment.
@@ -96,8 +98,9 @@ class Redaction:
         The kinds to keep are by default those in `ROOFWATCH_KEEP`, the project is the current
         folder.
         """
-        if kept is None:
-            kept = parse_kept(name for name in os.environ.get(KEEP_VARIABLE, "").split(",") if name)
+        if kept_kinds is None:
+            names = os.environ.get(KEEP_VARIABLE, "").split(",")
+            kept_kinds = parse_kinds(filter(None, names))
         try:
             users = {getpass.getuser(), Path.home().name}
         except (KeyError, OSError, RuntimeError):  # an account without a name
@@ -105,7 +108,7 @@ class Redaction:
         host = socket.gethostname()
         secrets = {value for name, value in os.environ.items() if patterns.SECRET_NAME.search(name)}
         return cls(
-            kept=frozenset(kept),
+            kept_kinds=frozenset(kept_kinds),
             project=(project or Path.cwd()).resolve(),
             users=_telling(users),
             hosts=_telling({host, host.partition(".")[0]}),
@@ -122,7 +125,7 @@ class Redaction:
         return replace(self, users=self.users | _telling(users), hosts=self.hosts | _telling(hosts))
 
     def keeps(self, kind: Kind) -> bool:
-        return kind in self.kept
+        return kind in self.kept_kinds
 
     def text(self, text: str) -> str:
         if not self.keeps(Kind.ENVIRONMENT) and "=" in text:
@@ -131,7 +134,7 @@ class Redaction:
             for secret in self.secrets:
                 text = text.replace(secret, "<secret>")
         for pattern, replacement in self._rules:
-            text = pattern.sub(replacement or (lambda found: self.path(found[0])), text)
+            text = pattern.sub(replacement or (lambda match: self.path(match[0])), text)
         return text
 
     def value(self, name: str, text: str) -> str:
@@ -182,7 +185,9 @@ class Redaction:
     def _rules(self) -> list[tuple[re.Pattern[str], Replacement]]:
         """Rules in the order in which they apply; names are replaced last."""
         rules = [
-            (pattern, new) for kinds, pattern, new in patterns.RULES if self.kept.isdisjoint(kinds)
+            (pattern, new)
+            for kinds, pattern, new in patterns.RULES
+            if self.kept_kinds.isdisjoint(kinds)
         ]
         if self.keeps(Kind.PATHS) and not self.keeps(Kind.USER):
             rules.insert(0, (patterns.HOME, r"<home>\2"))
@@ -218,12 +223,12 @@ def _without_environment(text: str) -> str:
         return "<environment>"
     is_dump = is_dump or patterns.ENV_COMMAND.search(text) is not None
 
-    def redacted(found: re.Match[str]) -> str:
-        name = found[1]
+    def redacted(match: re.Match[str]) -> str:
+        name = match[1]
         is_private = is_dump or patterns.PRIVATE_VARIABLE.fullmatch(name)
-        return (
-            f"{name}=<removed>" if is_private and name not in patterns.KEPT_VARIABLES else found[0]
-        )
+        if is_private and name not in patterns.KEPT_VARIABLES:
+            return f"{name}=<removed>"
+        return match[0]
 
     return patterns.ASSIGNMENT.sub(redacted, text)
 

@@ -70,16 +70,17 @@ COMMON_VARIABLES = {
 }
 """Variables of every environment; several of them are a dump of one."""
 PRIVATE_VARIABLE = re.compile(
-    r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF|DOCKER|VAULT|PG|MYSQL|REDIS"
-    r"|JUPYTER)_\w+|MASTER_ADDR|\w+_(?:PROXY|HOST|URL|URI|KEY)"
+    r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF"
+    r"|DOCKER|VAULT|PG|MYSQL|REDIS|JUPYTER)_\w+"
+    r"|MASTER_ADDR|\w+_(?:PROXY|HOST|URL|URI|KEY)"
 )
 """Variables that name an account, a machine or a service."""
 
 # --- secrets
 
 _SENSITIVE = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
-    r"|authori[sz]ation|auth(?!or))"
+    r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|credentials?|authori[sz]ation|auth(?!or))"
 )
 _SECRET_NAME = rf"[\w.-]{{0,60}}{_SENSITIVE}[\w.-]{{0,60}}"
 SECRET_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
@@ -116,8 +117,9 @@ LOGIN_PROGRAMS = (
 )
 _LOGIN = re.compile(
     # what `-p` stands for differs by program: of most it is a port, a path or a project
-    rf"((?<![\w-])(?:{'|'.join(LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
-    r"[ =]?)(?![<\s])[^\s\"';]+"
+    rf"((?<![\w-])(?:{'|'.join(LOGIN_PROGRAMS)}"
+    r"|(?:docker|podman|helm|oras|az|skopeo)\s{1,8}login)"
+    r"\b[^\n;|&]{0,300}?\s-p[ =]?)(?![<\s])[^\s\"';]+"
 )
 _TOKEN_COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(\b\w+://)[^/\s@:]+(?::[^/\s@]*)?@")
@@ -125,10 +127,12 @@ _SIGNATURE = re.compile(
     r"([?&;](?:sig|[\w-]*signature|[\w-]*credential|key|code|st|se|sv)=)[^&\s\"'<]+", re.IGNORECASE
 )
 _HOOK = re.compile(
-    r"(https://(?:hooks\.slack\.com|discord(?:app)?\.com/api|[\w.-]+\.webhook\.office\.com)/)[^\s\"']+"
+    r"(https://(?:hooks\.slack\.com|discord(?:app)?\.com/api|[\w.-]+\.webhook\.office\.com)/)"
+    r"[^\s\"']+"
 )
 _WELL_KNOWN = re.compile(
-    r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
+    r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{20,}"
+    r"|xox[abprs]-[\w-]{10,}"
     r"|rw_\w+_[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|dckr_pat_[\w-]{20,}|nvapi-[\w-]{20,}"
     r"|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,2000}\.[\w-]{10,}\.[\w-]*)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
@@ -136,14 +140,17 @@ _WELL_KNOWN = re.compile(
 )
 
 
-def _replace_option(found: re.Match[str]) -> str:
-    return found[0] if _TOKEN_COUNT.fullmatch(found[0]) else f"{found[1]}<secret>"
+def _replace_option(match: re.Match[str]) -> str:
+    if _TOKEN_COUNT.fullmatch(match[0]):
+        return match[0]
+    return f"{match[1]}<secret>"
 
 
 # --- paths
 
 _PATH = re.compile(
-    r"(?:(?<![\w.\])>/~<-])|(?<=file://))/(?:(?:home|root|Users|tmp|content|workspace|data|scratch)(?![\w.-])"
+    r"(?:(?<![\w.\])>/~<-])|(?<=file://))/"
+    r"(?:(?:home|root|Users|tmp|content|workspace|data|scratch)(?![\w.-])"
     r"|[\w.+@~,=%-]+/)[\w.+@~,=%-]*(?:/[\w.+@~,=%-]*)*"
 )
 _QUOTED_PATH = re.compile(r"(?<=([\"']))/[^\"'\n/ ]{1,100}/[^\"'\n ]{0,200} [^\"'\n]{0,400}(?=\1)")
@@ -177,7 +184,8 @@ USER_IN_PATH = re.compile(
     r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)"
 )
 USER_FIELD = re.compile(
-    r"(\b(?:USER|LOGNAME|[A-Z_]{1,40}_USER|(?i:user_?name))\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)(?!<)([\w.@-]+)"
+    r"(\b(?:USER|LOGNAME|[A-Z_]{1,40}_USER|(?i:user_?name))\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)"
+    r"(?!<)([\w.@-]+)"
 )
 PERSONAL_FIELD = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORECASE)
 """Names of fields that hold a user or a host."""
@@ -195,14 +203,15 @@ _HOST_WORD = r"(?:ip|ipv4|inet|addr|address|peer|host|server|client|gateway|ping
 # four numbers may be a version: an address starts at 32, is private, has a port, or follows a word
 # such as `host`
 _ADDRESS = re.compile(
-    rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}(?![\w.])"
-    rf"|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
+    rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}"
+    rf"(?![\w.])|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
     rf"|(?<![\w.=+-])(?<!version "
     rf")(?:3[2-9]|[4-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.{_OCTET}){{3}}(?![\w.+-])"
     # of six bytes, and of sixteen where it is one that is given to a machine: `::` stands in names
     # of C++ too
     r"|(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"
-    r"|(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?=[0-9a-f:]*\d)(?::{0,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
+    r"|(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?=[0-9a-f:]*\d)"
+    r"(?::{0,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
 )
 _NAMED_ADDRESS = re.compile(
     rf"(?<![\w-])({_HOST_WORD}[ \t]?[:=@ ][ \t]?){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.+-])",
@@ -215,8 +224,8 @@ _SERIAL = re.compile(
     r"(\bserial(?: ?(?:number|no\.?))?\s?[:=#]?\s?)[\dA-Z]*\d{6,}[\dA-Z]*\b", re.IGNORECASE
 )
 _FIELD = re.compile(
-    r"(\b(?:\w{0,40}_HOSTNAME|host_?name|\w{0,40}nodename|MASTER_ADDR|DEVICE_DISPLAY_NAME)\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)"
-    r"(?!<)([\w.-]+)",
+    r"(\b(?:\w{0,40}_HOSTNAME|host_?name|\w{0,40}nodename|MASTER_ADDR|DEVICE_DISPLAY_NAME)"
+    r"\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)(?!<)([\w.-]+)",
     re.IGNORECASE,
 )
 _INTERNAL = r"(?:internal|corp|lan|intra|intranet|localdomain|cluster\.local)"
@@ -226,15 +235,17 @@ _INTERNAL_NAME = re.compile(
 _AUTHORITY = re.compile(
     # what is public on the web has a domain and no port; behind any other scheme stands somebody's
     # machine or store
-    r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
+    r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+"
+    r"|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
     re.IGNORECASE,
 )
 
 
-def _replace_authority(found: re.Match[str]) -> str:
-    name = found[0].partition("://")[2]
+def _replace_authority(match: re.Match[str]) -> str:
+    name = match[0].partition("://")[2]
     is_handled_below = name == "localhost" or _ADDRESS.match(f"{name}:0")
-    return f"{found[1] or found[2]}{name if is_handled_below else '<host>'}"
+    host = name if is_handled_below else "<host>"
+    return f"{match[1] or match[2]}{host}"
 
 
 # --- all together
@@ -247,13 +258,13 @@ RULES: tuple[tuple[tuple[Kind, ...], re.Pattern[str], Replacement], ...] = (
     ((Kind.ARGUMENTS,), _LOGIN, r"\1<secret>"),
     ((Kind.ARGUMENTS,), _PASSWORD, r"\1<secret>"),
     ((Kind.ARGUMENTS,), _OPTION, _replace_option),
-    ((Kind.PATHS,), _WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}"),
+    ((Kind.PATHS,), _WINDOWS_PATH, lambda match: f"<path>\\{match[1] or match[2] or ''}"),
     ((Kind.PATHS,), _QUOTED_PATH, None),
     ((Kind.PATHS,), _SPACED_HOME_PATH, None),
     ((Kind.PATHS,), _SHARE_PATH, None),
     ((Kind.PATHS,), _PATH, None),
     ((Kind.PATHS,), _INNER_HOME, "<home>"),
-    ((Kind.PATHS,), _ENCODED_PATH, lambda found: f"<path>%2F{found[1]}"),
+    ((Kind.PATHS,), _ENCODED_PATH, lambda match: f"<path>%2F{match[1]}"),
     ((Kind.USER,), _MAIL, "<mail>"),
     ((Kind.USER, Kind.ENVIRONMENT), USER_FIELD, r"\1<user>"),
     ((Kind.HOSTNAME,), _UUID, "<uuid>"),

@@ -17,6 +17,7 @@ from roofwatch.model.record import Commit
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
+_INSTALLED = frozenset({"site-packages", "node_modules", "__pycache__"})
 BENCHMARK_PATTERN = "bench_*.py"
 CAPTURE_HEADER = (
     '"""Launches that `roofwatch static capture` recorded, '
@@ -109,18 +110,15 @@ def benchmark_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise SuiteError(f"{path}: no such file or folder")
-    hidden_or_installed = {"site-packages", "node_modules", "__pycache__"}
-    found = sorted(
-        file
-        for file in path.rglob(BENCHMARK_PATTERN)
-        if not any(
-            part.startswith(".") or part in hidden_or_installed
-            for part in file.relative_to(path).parts[:-1]
-        )
-    )
-    if not found:
+    files = sorted(path.rglob(BENCHMARK_PATTERN))
+    files = [file for file in files if not any(map(_is_ignored, file.relative_to(path).parts[:-1]))]
+    if not files:
         raise SuiteError(f"{path}: no {BENCHMARK_PATTERN} in it; name the benchmark file itself")
-    return found
+    return files
+
+
+def _is_ignored(folder_name: str) -> bool:
+    return folder_name.startswith(".") or folder_name in _INSTALLED
 
 
 def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:

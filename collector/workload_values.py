@@ -11,7 +11,7 @@ import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from roofwatch.model.machine import CaseResult, Ceiling, Outcome
@@ -92,11 +92,11 @@ _PROMPTS = (512, 96, 1024, 64, 256, 128, 768, 32, 384, 160)
 _OUTPUTS = (64, 24, 8, 96, 40, 16, 128)
 ARRIVALS = tuple(
     Request(
-        sum(_GAPS_MS[: at + 1]) * 1_000_000,
-        _PROMPTS[at % len(_PROMPTS)],
-        _OUTPUTS[at % len(_OUTPUTS)],
+        arrival_ms * 1_000_000,
+        _PROMPTS[number % len(_PROMPTS)],
+        _OUTPUTS[number % len(_OUTPUTS)],
     )
-    for at in range(len(_GAPS_MS))
+    for number, arrival_ms in enumerate(accumulate(_GAPS_MS))
 )
 """The stored requests: 30 in 0.8 s, in bursts, with prompts of 32 to 1024 tokens and outputs of 8
 to 128.
@@ -125,18 +125,26 @@ def serve(
             request = waiting.popleft()
             now_ns += prefill_ns_per_token * request.prompt_tokens
             running.append((request, [now_ns]))
-        unfinished = [each for each in running if len(each[1]) < each[0].output_tokens]
+        unfinished = [
+            (request, tokens) for request, tokens in running if not _is_done(request, tokens)
+        ]
         if unfinished:
             now_ns += step_ns(len(unfinished))
             for _, tokens in unfinished:
                 tokens.append(now_ns)
         served += [
-            Served(one, tuple(tokens))
-            for one, tokens in running
-            if len(tokens) >= one.output_tokens
+            Served(request, tuple(tokens))
+            for request, tokens in running
+            if _is_done(request, tokens)
         ]
-        running = [each for each in unfinished if len(each[1]) < each[0].output_tokens]
+        running = [
+            (request, tokens) for request, tokens in unfinished if not _is_done(request, tokens)
+        ]
     return served
+
+
+def _is_done(request: Request, token_ns: Sequence[float]) -> bool:
+    return len(token_ns) >= request.output_tokens
 
 
 # --- the values
@@ -154,10 +162,17 @@ def workload_values(
     """
     by_id = {case.case_id: case for case in cases if case.family == WORKLOADS}
     of_calls = {(profile.case_id, profile.implementation): profile for profile in profiles}
-    measured = [one for one in measurements if one.case_id in by_id and one.outcome is Outcome.OK]
-    for one in measured:
+    measured = [
+        measurement
+        for measurement in measurements
+        if measurement.case_id in by_id and measurement.outcome is Outcome.OK
+    ]
+    for measurement in measured:
         yield from _of_step(
-            by_id[one.case_id], one, of_calls.get((one.case_id, one.implementation)), ceilings
+            by_id[measurement.case_id],
+            measurement,
+            of_calls.get((measurement.case_id, measurement.implementation)),
+            ceilings,
         )
     yield from _of_loops(by_id, measured)
 
@@ -169,14 +184,7 @@ def _of_step(
     ceilings: Sequence[Ceiling],
 ) -> Iterator[ImportedValue]:
     value = _values_of(measured)
-    peak = next(
-        (
-            each
-            for each in ceilings
-            if (each.source, each.resource, each.dtype) == ("datasheet", "compute", case.dtype)
-        ),
-        None,
-    )
+    peak = _datasheet_peak(ceilings, case.dtype)
     if peak is not None and (median_ns := measured.median_ns):
         executed = None if profile is None else profile.flop_count
         per_peak = f"{median_ns:.6g} ns / {peak.per_s:.6g} FLOP/s of {case.dtype} ({peak.method})"
@@ -185,23 +193,19 @@ def _of_step(
             ("HFU", executed, "executed, counted by torch.utils.flop_counter"),
         ):
             if flop_count:
-                utilisation, formula = (
-                    flop_count / median_ns * 1e9 / peak.per_s,
-                    f"{flop_count:.6g} FLOP {counter}",
-                )
+                flop_per_s = flop_count / median_ns * 1e9
                 yield value(
                     metric=metric,
                     unit="share",
-                    value=utilisation,
-                    message=f"{formula} / {per_peak}",
+                    value=flop_per_s / peak.per_s,
+                    message=f"{flop_count:.6g} FLOP {counter} / {per_peak}",
                 )
     if (memory := measured.memory) is not None:
-        number, formula = float(memory.peak_reserved_bytes), "maximum of torch's allocator"
         yield value(
             metric="peak reserved memory",
             unit="bytes",
-            value=number,
-            message=formula,
+            value=float(memory.peak_reserved_bytes),
+            message="maximum of torch's allocator",
             better=Better.LOWER,
         )
         if memory.fragmentation is not None:
@@ -223,12 +227,11 @@ def _of_step(
         yield from shares_of_step(profile)
     counts = [block.kernel_count for block in measured.blocks if block.kernel_count is not None]
     if counts:
-        number, formula = float(max(counts)), "most kernels, copies and fills of a timed step"
         yield value(
             metric="launches per step",
             unit="launches",
-            value=number,
-            message=formula,
+            value=float(max(counts)),
+            message="most kernels, copies and fills of a timed step",
             better=Better.LOWER,
         )
 
@@ -265,14 +268,21 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
         yield value(metric=SHARE_OF_STEP + name, value=share, low=low, high=high, message=formula)
 
 
+def _datasheet_peak(ceilings: Sequence[Ceiling], dtype: str) -> Ceiling | None:
+    for ceiling in ceilings:
+        if ceiling.source != "datasheet" or ceiling.resource != "compute":
+            continue
+        if ceiling.dtype == dtype:
+            return ceiling
+    return None
+
+
 def function_name(name: str) -> str:
     """A function without its result, template arguments, parameters and number."""
-    found = _FUNCTION.search(name)
-    return (
-        _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL]
-        if found is None
-        else found[0].lstrip(":")[:_MOST_LABEL]
-    )
+    match = _FUNCTION.search(name)
+    if match is None:
+        return _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL]
+    return match[0].lstrip(":")[:_MOST_LABEL]
 
 
 def _of_loops(
@@ -283,24 +293,33 @@ def _of_loops(
     """
     times: defaultdict[tuple[object, ...], dict[int, Measurement]] = defaultdict(dict)
     prompts: dict[tuple[object, ...], float] = {}
-    for one in measured:
-        case = cases[one.case_id]
+    for measurement in measured:
+        case = cases[measurement.case_id]
         sizes = (case.shape.get(name) for name in ("hidden", "ffn", "H", "H_KV", "D"))
-        block: tuple[object, ...] = (one.implementation, case.dtype, *sizes)
-        if case.kernel == _DECODE and one.median_ns is not None:
-            times[block][int(case.shape["B"])] = one
-        elif case.kernel == _PREFILL and one.median_ns is not None and case.token_count:
-            prompts[block] = one.median_ns / case.token_count
+        block: tuple[object, ...] = (measurement.implementation, case.dtype, *sizes)
+        if case.kernel == _DECODE and measurement.median_ns is not None:
+            times[block][int(case.shape["B"])] = measurement
+        elif case.kernel == _PREFILL and measurement.median_ns is not None and case.token_count:
+            prompts[block] = measurement.median_ns / case.token_count
     for block, by_count in times.items():
         largest = by_count[max(by_count)]
         most_tokens = int(cases[largest.case_id].shape["T"])
         fitting = [
-            each for each in ARRIVALS if each.prompt_tokens + each.output_tokens <= most_tokens
+            request
+            for request in ARRIVALS
+            if request.prompt_tokens + request.output_tokens <= most_tokens
         ]
         if block in prompts and len(fitting) > 1:
 
             def step_ns(count: int, by_count: dict[int, Measurement] = by_count) -> float:
-                return by_count[min(known for known in by_count if known >= count)].median_ns or 0.0
+                return (
+                    by_count[
+                        min(
+                            measured_count for measured_count in by_count if measured_count >= count
+                        )
+                    ].median_ns
+                    or 0.0
+                )
 
             served = serve(
                 fitting,
@@ -320,40 +339,43 @@ def _of_loops(
 
 
 def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
-    value, clock = (
-        _values_of(measured, better=Better.LOWER),
-        f"of {len(served)} stored requests on a virtual clock",
-    )
-    tpots_ns = [one.tpot_ns for one in served if one.tpot_ns is not None]
-    gaps_ns = [after - before for one in served for before, after in pairwise(one.token_ns)]
+    value = _values_of(measured, better=Better.LOWER)
+    clock = f"of {len(served)} stored requests on a virtual clock"
+    tpots_ns = [request.tpot_ns for request in served if request.tpot_ns is not None]
+    gaps_ns = [after - before for request in served for before, after in pairwise(request.token_ns)]
     for metric, values_ns, formula in (
-        ("TTFT", [one.ttft_ns for one in served], f"first token - arrival, {clock}"),
+        ("TTFT", [request.ttft_ns for request in served], f"first token - arrival, {clock}"),
         ("ITL", gaps_ns, f"each gap between two tokens of a request, {clock}"),
         ("TPOT", tpots_ns, f"(latency - TTFT) / (N - 1), {clock}"),
     ):
         cuts = statistics.quantiles([ns / 1e6 for ns in values_ns], n=100, method="inclusive")
-        for at in _PERCENTILES:
+        for percentile in _PERCENTILES:
             yield value(
-                metric=metric, statistic=f"p{at}", unit="ms", value=cuts[at - 1], message=formula
+                metric=metric,
+                statistic=f"p{percentile}",
+                unit="ms",
+                value=cuts[percentile - 1],
+                message=formula,
             )
-    end_ns = max(one.token_ns[-1] for one in served) - min(one.request.arrival_ns for one in served)
-    good = sum(
-        one.ttft_ns <= _MOST_TTFT_MS * 1e6 and (one.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6
-        for one in served
+    end_ns = max(request.token_ns[-1] for request in served) - min(
+        request.request.arrival_ns for request in served
     )
-    tokens = sum(len(one.token_ns) for one in served)
+    good = sum(
+        request.ttft_ns <= _MOST_TTFT_MS * 1e6 and (request.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6
+        for request in served
+    )
+    tokens = sum(len(request.token_ns) for request in served)
     bound = f"TTFT to {_MOST_TTFT_MS} ms, TPOT to {_MOST_TPOT_MS} ms"
     for metric, statistic, count, noun in (
         ("goodput", bound, good, "requests"),
         ("served tokens", "value", tokens, "tokens"),
     ):
-        unit, rate, formula = f"{noun}/s", count / end_ns * 1e9, f"{count} {noun} / {end_ns:.6g} ns"
         yield value(
             metric=metric,
             statistic=statistic,
-            unit=unit,
-            value=rate,
-            message=formula,
+            unit=f"{noun}/s",
+            value=count / end_ns * 1e9,
+            message=f"{count} {noun} / {end_ns:.6g} ns",
             better=Better.HIGHER,
         )
 

@@ -1,5 +1,6 @@
 """Sign-in, and who may triage regressions."""
 
+import os
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,15 @@ from typing import Any
 import streamlit as st
 
 from roofwatch.dashboard.wording import code_span, shortened
+from roofwatch.db.regressions.decisions import Signature
 from roofwatch.settings import Settings, load_settings
+from roofwatch.triaging import git_signature
 
 _MIN_SECRET_LENGTH = 32
+LOCAL_VARIABLE = "ROOFWATCH_DASHBOARD_IS_LOCAL"
+"""Environment variable, `1` if the server listens on this machine only."""
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_PROXY_HEADERS = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip")
 _CALLBACK = "/oauth2callback"
 """Path of Streamlit."""
 
@@ -20,7 +27,7 @@ class DashboardError(Exception):
 
 
 class NotAllowedError(Exception):
-    """A person may not do what they asked for."""
+    """This dashboard may not do what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,37 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
 def person_here() -> Person | None:
     """Return the person who signed in, if any."""
     return person_of(st.user.to_dict()) if st.user.get("is_logged_in", False) else None
+
+
+def signature_here(project: str) -> tuple[Signature | None, str]:
+    """Return who may decide about regressions in this session; else None and the reason.
+
+    Without an identity provider, only a browser on this machine may: git says who that is.
+    """
+    settings = load_settings()
+    if settings.sign_in_issuer is None:
+        if not _is_local():
+            return None, "Read-only: sign-in is not configured."
+        signature = git_signature()
+        if signature is None:
+            return None, "Read-only: git config --global user.email says who decides."
+        return signature, ""
+    person = person_here()
+    if person is None:
+        return None, "Sign in to decide."
+    if not may_triage(person, project, settings.triagers):
+        return None, f"{shortened(person.shown_as)} may read, but may not decide."
+    return Signature(person=person.email, actor=person.actor), ""
+
+
+def _is_local() -> bool:
+    """Whether browser and server are one machine, with no proxy between them."""
+    if os.environ.get(LOCAL_VARIABLE) != "1":
+        return False
+    headers = st.context.headers
+    host = (headers.get("Host") or "").rpartition(":")[0].strip("[]")
+    is_forwarded = any(name in headers for name in _PROXY_HEADERS)
+    return host in _LOOPBACK_NAMES and not is_forwarded
 
 
 def show_sign_in() -> None:

@@ -11,14 +11,12 @@ from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
-_REPLACED = ("regression", "kernel", "run", "fleet")
-"""Views whose content moves into the screens."""
 _STYLE = Path(__file__).parent / "assets" / "style.css"
+# drawn here: Streamlit would fetch an icon from another host
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="64" height="64">'
     f"{ROOF}</svg>"
 )
-"""Drawn here: Streamlit would fetch an icon from another host."""
 
 
 def show() -> None:
@@ -27,11 +25,11 @@ def show() -> None:
     pages = [
         st.Page(
             f"views/{name}.py",
-            title=VIEWS.get(name, name),
+            title=VIEWS[name],
             default=name == FRONT_PAGE,
             url_path=name,
         )
-        for name in (*VIEWS, *_REPLACED)
+        for name in VIEWS
     ]
     page = st.navigation(pages, position="hidden")
     try:

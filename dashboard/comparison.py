@@ -1,299 +1,226 @@
-"""Two runs side by side: the choices, what both measured, and the stored verdicts in between."""
+"""Two commits side by side: on each runner, what both measured and what may be said of it. Pure."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import tzinfo
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import refuse_foreign, refuse_harness, refuse_method, refuse_runner
-from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.claims.separate_runs import claims_of_runs
-from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
-from roofwatch.ci.messages import Remark, on_one_line
-from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.dashboard.wording import natural_order, written
-from roofwatch.model.claim import Claim
-from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, timing_of
-from roofwatch.model.record import Side
-from roofwatch.model.stored_results import (
-    FilterOptions,
-    FleetRun,
-    MeasuredCase,
-    RecentRuns,
-    RunDetail,
+from roofwatch.ci.ab.comparable import (
+    refuse_foreign,
+    refuse_harness,
+    refuse_method,
+    refuse_runner,
 )
-from roofwatch.model.verdict import Verdict
+from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.changepoint.student import critical_t
+from roofwatch.ci.claims.separate_runs import claims_of_runs
+from roofwatch.ci.messages import Remark
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.dashboard.wording import natural_order
+from roofwatch.model.claim import Claim
+from roofwatch.model.history import (
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+)
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import RATIO_TO_REFERENCE, TIME, Better, Metric, metric
+from roofwatch.model.stored_results import ImportedPair, MeasuredCase, RunDetail
+from roofwatch.model.verdict import Reason, Verdict
+
+_CONFIDENCE = 0.95
+_FURTHER = ("host_ns", "peak_allocated_bytes", RATIO_TO_REFERENCE, "rmse_ratio")
+_BROKEN = frozenset({Reason.WRONG_RESULT, Reason.FAILED})
 
 
-class By(StrEnum):
-    """What the sides of a comparison are."""
+class Group(StrEnum):
+    """What may be said of a row, in the order in which rows are shown."""
 
-    COMMITS = "commits"
-    RUNS = "runs"
-    BRANCHES = "branches"
-    TOOLCHAINS = "toolchains"
-    DEVICES = "devices"
-
-
-def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str, list[FleetRun]]:
-    """Group runs by choice, ordered by newest run.
-
-    Args:
-        by: What is compared.
-        runs: Newest first.
-        facets: Commits by branch.
-
-    Returns:
-        The runs of each choice, best first: reachable commits, clean work trees, runs outside
-        pairs, then the newest.
-    """
-    found: dict[str, list[FleetRun]] = {}
-    for run in runs:
-        for choice in _choices(by, run, facets.commits_by_branch):
-            found.setdefault(choice, []).append(run)
-    # sorting is stable, so newest runs stay first
-    return {
-        choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_pair_side))
-        for choice, own in found.items()
-    }
+    SLOWER = "slower"
+    BROKEN = "broken"
+    FASTER = "faster"
+    MENDED = "works again"
+    CANNOT_SAY = "cannot say"
+    UNCHANGED = "unchanged"
 
 
-def _choices(by: By, run: FleetRun, commits_by_branch: Mapping[str, frozenset[str]]) -> list[str]:
-    environment = run.environment
-    if by is By.BRANCHES:
-        return [branch for branch, shas in commits_by_branch.items() if run.commit.sha in shas]
-    if by is By.TOOLCHAINS:
-        versions = (
-            ("torch", environment.torch_version),
-            ("triton", environment.triton_version),
-            ("CUDA", environment.cuda_version),
-            ("driver", environment.driver_version),
-        )
-        return [", ".join(f"{name} {version}" for name, version in versions if version)]
-    return [run.run_id if by is By.RUNS else run.runner_class]
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow:
+    """One case, implementation and metric; a side is None if its run does not have it."""
 
-
-def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> FleetRun:
-    """Return the best run of a choice, preferably on a runner class."""
-    return next((run for run in runs if run.runner_class == runner_class), runs[0])
-
-
-def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
-    run = runs[0]
-    if by is By.RUNS:
-        left = ", no longer on its branch" if run.is_unreachable else ""
-        choice = (
-            f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} "
-            f"({choice[:8]}{left})"
-        )
-    return on_one_line(choice)
-
-
-@dataclass(frozen=True)
-class ComparedCase:
-    """One case and implementation; a side is None if its run does not have it."""
-
-    case_id: str
-    implementation: str
-    base: MeasuredCase | None
-    head: MeasuredCase | None
-    change_points: tuple[ChangePoint, ...]
-    """Stored change points of any metric, after the base and up to the head."""
-    code_change: str
-    """Whether machine code changed, over all targets; empty if neither side compiled any."""
-    refusal: str = ""
-    """Why the times cannot be compared; empty if they can."""
+    key: SeriesKey
+    base: float | None
+    head: float | None
+    """In the metric's unit."""
+    base_case: MeasuredCase | None = None
+    head_case: MeasuredCase | None = None
+    """None of another tool's values."""
     claim: Claim | None = None
-    """What may be claimed of it; None if neither run measured it."""
-    judged: MedianChange | None = None
-    """The difference against the noise from run to run, which tells what to look at and decides
-    nothing; None if that is not known, or the times cannot be compared.
-    """
+    """None of another tool's values, which no pair can decide."""
     comparison: Comparison | None = None
-    """Of the paired blocks, if the runs are a pair."""
+    """Of the samples of both sides, if they were read."""
+    refusal: str = ""
+    """Why the values cannot be compared; empty if they can."""
+    found: tuple[ChangePoint, ...] = ()
+    """Stored change points of any metric, after the base and up to the head."""
+    code_change: str = ""
+    """Whether machine code changed, over all targets; empty if neither side compiled any."""
 
     @property
-    def kernel(self) -> str:
-        return self.case_id.partition("/")[0]
+    def metric(self) -> Metric:
+        return self.key.definition
 
     @property
-    def relative_change(self) -> float | None:
-        """Return (head − base) / base, of a pair from its blocks, else of the medians; None if they
+    def change(self) -> float | None:
+        """Return (head − base) / base, from paired blocks if they were read; None if the sides
         cannot be compared.
         """
-        if self.refusal or self.base is None or self.head is None:
+        if self.refusal or not self.base or self.head is None:
             return None
         if self.comparison is not None:
             return self.comparison.relative_change
-        if not self.base.median_ns or not self.head.median_ns:
-            return None
-        return (self.head.median_ns - self.base.median_ns) / self.base.median_ns
+        return self.head / self.base - 1
 
     @property
-    def has_new_outcome(self) -> bool:
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the change; None if it is unknown."""
+        if self.comparison is None or self.refusal:
+            return None
+        low, high = self.comparison.relative_interval
+        return (low, high) if math.isfinite(high) else None
+
+    @property
+    def group(self) -> Group:
+        if self.claim is None:
+            return Group.CANNOT_SAY
+        verdict, reason = self.claim.verdict, self.claim.reason
+        if verdict is Verdict.REGRESSED:
+            return Group.BROKEN if reason in _BROKEN else Group.SLOWER
+        if verdict is Verdict.IMPROVED:
+            return Group.MENDED if reason is Reason.FIXED else Group.FASTER
+        return Group.UNCHANGED if verdict is Verdict.UNCHANGED else Group.CANNOT_SAY
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.INCONCLUSIVE if self.claim is None else self.claim.verdict
+
+    @property
+    def utilisations(self) -> tuple[float | None, float | None]:
+        base, head = self.base_case, self.head_case
         return (
-            self.base is not None
-            and self.head is not None
-            and self.base.outcome is not self.head.outcome
+            None if base is None else base.utilisation,
+            None if head is None else head.utilisation,
         )
 
     @property
-    def is_one_sided(self) -> bool:
-        return self.base is None or self.head is None
+    def further(self) -> dict[str, tuple[float | None, float | None]]:
+        """Return base and head of the further metrics that a side has, by key."""
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for name in _FURTHER:
+            base: float | None = getattr(self.base_case, name, None)
+            head: float | None = getattr(self.head_case, name, None)
+            if base is not None or head is not None:
+                found[name] = base, head
+        return found
 
     @property
     def is_profiled(self) -> bool:
         """Whether both sides have a profile, of times that compare."""
-        return bool(
-            self.base
-            and self.head
-            and self.base.is_profiled
-            and self.head.is_profiled
-            and not self.refusal
-        )
+        sides = self.base_case, self.head_case
+        return not self.refusal and all(case is not None and case.is_profiled for case in sides)
 
     @property
-    def is_within_noise(self) -> bool:
-        if self.comparison is not None:
-            return self.claim is not None and self.claim.verdict is Verdict.UNCHANGED
-        return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether anything changed, as far as the noise is known."""
-        is_off = bool(self.refusal) or (
-            self.relative_change is not None and not self.is_within_noise
-        )
-        return bool(self.change_points) or self.has_new_outcome or self.is_one_sided or is_off
-
-    @property
-    def claim_text(self) -> str:
-        return "" if self.claim is None else self.claim.text
-
-    @property
-    def relevance(self) -> tuple[bool, bool, bool, bool, float]:
-        """Return the sort key: stored verdict, new outcome, one side only, beyond the noise, size
-        of the change.
-        """
-        change = self.relative_change
-        moved = 0.0 if change is None else abs(math.log1p(change))
-        return (
-            bool(self.change_points),
-            self.has_new_outcome,
-            self.is_one_sided,
-            not self.is_within_noise,
-            moved,
-        )
+    def rank(self) -> tuple[object, ...]:
+        """Return the sort key within a group: found in the history first, then the size."""
+        change = self.change
+        size = 0.0 if change is None or change <= -1 else abs(math.log1p(change))
+        return not self.found, -size, self.key
 
 
-SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
-    "changed": lambda row: row.is_changed,
-    "everything": lambda _: True,
-    "with a verdict": lambda row: bool(row.change_points),
-    "outcome changed": lambda row: row.has_new_outcome,
-    "on one side only": lambda row: row.is_one_sided,
-    "machine code changed": lambda row: row.code_change.startswith("changed"),
-    "not comparable": lambda row: bool(row.refusal),
-}
-"""Which rows of a comparison are shown."""
-
-
-def compare_runs(
+def rows_of(
     base: RunDetail,
     head: RunDetail,
     regressions: Sequence[Regression],
-    recent: Sequence[RecentRuns] = (),
     *,
-    pair: PullRequestJudgement | None = None,
-) -> list[ComparedCase]:
-    """Compare every case and implementation of two runs, most relevant first.
+    judgement: PullRequestJudgement | None = None,
+    imported: Iterable[ImportedPair] = (),
+) -> list[ComparedRow]:
+    """Compare what two runs measured, in the order in which it is shown.
 
     Args:
         base: Run to compare against.
         head: New run.
         regressions: Stored ones.
-        recent: The newest runs of the head's runner class, which show the noise.
-        pair: The judgement of their records if the two are a pair.
+        judgement: Of the records of both, if their samples were read.
+        imported: Values of other tools in both.
     """
-    base_cases, head_cases = (
+    sides = [
         {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
-    )
-    base_static, head_static = _static_by_key(base), _static_by_key(head)
+    ]
+    base_cases, head_cases = sides
+    base_code, head_code = _code_by_key(base), _code_by_key(head)
     refusal = why_not_comparable(base, head)
-    changes = defaultdict[tuple[str, str], list[ChangePoint]](list)
+    found = _found_by_key(base, head, regressions)
+    claims = claims_of_runs(base, head)
+    comparisons: dict[tuple[str, str], Comparison | None] = {}
+    if judgement is not None:
+        for case in judgement.cases:
+            claims[case.subject.case_key] = case.evidence.claimed
+            comparisons[case.subject.case_key] = case.evidence.comparison
+    rows: list[ComparedRow] = []
+    for case_id, implementation in base_cases | head_cases:
+        subject = case_id, implementation
+        base_case, head_case = base_cases.get(subject), head_cases.get(subject)
+        rows.append(
+            ComparedRow(
+                key=_key(head, case_id, implementation, TIME.key),
+                base=None if base_case is None else base_case.median_ns,
+                head=None if head_case is None else head_case.median_ns,
+                base_case=base_case,
+                head_case=head_case,
+                claim=claims.get(subject),
+                comparison=comparisons.get(subject),
+                refusal=str(_refusal(base_case, head_case, refusal) or ""),
+                found=tuple(found[subject]),
+                code_change=_code_change(base_code[subject], head_code[subject]),
+            )
+        )
+    for pair in imported:
+        subject = pair.case_id, pair.implementation
+        changes = [change for change in found[subject] if change.series.metric == pair.metric]
+        rows.append(
+            ComparedRow(
+                key=_key(head, pair.case_id, pair.implementation, pair.metric),
+                base=pair.base,
+                head=pair.head,
+                refusal=str(refusal or ""),
+                found=tuple(changes),
+            )
+        )
+    order = list(Group)
+    return sorted(rows, key=lambda row: (order.index(row.group), row.rank))
+
+
+def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> SeriesKey:
+    summary = run.summary
+    return SeriesKey(
+        summary.project, case_id, implementation, name, runner_class=summary.runner_class
+    )
+
+
+def _found_by_key(
+    base: RunDetail, head: RunDetail, regressions: Sequence[Regression]
+) -> defaultdict[tuple[str, str], list[ChangePoint]]:
+    found = defaultdict[tuple[str, str], list[ChangePoint]](list)
     for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
         # compiled code does not depend on the runner
         if change.series.runner_class in {"", head.summary.runner_class}:
-            changes[change.series.case_id, change.series.implementation].append(change)
-    rows = [
-        ComparedCase(
-            *key,
-            base=base_cases.get(key),
-            head=head_cases.get(key),
-            change_points=tuple(changes[key]),
-            code_change=_code_change(base_static[key], head_static[key]),
-            refusal=str(_refusal(base_cases.get(key), head_cases.get(key), refusal) or ""),
-        )
-        for key in base_cases | head_cases
-    ]
-    judged = _judge(rows, recent)
-    claims = claims_of_runs(base, head)
-    comparisons: dict[tuple[str, str], Comparison | None] = {}
-    if pair is not None:
-        claims |= {case.subject.case_key: case.evidence.claimed for case in pair.cases}
-        comparisons = {case.subject.case_key: case.evidence.comparison for case in pair.cases}
-    rows = [
-        replace(
-            row,
-            judged=judged.get((row.case_id, row.implementation)),
-            claim=claims.get((row.case_id, row.implementation)),
-            comparison=comparisons.get((row.case_id, row.implementation)),
-        )
-        for row in rows
-    ]
-    return sorted(
-        rows,
-        key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation),
-    )
-
-
-def _judge(
-    rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]
-) -> Mapping[tuple[str, str], MedianChange]:
-    """Judge the times of rows by the spread of the newest runs of the same series, timer and cache
-    state.
-    """
-    spreads = {
-        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.values)
-        for runner in recent
-        for one in runner.series
-    }
-    medians_ns, known = {}, {}
-    for row in rows:
-        base, head = row.base, row.head
-        if (
-            row.relative_change is None
-            or base is None
-            or head is None
-            or not base.median_ns
-            or not head.median_ns
-        ):
-            continue
-        key = row.case_id, row.implementation
-        spread = spreads.get((*key, timing_of(head.timer, head.cache)))
-        if spread is not None:
-            medians_ns[key], known[key] = (base.median_ns, head.median_ns), spread
-    return compare_medians(medians_ns, known)
-
-
-def is_pair(base: RunDetail, head: RunDetail) -> bool:
-    """Whether two runs are base and head of one pair, in this order."""
-    if base.pairing is None or head.pairing is None:
-        return False
-    sides = [base.pairing.side, head.pairing.side]
-    return base.pairing.pair_id == head.pairing.pair_id and sides == [Side.BASE, Side.HEAD]
+            found[change.series.case_id, change.series.implementation].append(change)
+    return found
 
 
 def change_points_between(
@@ -302,16 +229,15 @@ def change_points_between(
     """Return stored change points after `base` and up to `head`, oldest first,
     of open regressions.
     """
-    return sorted(
-        (
-            change
-            for regression in regressions
-            if regression.state is RegressionState.OPEN
-            for change in regression.change_points
-            if base.first_parent_count < change.commit.first_parent_count <= head.first_parent_count
-        ),
-        key=lambda change: change.commit,
-    )
+    changes: list[ChangePoint] = []
+    for regression in regressions:
+        if regression.state is not RegressionState.OPEN:
+            continue
+        for change in regression.change_points:
+            place = change.commit.first_parent_count
+            if base.first_parent_count < place <= head.first_parent_count:
+                changes.append(change)
+    return sorted(changes, key=lambda change: change.commit)
 
 
 def why_not_comparable(base: RunDetail, head: RunDetail) -> Remark | None:
@@ -331,11 +257,14 @@ def _refusal(
     return whole or refuse_method(base, head)
 
 
+# --- machine code
+
+
 _Hashes = dict[tuple[str, str], str | None]
 """Code hash by function and target."""
 
 
-def _static_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
+def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
     """Return code hashes by case and implementation."""
     found = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
@@ -348,9 +277,101 @@ def _code_change(base: _Hashes, head: _Hashes) -> str:
         return ""
     if not base or not head:
         return "only on the base" if base else "only on the head"
-    places = base | head
-    changed = {place[1] for place in places if base.get(place) != head.get(place)}
+    compiled = base | head
+    changed = {target for _, target in compiled if _differs(base, head, target)}
     if not changed:
         return "same everywhere"
     names = ", ".join(sorted(changed, key=natural_order))
-    return f"changed on {len(changed)} of {len({target for _, target in places})}: {names}"
+    return f"changed on {len(changed)} of {len({target for _, target in compiled})}: {names}"
+
+
+def _differs(base: _Hashes, head: _Hashes, target: str) -> bool:
+    return {place: code for place, code in base.items() if place[1] == target} != {
+        place: code for place, code in head.items() if place[1] == target
+    }
+
+
+# --- one runner on one line
+
+
+@dataclass(frozen=True)
+class Geomean:
+    """The geometric mean of head / base over cases."""
+
+    change: float
+    """Minus 1."""
+    interval: tuple[float, float] | None
+    """Of the mean over the cases, 95 %; None for fewer than three."""
+    count: int
+
+
+def geomean_of(rows: Iterable[ComparedRow]) -> Geomean | None:
+    """Average the changes as changes of a time, which falls when a rate rises; None without any."""
+    logs: list[float] = []
+    for row in rows:
+        change = row.change
+        if change is None or change <= -1 or row.metric.better is Better.UNKNOWN:
+            continue
+        log_change = math.log1p(change)
+        logs.append(log_change if row.metric.better is Better.LOWER else -log_change)
+    if not logs:
+        return None
+    mean = statistics.fmean(logs)
+    interval = None
+    if len(logs) > 2:
+        error = statistics.stdev(logs) / math.sqrt(len(logs))
+        half_width = critical_t(len(logs) - 1, _CONFIDENCE) * error
+        interval = math.expm1(mean - half_width), math.expm1(mean + half_width)
+    return Geomean(math.expm1(mean), interval, len(logs))
+
+
+@dataclass(frozen=True)
+class RunnerSummary:
+    """What two commits are on one runner, in numbers."""
+
+    geomean: Geomean | None
+    counts: Mapping[Group, int]
+    worse_found: int
+    """Open regressions of the history between the two commits, by case."""
+    better_found: int
+    roofs: tuple[float, float] | None
+    """Median share of the achievable rate of base and head, over cases that have both."""
+
+
+def summarise(rows: Sequence[ComparedRow]) -> RunnerSummary:
+    shares = [row.utilisations for row in rows]
+    known = [(base, head) for base, head in shares if base is not None and head is not None]
+    roofs = None
+    if known:
+        roofs = (
+            statistics.median(base for base, _ in known),
+            statistics.median(head for _, head in known),
+        )
+    verdicts = [{change.verdict for change in row.found} for row in rows]
+    return RunnerSummary(
+        geomean=geomean_of(rows),
+        counts=Counter(row.group for row in rows),
+        worse_found=sum(Verdict.REGRESSED in found for found in verdicts),
+        better_found=sum(Verdict.IMPROVED in found for found in verdicts),
+        roofs=roofs,
+    )
+
+
+def differences(base: RunDetail, head: RunDetail) -> list[str]:
+    """Name what differs between two runs besides the commit, for which there is no verdict."""
+    if base.environment is None or head.environment is None:
+        return []
+    found: list[str] = []
+    for name, title in (("device_name", "device"), ("driver_version", "driver")):
+        sides = getattr(base.environment, name), getattr(head.environment, name)
+        if sides[0] != sides[1]:
+            found.append(f"{title} {sides[0] or 'unknown'} → {sides[1] or 'unknown'}")
+    return found
+
+
+def outcome_of(case: MeasuredCase | None) -> Outcome | None:
+    return None if case is None else case.outcome
+
+
+def value_text(row: ComparedRow, value: float | None) -> str:
+    return "" if value is None else metric(row.key.metric).format(value)

@@ -19,18 +19,19 @@ from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.conditions import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
+from roofwatch.dashboard.access import NotAllowedError
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import Question
-from roofwatch.db.regressions import triage
+from roofwatch.db.regressions.decisions import Signature
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Regression
 from roofwatch.model.stored_results import FilterOptions
-from roofwatch.model.triage import TriageState
+from roofwatch.model.triage import TriagedRegression
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, open_source
+from roofwatch.triaging import Decision, apply_decision
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -175,37 +176,18 @@ def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     return judge_pull_request(base, head)
 
 
-def decide(
-    project: str,
-    regression_id: UUID,
-    state: TriageState,
-    *,
-    seen: TriageState,
-    person: Person,
-    reason: str,
-) -> None:
-    """Set the triage state of a regression in the name of a signed-in person, who saw the state
-    `seen`.
+def decide(project: str, triaged: TriagedRegression, decision: Decision, by: Signature) -> str:
+    """Store a decision about a regression, and return it in words.
 
     Raises:
-        NotAllowedError: the person may not triage, or a server is read.
+        NotAllowedError: a server is read.
         StaleTriageError: the state has changed meanwhile.
-        StoreError: there is no such regression, or the database failed.
+        StoreError: there is no such regression, a value is wrong, or the database failed.
     """
-    if not may_triage(person, project, load_settings().triagers):
-        raise NotAllowedError(f"{person.shown_as} may not triage regressions of {project}")
     with _reading() as source:
         if not isinstance(source, DatabaseSource):
             raise NotAllowedError("this dashboard is read-only: it reads through a server")
         with Session(source.engine) as session, session.begin():
-            triage.decide(
-                session,
-                project,
-                regression_id,
-                state,
-                expected=seen,
-                person=person.email,
-                reason=reason,
-                actor=person.actor,
-            )
+            outcome = apply_decision(session, project, triaged, decision, by)
     _remembered.clear()
+    return outcome

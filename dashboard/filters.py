@@ -116,12 +116,6 @@ class Filters:
             dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ()))
         )
 
-    def families_of(self, kernels: Iterable[str]) -> list[str]:
-        """Return the families of kernels in order, without duplicates."""
-        family_of = {case.kernel: case.family for case in self.facets.cases}
-        found = (family_of.get(kernel) for kernel in kernels)
-        return list(dict.fromkeys(family for family in found if family))
-
     def _of(self, parameter: str) -> Sequence[str]:
         return self.chosen.get(parameter, ())
 

@@ -14,8 +14,12 @@ front page.
 FRONT_PAGE = next(iter(VIEWS))
 MOVED: Mapping[str, str] = {
     "overview": "ledger",
+    "regression": "ledger",
     "trends": "roof",
+    "kernel": "roof",
     "runners": "machines",
+    "run": "machines",
+    "fleet": "machines",
 }
 """New name of a screen by the old one; parameters keep their names."""
 

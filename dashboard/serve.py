@@ -20,13 +20,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
-from roofwatch.dashboard.access import DashboardError, sign_in_secrets
+from roofwatch.dashboard.access import LOCAL_VARIABLE, DashboardError, sign_in_secrets
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.dashboard.navigation import FRONT_PAGE, MOVED, VIEWS, path_of
+from roofwatch.dashboard.unfurl import PreviewMiddleware
 from roofwatch.settings import load_settings
 
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _SMALLEST_COMPRESSED_BYTES = 1_000
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
@@ -63,8 +65,8 @@ def serve(
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. Sets an environment variable of this process that says what is
-    read.
+    """Serve until Ctrl-C or SIGTERM. Sets environment variables of this process that say what is
+    read, and whether only this machine reads.
 
     Args:
         port: Port; None for a free one.
@@ -79,6 +81,7 @@ def serve(
     secrets = sign_in_secrets(load_settings())
     chosen_port = _free_port(address, port)
     os.environ[SERVER_VARIABLE] = server_url or DATABASE
+    os.environ[LOCAL_VARIABLE] = "1" if address in _LOOPBACK else "0"
     # Streamlit runs the views as scripts; what they import takes seconds, for which the first
     # reader would wait
     for view in VIEWS:
@@ -87,7 +90,10 @@ def serve(
         _SCRIPT,
         secrets=secrets,
         routes=[Route(f"/{name}", _open_moved) for name in (*MOVED, FRONT_PAGE)],
-        middleware=[Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES)],
+        middleware=[
+            Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES),
+            Middleware(PreviewMiddleware),
+        ],
         on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)

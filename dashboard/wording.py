@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, tzinfo
 from html import escape
 
 from roofwatch.ci.messages import on_one_line
-from roofwatch.model.history import ChangePoint, CommitRef, Regression, SeriesKey
+from roofwatch.model.history import ChangePoint, CommitRef
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Layer, format_ns, metric
 from roofwatch.model.triage import TriageState
@@ -15,6 +15,7 @@ from roofwatch.model.verdict import Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6
+_LEAST_PERCENTAGE = 0.0005
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ def natural_order(text: str) -> list[tuple[str, int]]:
 
 def percent(relative_change: float) -> str:
     """Write a signed percentage, or a factor from a doubling on."""
-    return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
+    if relative_change >= 1:
+        return f"×{1 + relative_change:.3g}"
+    # a sign before zero would say that something changed
+    return "0.0%" if abs(relative_change) < _LEAST_PERCENTAGE else f"{relative_change:+.1%}"
 
 
 def transition_text(change_point: ChangePoint) -> str:
@@ -118,40 +122,6 @@ def headline_text(change_point: ChangePoint) -> str:
             "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
         )
     return change_text(change_point)
-
-
-def confirmation_text(regression: Regression) -> str:
-    return "confirmed" if regression.is_confirmed else "unconfirmed"
-
-
-def place_text(series: SeriesKey) -> str:
-    """Write where a series is measured: the name of its device,
-    or the target of its machine code.
-    """
-    return on_one_line(series.runner_class.partition(",")[0] or series.target)
-
-
-def certainty_text(regression: Regression) -> str:
-    """Write where the best evidence comes from: `H200, 28 σ; the same on H100; RTX 4090 throttled
-    or contended`.
-    """
-    best, *others = regression.change_points
-    if best.standard_errors is not None:
-        certainty = f"{best.standard_errors:.0f} σ"
-    else:
-        certainty = "drift" if best.is_gradual else "exact"
-    same_metric = [one for one in others if one.series.metric == best.series.metric]
-    sound = {place_text(one.series) for one in same_metric if not one.degraded_by} - {
-        place_text(best.series)
-    }
-    doubtful = {place_text(one.series) for one in (best, *same_metric) if one.degraded_by} - sound
-    return "; ".join(
-        [
-            f"{place_text(best.series)}, {certainty}",
-            *([f"the same on {', '.join(sorted(sound, key=natural_order))}"] if sound else []),
-            *([f"{', '.join(sorted(doubtful))} throttled or contended"] if doubtful else []),
-        ]
-    )
 
 
 def age_text(moment: datetime, *, now: datetime) -> str:
@@ -218,3 +188,11 @@ def money_text(amount: float, currency: str) -> str:
     return (
         f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"
     )
+
+
+def short_date(moment: datetime, zone: tzinfo) -> str:
+    """Write `3 Mar`, or `3 Mar 25` of another year."""
+    local = moment.astimezone(zone)
+    if local.year == datetime.now(zone).year:
+        return f"{local:%-d %b}"
+    return f"{local:%-d %b %y}"

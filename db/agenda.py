@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import Engine, and_, delete, func, or_, select, update
+from sqlalchemy import Engine, and_, case, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
+from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.agenda import AgendaJobRow
-from roofwatch.db.schema.run_filter import Word, project_id
+from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.agenda import PlannedJob, StoredJob
 
@@ -20,6 +22,8 @@ _RECENT = timedelta(hours=1)
 """Another runner's plan may be older than the result of a job that was finished this recently."""
 _LISTED = timedelta(days=30)
 _KEPT = timedelta(days=90)
+_REQUESTED = -1
+"""Position of a job that a person asked for: before all that runners plan, which keep it."""
 
 
 def take_job(
@@ -47,7 +51,10 @@ def take_job(
         is_leased = and_(row.leased_until.is_not(None), row.leased_until > func.now())
         # what a killed runner has leased and its next process does not plan was done
         is_abandoned = or_(~is_leased, row.claim_id == claim_id)
-        session.execute(delete(row).where(is_own, is_open, is_abandoned, row.key.not_in(keys)))
+        is_planned = row.position > _REQUESTED
+        session.execute(
+            delete(row).where(is_own, is_open, is_planned, is_abandoned, row.key.not_in(keys))
+        )
         session.execute(delete(row).where(is_own, row.finished_at < func.now() - _KEPT))
         for position, job in enumerate(jobs):
             _store(session, project_row, runner_class, position, job)
@@ -81,11 +88,6 @@ def take_job(
 def _store(
     session: Session, project_row: int, runner_class: str, position: int, job: PlannedJob
 ) -> None:
-    changing = {
-        "position": position,
-        "reason": job.reason,
-        "expected_s": job.expected_s,
-    }
     insert = upsert(AgendaJobRow).values(
         project_id=project_row,
         runner_class=runner_class,
@@ -93,15 +95,35 @@ def _store(
         kind=job.kind,
         base_sha=job.base_sha,
         head_sha=job.head_sha,
-        **changing,
+        position=position,
+        reason=job.reason,
+        expected_s=job.expected_s,
     )
+    # a new plan does not put off what a person asked for
+    stays_first = AgendaJobRow.position == _REQUESTED
     session.execute(
         insert.on_conflict_do_update(
             index_elements=["project_id", "runner_class", "key"],
             index_where=AgendaJobRow.finished_at.is_(None),
-            set_=changing,
+            set_={
+                "position": case((stays_first, _REQUESTED), else_=insert.excluded.position),
+                "reason": case((stays_first, AgendaJobRow.reason), else_=insert.excluded.reason),
+                "expected_s": insert.excluded.expected_s,
+            },
         )
     )
+
+
+def request_job(session: Session, project: str, runner_class: str, job: PlannedJob) -> None:
+    """Put a job before all that the runners of a class plan, in the caller's transaction.
+
+    Raises:
+        StoreError: there is no such project.
+    """
+    project_row = session.scalar(select(ProjectRow.id).where(ProjectRow.name == project))
+    if project_row is None:
+        raise StoreError(f"project {project!r} is not stored")
+    _store(session, project_row, runner_class, _REQUESTED, job)
 
 
 def finish_job(
@@ -125,7 +147,7 @@ def finish_job(
         return connection.execute(finished).rowcount > 0
 
 
-def list_jobs(session: Session, project: Word) -> list[StoredJob]:
+def list_jobs(session: Session, project: ProjectName) -> list[StoredJob]:
     """List the open jobs in their order, then those that were finished in the last 30 days, the
     newest first.
     """

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.subjects import RegressionId
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.triage import (
     Answer,
@@ -174,7 +175,7 @@ def read_bisection(session: Session, bisection_id: UUID) -> Bisection | None:
     return _read(session, BisectionRow.bisection_id == bisection_id)
 
 
-def read_newest_bisection(session: Session, regression_id: UUID) -> Bisection | None:
+def read_newest_bisection(session: Session, regression_id: RegressionId) -> Bisection | None:
     """The latest bisection that was requested for a regression."""
     return _read(session, BisectionRow.regression_id == regression_id)
 

@@ -72,24 +72,39 @@ def passages() -> Iterator[Passage]:
 def _of_document(file: Path) -> Iterator[Passage]:
     for token in MarkdownIt("commonmark").enable("table").parse(file.read_text()):
         if token.type == "inline" and token.map is not None:
-            yield Passage(file, token.map[0] + 1, token.content, is_document=True)
+            yield Passage(
+                file=file,
+                line=token.map[0] + 1,
+                text=token.content,
+                is_document=True,
+            )
 
 
 def _of_code(file: Path) -> Iterator[Passage]:
     source = file.read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield Passage(file, node.lineno, node.value, is_document=False)
+            yield Passage(
+                file=file,
+                line=node.lineno,
+                text=node.value,
+                is_document=False,
+            )
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield Passage(file, token.start[0], token.string.lstrip("# "), is_document=False)
+            yield Passage(
+                file=file,
+                line=token.start[0],
+                text=token.string.lstrip("# "),
+                is_document=False,
+            )
 
 
 def problems(passage: Passage) -> Iterator[str]:
     """Describe each problem of a passage, one line each."""
     where = f"{passage.file.relative_to(ROOT)}:{passage.line}"
-    for found in _AVOIDED.finditer(passage.text):
-        word = found[0].lower()
+    for match in _AVOIDED.finditer(passage.text):
+        word = match[0].lower()
         yield f"{where}: avoid {word!r}: {AVOIDED[word]}"
     if passage.is_document:
         for sentence in _SENTENCE_END.split(passage.text):
@@ -99,9 +114,9 @@ def problems(passage: Passage) -> Iterator[str]:
 
 def main() -> int:
     """Print all problems; exit status 1 if there are any."""
-    found = [line for passage in passages() for line in problems(passage)]
-    print("\n".join(found) or "prose: no problem found")
-    return 1 if found else 0
+    problem_lines = [line for passage in passages() for line in problems(passage)]
+    print("\n".join(problem_lines) or "prose: no problem found")
+    return min(len(problem_lines), 1)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,11 @@ def write_pages(folder: Path) -> None:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    lines: list[str] = []
+    for row in (head, ["---"] * len(head), *rows):
+        cells = " | ".join(map(_cell, row))
+        lines.append(f"| {cells} |")
+    return "\n".join(lines)
 
 
 def _cell(value: object) -> str:
@@ -69,23 +72,29 @@ def _commands(command: Any, name: str) -> Iterator[str]:
         full_name = f"{name} {child_name}"
         yield f"## {full_name}"
         yield inspect.cleandoc(child.help or "").replace("\b", "")
-        rows = [_parameter(each) for each in child.params if not getattr(each, "hidden", False)]
+        rows = [
+            _parameter(parameter)
+            for parameter in child.params
+            if not getattr(parameter, "hidden", False)
+        ]
         if rows:
             yield table(["argument or option", "description", "default"], rows)
         yield from _commands(child, full_name)
 
 
 def _parameter(parameter: Any) -> tuple[str, str, str]:
-    names = ", ".join(
-        f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-")
-    )
+    options = [*parameter.opts, *parameter.secondary_opts]
+    names = ", ".join(f"`{name}`" for name in options if name.startswith("-"))
     default = parameter.default
-    shown = (
-        f"`{default}`"
-        if isinstance(default, (str, int, float)) and default not in (True, False, "")
-        else ""
+    default_text = ""
+    # a flag says by its name what it is without it
+    if isinstance(default, (str, int, float)) and default not in (True, False, ""):
+        default_text = f"`{default}`"
+    return (
+        names or f"`{parameter.name.upper()}`",
+        getattr(parameter, "help", None) or "",
+        default_text,
     )
-    return names or f"`{parameter.name.upper()}`", getattr(parameter, "help", None) or "", shown
 
 
 def settings_page() -> Iterator[str]:
@@ -108,13 +117,17 @@ def settings_page() -> Iterator[str]:
 
 
 def _setting(name: str, field: Any) -> tuple[str, str, str, str]:
-    default = "" if name == "data_dir" else field.get_default(call_default_factory=True)
-    shown = f"`{default}`" if default not in (None, "", (), {}) else ""
+    default_text = ""
+    # the default folder depends on the account
+    if name != "data_dir":
+        default = field.get_default(call_default_factory=True)
+        if default not in (None, "", (), {}):
+            default_text = f"`{default}`"
     return (
         f"`{name}`",
         f"`ROOFWATCH_{name.upper().replace('.', '_')}`",
         field.description or "",
-        shown,
+        default_text,
     )
 
 
@@ -146,7 +159,10 @@ def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield table(
         ["metric", "title", "unit", "better", "layer"],
-        [(f"`{one.key}`", one.title, one.unit, one.better, one.layer) for one in METRICS.values()],
+        [
+            (f"`{metric.key}`", metric.title, metric.unit, metric.better, metric.layer)
+            for metric in METRICS.values()
+        ],
     )
 
 
@@ -167,7 +183,10 @@ def http_api_page() -> Iterator[str]:
             if parameters:
                 yield table(
                     ["parameter", "in", "description"],
-                    [(f"`{one['name']}`", one["in"], one.get("description")) for one in parameters],
+                    [
+                        (f"`{parameter['name']}`", parameter["in"], parameter.get("description"))
+                        for parameter in parameters
+                    ],
                 )
             yield table(
                 ["status", "meaning"],
@@ -226,20 +245,25 @@ def _models() -> Iterator[tuple[str, str, str]]:
 def _kernel(spec: KernelSpec) -> str:
     every_case: tuple[Case, ...] = (*spec.cases, *spec.edges)
     module = import_module(MODULES[spec.name])
-    documented = (
-        module if MODULES[spec.name].endswith(f".{spec.name}") else getattr(module, spec.name)
-    )
+    # a file of several kernels describes each at its launcher
+    documented: object = module
+    if not MODULES[spec.name].endswith(f".{spec.name}"):
+        documented = getattr(module, spec.name)
     doc = inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0]
-    own = [how for how in spec.implementations.values() if how.language is not Language.TORCH]
-    unsupported = [
-        f"{how.name} on {target}: {how.unsupported_targets[target]}"
-        for how in own
-        for target in DEFAULT_TARGETS
-        if target in how.unsupported_targets
-    ]
+    compiled = [how for how in spec.implementations.values() if how.language is not Language.TORCH]
+    unsupported: list[str] = []
+    for implementation in compiled:
+        reasons = implementation.unsupported_targets
+        unsupported += [
+            f"{implementation.name} on {target}: {reasons[target]}"
+            for target in DEFAULT_TARGETS
+            if target in reasons
+        ]
+    # from fwd to bwd
+    directions = sorted({case.direction.value for case in every_case}, reverse=True)
     rows = [
         ("formula", f"`{spec.formula}`"),
-        ("directions", "fwd, bwd" if any(case.is_backward for case in every_case) else "fwd"),
+        ("directions", ", ".join(directions)),
         ("dtypes", ", ".join(sorted({case.dtype for case in every_case}))),
         ("implementations", ", ".join(spec.implementations)),
         ("FLOP", spec.flop_count.__doc__),

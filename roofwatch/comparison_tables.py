@@ -4,25 +4,26 @@ series, regressions.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
 
+from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.decide import claim_of_regression
+from roofwatch.ci.judge.ratios import LibraryRatio
 from roofwatch.ci.messages import visible
+from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.comment import summary_line
-from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage
-from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # they need numpy, and comparing files does not
     from roofwatch.measurement.submissions import Result
 
 _SPARKLINE_POINTS = 20
+_RATIO_ROWS = 10
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
@@ -50,7 +52,11 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     ]
     columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
     predicted = make_table(columns, steps, title="predicted change of steps")
-    found = findings_table([*list_findings(judged), *accuracy_findings(judged)])
+    changes = [*counted_changes(judged), *judged.accuracy_changes]
+    cases = [change for change in changes if isinstance(change.evidence, CaseEvidence)]
+    others = [change for change in changes if not isinstance(change.evidence, CaseEvidence)]
+    timed = times_table(cases)
+    found = changes_table(others)
     new = make_table(
         ("kernel", "implementation", "result", "compiled", "time"),
         [
@@ -65,7 +71,28 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         ],
         title="new implementations",
     )
-    return [table for table in (found, new, predicted) if table.row_count]
+    ratios = _ratio_table(judged.library_ratios)
+    return [table for table in (timed, found, new, ratios, predicted) if table.row_count]
+
+
+def _ratio_table(ratios: Sequence[LibraryRatio]) -> Table:
+    """Make a table of the ratios to a library that changed most."""
+    title = "time / library's time"
+    if len(ratios) > _RATIO_ROWS:
+        title += f", the {_RATIO_ROWS} of {len(ratios)} that changed most"
+    rows = [
+        (
+            ratio.case_id,
+            ratio.implementation,
+            ratio.library,
+            f"{ratio.base:.3g}",
+            f"{ratio.head:.3g}",
+            f"{ratio.relative_change:+.1%}",
+        )
+        for ratio in ratios[:_RATIO_ROWS]
+    ]
+    columns = ("case", "implementation", "library", "base", "head", "change")
+    return make_table(columns, rows, title=title)
 
 
 def remark_lines(judged: PullRequestJudgement) -> list[str]:
@@ -74,37 +101,6 @@ def remark_lines(judged: PullRequestJudgement) -> list[str]:
     if judged.dependencies is not None:
         lines.append(f"note: {judged.dependencies}")
     return lines
-
-
-def findings_table(findings: Iterable[Finding]) -> Table:
-    """One row per change, in the given order; targets with the same one share a row, as do cases
-    that fail with the same message.
-    """
-    targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
-    for one in findings:
-        if one.is_change:
-            text = "; ".join((one.text, *one.details))
-            key = one.verdict, one.reason, one.case_id, one.implementation, one.part, text
-            targets.setdefault(key, []).append(one.target)
-    failed_cases: dict[str, set[str]] = defaultdict(set)
-    for _, reason, case_id, _, _, text in targets:
-        if reason is Reason.FAILED:
-            failed_cases[text].add(case_id)
-    rows: list[tuple[object, ...]] = []
-    shown_failures: set[str] = set()
-    for (word, reason, case_id, implementation, part, text), names in targets.items():
-        if text in shown_failures:
-            continue
-        case_text = case_id
-        more_count = len(failed_cases.get(text, ())) - 1
-        if more_count > 0:
-            case_text += f" and {more_count} more"
-            shown_failures.add(text)
-        linked = Text(reason, style=f"link {reason.url}")
-        rows.append((verdict(word), linked, case_text, implementation, part, joined(names), text))
-    return make_table(
-        ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
-    )
 
 
 def noise_floor_table(noise: NoiseFloor) -> Table:
@@ -161,8 +157,11 @@ def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
     """One line per change that waits for a verdict."""
     for change in changes:
         name = visible(f"{change.kernel} on {change.runner_class}")
-        revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
-        yield f"{name}: {change.claim} (roofwatch ab FILE {revisions})"
+        line = f"{name}: {change.claim}"
+        if not change.is_imported:
+            revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
+            line += f" (roofwatch ab FILE {revisions})"
+        yield line
 
 
 def runs_table(found: Sequence[RunSummary]) -> Table:

@@ -81,11 +81,22 @@ TOOLS = {
         "profile", profile.profile, "command after seconds warmup steps max_seconds shapes stacks"
     ),
     "compare": Tool(
-        "compare", records.compare, "base head project runner_class", is_measuring=False
+        command="compare",
+        function=records.compare,
+        options="base head project runner_class",
+        is_measuring=False,
     ),
-    "history": Tool("show series", show.series, "project kernel metric case", is_measuring=False),
+    "history": Tool(
+        command="show series",
+        function=show.series,
+        options="project kernel metric case",
+        is_measuring=False,
+    ),
     "regressions": Tool(
-        "show regressions", show.regressions, "project state triage", is_measuring=False
+        command="show regressions",
+        function=show.regressions,
+        options="project state triage",
+        is_measuring=False,
     ),
 }
 

@@ -29,6 +29,19 @@ SuitePath = Annotated[
         help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite."
     ),
 ]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INPUTS",
+        help="Inputs of a function FILE.py::NAME, such as 'x: float32[4096, 1024], eps=1e-6'.",
+    ),
+]
+ReferenceFunction = Annotated[
+    str | None,
+    typer.Option(
+        "--reference", metavar="MODULE.NAME", help="The same in PyTorch, for such a function."
+    ),
+]
 ProjectName = Annotated[
     str | None, typer.Option(help="Project name. Default: the repository's folder name.")
 ]

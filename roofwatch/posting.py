@@ -197,7 +197,11 @@ def report_on(
     )
     text, silent = to_markdown(judgement, links=links), is_silent(judgement)
     return Report(
-        check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent
+        check=check_run.concluded(judgement, text),
+        judgement=judgement,
+        comment=text,
+        links=links,
+        is_silent=silent,
     )
 
 

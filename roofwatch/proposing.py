@@ -198,18 +198,27 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     classes = [
         node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
     ]
-    used = {name.id for node in classes for name in ast.walk(node) if isinstance(name, ast.Name)}
+    used: set[str] = set()
+    for node in classes:
+        used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     for node in classes:
         methods = {method.name: method for method in _functions_of(node)}
         if "forward" in methods:
             parameters = _parameters(methods["forward"], skip=1)
             yield FoundKernel(
-                node.name.strip("_"), module, node.name, parameters, is_differentiable=True
+                name=node.name.strip("_"),
+                module=module,
+                function=node.name,
+                parameters=parameters,
+                is_differentiable=True,
             )
     for function in _functions_of(tree):
         if function.name not in used and _launches(function, jitted):
             yield FoundKernel(
-                function.name.strip("_"), module, function.name, _parameters(function)
+                name=function.name.strip("_"),
+                module=module,
+                function=function.name,
+                parameters=_parameters(function),
             )
 
 
@@ -306,8 +315,8 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
     ]
     if not any(PurePosixPath(path).suffix == ".yml" for path in states):
         lines.append(
-            "no CI jobs: no other machine can install this roofwatch from its folder; name a "
-            "commit with --from OWNER/NAME@SHA"
+            "no CI jobs: no other machine can install this roofwatch from its folder; "
+            "name a commit with --from OWNER/NAME@SHA"
         )
     if any(path.endswith("roofwatch-report.yml") for path in states):
         lines.append(

@@ -295,7 +295,12 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
         fork_server = stack.enter_context(ForkServer())
         record: RunRecord | None = None
         if against:
-            more = AdaptiveBlocks(judge_pull_request, needs_more, _BUDGET_S, lambda _: None)
+            more = AdaptiveBlocks(
+                judge=judge_pull_request,
+                helps=needs_more,
+                budget_s=_BUDGET_S,
+                on_status=lambda _: None,
+            )
             try:
                 base = stack.enter_context(_suite(item, against))
                 old, new = measure([base, head], plan, fork_server=fork_server, more=more)

@@ -9,33 +9,29 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.ci.messages import listed
-from roofwatch.ci.static.analyses import analyses_of
+from roofwatch.ci.static.analyses import AnalysisEvidence, analyses_of, judge_analyses
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
     BaselineError,
     Facts,
     apply_baseline,
+    head_of,
     judge_entry,
     judge_without_base,
+    subject_of,
     tightened,
     to_toml,
     with_accepted,
 )
-from roofwatch.ci.static.comparison import (
-    StaticComparison,
-    StaticJudgement,
-    compare_analyses,
-    compare_static,
-    function_key,
-)
+from roofwatch.ci.static.comparison import JudgedCode, StaticChange, judge_static, word_of
 from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
@@ -44,6 +40,7 @@ from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.files import cache_dir
+from roofwatch.model.history import Cause
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
@@ -66,7 +63,7 @@ class StaticAnswer:
     costs: tuple[OperatorCost, ...]
     base: str | None
     """A commit or a release of Triton."""
-    compared: StaticComparison
+    compared: JudgedCode
     applied: AppliedBaseline
     baseline: Baseline
     baseline_file: Path
@@ -76,7 +73,7 @@ class StaticAnswer:
     def exit_status(self) -> int:
         """0 if nothing is worse, 1 if something is, 2 if that cannot be decided."""
         verdicts = [
-            item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE
+            item.verdict for item in self.applied.changes if item.reason is not Reason.NEW_CASE
         ]
         if Verdict.REGRESSED in verdicts:
             return 1
@@ -85,7 +82,7 @@ class StaticAnswer:
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
-        entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
+        entries = [(self.baseline.get(subject_of(facts)), facts) for facts in failed]
         return (
             0
             if all(
@@ -100,7 +97,7 @@ class StaticAnswer:
         unaccepted: list[OverflowProof] = []
         for proof in self.proofs:
             (analysis,) = analyses_of([proof], [])
-            entry = self.baseline.get(function_key(analysis))
+            entry = self.baseline.get(subject_of(analysis))
             is_accepted = entry is not None and judge_entry(entry, analysis) is Verdict.UNCHANGED
             if proof.proof is Proof.UNSAFE and not is_accepted:
                 unaccepted.append(proof)
@@ -166,15 +163,15 @@ def answer(
             )
     results = compile_at(suite_source(path))
     analyses = analyses_of(results.proofs, results.costs)
-    compared = StaticComparison((), {}, ())
+    compared = JudgedCode()
     # without a base, an overflow at a declared size is judged all the same
-    analysed = compare_analyses((), analyses)
+    analysed = judge_analyses((), analyses)
     if base_name is not None:
-        compared = compare_static(before.facts, results.facts)
-        analysed = compare_analyses(analyses_of(before.proofs, before.costs), analyses)
+        compared = judge_static(before.facts, results.facts)
+        analysed = judge_analyses(analyses_of(before.proofs, before.costs), analyses)
 
     def apply(entries: Baseline) -> AppliedBaseline:
-        judged = compared.judged
+        judged = compared.changes
         if base_name is None:
             judged = judge_without_base(entries, results.facts)
         everything: list[Facts] = [*results.facts, *analyses]
@@ -183,8 +180,8 @@ def answer(
     applied = apply(entries)
     written: list[str] = []
     if accept is not None:
-        regressed = [item for item in applied.judged if item.verdict is Verdict.REGRESSED]
-        heads = [item.analysis or item.head for item in regressed]
+        regressed = [item for item in applied.changes if item.verdict is Verdict.REGRESSED]
+        heads = [head_of(change) for change in regressed]
         worse = [facts for facts in heads if facts is not None]
         entries = with_accepted(entries, worse, accept.strip())
         written.append(f"accepted: {len(worse)}")
@@ -254,7 +251,7 @@ def baseline_file(path: Path | None) -> Path:
 
 def notes(answer: StaticAnswer) -> Iterator[str]:
     if answer.base is not None:
-        counts = Counter(item.word for item in answer.applied.judged)
+        counts = Counter(word_of(item) for item in answer.applied.changes)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
         yield f"compared with {answer.base}: {counted or 'nothing to compare'}"
@@ -274,7 +271,7 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
         "overflow_proofs": answer.proofs,
         "operator_costs": answer.costs,
         "base": answer.base,
-        "judged": [_judgement_to_json(item) for item in applied.judged],
+        "judged": [_change_to_json(item) for item in applied.changes],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
         "baseline": {"file": str(answer.baseline_file), "better": better, "stale": stale},
@@ -282,12 +279,22 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
     }
 
 
-def _judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
-    detail = None if item.detail is None else str(item.detail)
-    judged = {"verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
-    values = None if item.analysis is None else dict(item.analysis.values)
-    sides = {"base": item.base, "head": item.head, "values": values}
-    return {**asdict(item.key), **judged, **sides}
+def _change_to_json(change: StaticChange) -> dict[str, Any]:
+    evidence = change.evidence
+    is_analysis = isinstance(evidence, AnalysisEvidence)
+    return {
+        "case_id": change.subject.case_id,
+        "implementation": change.subject.implementation,
+        "function": change.subject.part,
+        "target": change.subject.target,
+        "verdict": change.verdict,
+        "reason": change.reason,
+        "cause": change.cause or Cause.CODE,
+        "detail": None if change.detail is None else str(change.detail),
+        "base": None if is_analysis else evidence.base,
+        "head": None if is_analysis else evidence.head,
+        "values": dict(evidence.head.values) if isinstance(evidence, AnalysisEvidence) else None,
+    }
 
 
 # --- `roofwatch static capture`

@@ -1,7 +1,9 @@
 """Kernels and results of a run as tables. Everything in them is in the JSON output too."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
 _PROFILE_ROWS = 3
+_NOISY_SHARE = 0.3
+"""Interquartile range relative to the median."""
 
 
 def kernels(infos: Iterable[KernelInfo]) -> Table:
@@ -108,12 +112,16 @@ def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
 def measurements(record: RunRecord) -> Table:
     """One row per case and implementation: outcome, accuracy, time and utilisation.
 
-    The bandwidth is that of memory, or of the bus for collectives. The caption lists why cases are
-    unsupported.
+    The case that is furthest from its roof comes first, and of each case the fastest
+    implementation. The bandwidth is that of memory, or of the bus for collectives. The caption
+    lists why cases are unsupported.
     """
     accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
     rows: list[Sequence[object]] = []
-    for measurement in record.measurements:
+    noisy_count = 0
+    for measurement in furthest_from_roof_first(record.measurements):
+        is_noisy = _is_noisy(measurement)
+        noisy_count += is_noisy
         accuracy = accuracies.get((measurement.case_id, measurement.implementation))
         worst = None
         if accuracy is not None:
@@ -124,10 +132,11 @@ def measurements(record: RunRecord) -> Table:
             (
                 measurement.case_id,
                 measurement.implementation,
-                _outcome(measurement.outcome),
+                Text("noisy", style="yellow") if is_noisy else _outcome(measurement.outcome),
                 map_optional(_error_text, worst),
                 _formatted("median_ns", values),
                 map_optional(_interquartile_range, measurement.quartiles_ns),
+                map_optional("{:.2f}".format, measurement.ratio_to_reference),
                 _formatted("flop_per_s", values),
                 _bandwidth(values),
                 _utilisation(measurement, values),
@@ -143,6 +152,7 @@ def measurements(record: RunRecord) -> Table:
         "error",
         "median",
         "IQR",
+        "/ reference",
         "rate",
         "bandwidth",
         "utilisation",
@@ -155,10 +165,47 @@ def measurements(record: RunRecord) -> Table:
         for measurement in record.measurements
         if measurement.outcome is Outcome.UNSUPPORTED and measurement.message
     )
-    _set_caption(
-        table, [f"{count} unsupported: {message}" for message, count in unsupported.most_common()]
-    )
+    lines = [f"{count} unsupported: {message}" for message, count in unsupported.most_common()]
+    if noisy_count:
+        lines.append(
+            f"{noisy_count} noisy: half of the samples differ by more than "
+            f"{_NOISY_SHARE:.0%} of the median; other work shares this machine"
+        )
+    _set_caption(table, lines)
     return table
+
+
+def furthest_from_roof_first(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Sort by case, that with the lowest utilisation of its fastest implementation first, and by
+    time within a case; what was not timed comes last.
+    """
+    by_case: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        by_case.setdefault(measurement.case_id, []).append(measurement)
+    fastest_first = [sorted(case, key=_time_ns) for case in by_case.values()]
+    fastest_first.sort(key=lambda case: _share_of_roof(case[0]))
+    return list(chain.from_iterable(fastest_first))
+
+
+def _time_ns(measurement: Measurement) -> float:
+    if measurement.median_ns is None:
+        return math.inf
+    return measurement.median_ns
+
+
+def _share_of_roof(measurement: Measurement) -> float:
+    if measurement.utilisation is None:
+        return math.inf
+    return measurement.utilisation
+
+
+def _is_noisy(measurement: Measurement) -> bool:
+    """Whether the samples spread so far that the median says little."""
+    quartiles_ns = measurement.quartiles_ns
+    if quartiles_ns is None or measurement.median_ns is None:
+        return False
+    q1_ns, q3_ns = quartiles_ns
+    return q3_ns - q1_ns > _NOISY_SHARE * measurement.median_ns
 
 
 def _error_text(error: TensorError) -> str:

@@ -209,13 +209,14 @@ def console(*, to_stderr: bool = True) -> Console:
     """Make a console, 160 columns wide if the output is not a terminal."""
     from rich.console import Console
 
+    from roofwatch.wrapped_text import wrapped
+
     class InertConsole(Console):
         """Treats table cells as plain text, without markup, emoji or control characters."""
 
         def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str(
-                "\n".join(visible(line.expandtabs()) for line in text.split("\n")), **how
-            )
+            lines = [visible(line.expandtabs()) for line in text.split("\n")]
+            return wrapped(super().render_str("\n".join(lines), **how))
 
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else 160

@@ -58,17 +58,16 @@ class BlockPairs:
 
     @property
     def remark(self) -> Remark:
-        total = len(self.base) + len(self.left_out)
-        reasons = dict.fromkeys(
-            reason for pair in self.left_out for reason in (*pair.base, *pair.head)
-        )
-        return Remark(
-            f"{len(self.left_out)} of {total} block pairs left out, by {{}}", (", ".join(reasons),)
-        )
+        reasons: dict[str, None] = {}
+        for pair in self.left_out:
+            reasons |= dict.fromkeys((*pair.base, *pair.head))
+        count, total = len(self.left_out), len(self.base) + len(self.left_out)
+        text = f"{count} of {total} block pairs left out, by {{}}"
+        return Remark(text, (", ".join(reasons),))
 
 
 @dataclass(frozen=True)
-class CycleComparison:
+class CyclesEvidence:
     """Base against head in clock cycles."""
 
     comparison: Comparison
@@ -80,67 +79,70 @@ class CycleComparison:
     @property
     def remark(self) -> Remark:
         low, high = self.comparison.relative_interval
-        return Remark(
-            f"the SM clock moved from {self.base_mhz:.0f} to {self.head_mhz:.0f} MHz; in clock "
-            f"cycles the change is "
-            f"{self.comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%})"
-        )
+        change = f"{self.comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%})"
+        clocks = f"from {self.base_mhz:.0f} to {self.head_mhz:.0f} MHz"
+        return Remark(f"the SM clock moved {clocks}; in clock cycles the change is {change}")
 
 
 def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
     """Pair the blocks of two measurements with equally many, and leave out degraded pairs."""
-    kept: list[tuple[Block, Block]] = []
-    left_out = []
-    for position, (before, after) in enumerate(zip(base.blocks, head.blocks, strict=True)):
-        reasons = [
-            () if one.device_state is None else one.device_state.degraded_by
-            for one in (before, after)
-        ]
-        if any(reasons):
-            left_out.append(LeftOut(position, *reasons))
+    base_blocks: list[Block] = []
+    head_blocks: list[Block] = []
+    left_out: list[LeftOut] = []
+    pairs = zip(base.blocks, head.blocks, strict=True)
+    for position, (base_block, head_block) in enumerate(pairs):
+        base_reasons, head_reasons = _degraded_by(base_block), _degraded_by(head_block)
+        if base_reasons or head_reasons:
+            left_out.append(LeftOut(position, base_reasons, head_reasons))
         else:
-            kept.append((before, after))
-    return BlockPairs(
-        tuple(before for before, _ in kept), tuple(after for _, after in kept), tuple(left_out)
-    )
+            base_blocks.append(base_block)
+            head_blocks.append(head_block)
+    return BlockPairs(tuple(base_blocks), tuple(head_blocks), tuple(left_out))
 
 
-def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CycleComparison | None:
+def _degraded_by(block: Block) -> tuple[str, ...]:
+    return () if block.device_state is None else block.device_state.degraded_by
+
+
+def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CyclesEvidence | None:
     """Compare clock cycles the way times are compared; None unless the SM clock of every block is
     known.
     """
     base, head = _in_cycles(pairs.base), _in_cycles(pairs.head)
     if base is None or head is None:
         return None
-    return CycleComparison(
-        compare(base[0], head[0], threshold=threshold), base_mhz=base[1], head_mhz=head[1]
-    )
+    comparison = compare(base.kilocycles, head.kilocycles, threshold=threshold)
+    return CyclesEvidence(comparison, base_mhz=base.median_mhz, head_mhz=head.median_mhz)
 
 
-def _in_cycles(blocks: Sequence[Block]) -> tuple[list[list[float]], float] | None:
+@dataclass(frozen=True)
+class _Cycles:
+    kilocycles: list[list[float]]
+    """Of each sample, by block."""
+    median_mhz: float
+
+
+def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
     """Samples in kilocycles, and the median clock in MHz."""
-    clocks = [block.device_state.sm_clock_mhz for block in blocks if block.device_state is not None]
-    if not blocks or len(clocks) < len(blocks) or not all(clocks):
-        return None
-    known = [clock for clock in clocks if clock]
-    cycles = [
-        [ns * clock / 1e3 for ns in block.samples_ns]
-        for block, clock in zip(blocks, known, strict=True)
-    ]
-    return cycles, statistics.median(known)
+    kilocycles: list[list[float]] = []
+    clocks_mhz: list[float] = []
+    for block in blocks:
+        clock_mhz = None if block.device_state is None else block.device_state.sm_clock_mhz
+        if not clock_mhz:
+            return None
+        clocks_mhz.append(clock_mhz)
+        kilocycles.append([sample_ns * clock_mhz / 1e3 for sample_ns in block.samples_ns])
+    return _Cycles(kilocycles, statistics.median(clocks_mhz)) if clocks_mhz else None
 
 
-def is_clock_move(times: Comparison, cycles: CycleComparison) -> bool:
+def is_clock_move(times: Comparison, cycles: CyclesEvidence) -> bool:
     """Whether the clock explains the change in time: the verdict on cycles differs."""
-    if (
-        times.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}
-        or cycles.comparison.verdict is times.verdict
-    ):
+    is_changed = times.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+    if not is_changed or cycles.comparison.verdict is times.verdict:
         return False
     clock_log_ratio = cycles.comparison.log_ratio - times.log_ratio
-    return clock_log_ratio * times.log_ratio < 0 and abs(clock_log_ratio) > math.log1p(
-        MIN_CLOCK_MOVE
-    )
+    is_opposed = clock_log_ratio * times.log_ratio < 0
+    return is_opposed and abs(clock_log_ratio) > math.log1p(MIN_CLOCK_MOVE)
 
 
 # --- one step of a history
@@ -178,11 +180,9 @@ class ClockStep:
         return self.share_in_cycles * abs(self.log_change) < math.log1p(min_relative_change)
 
     def in_words(self) -> str:
-        return (
-            f"the SM clock moved from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz, and in "
-            f"clock cycles the "
-            f"change is {math.expm1(self.log_cycles):+.1%}"
-        )
+        clocks = f"from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz"
+        change = math.expm1(self.log_cycles)
+        return f"the SM clock moved {clocks}, and in clock cycles the change is {change:+.1%}"
 
 
 def clock_step(
@@ -191,16 +191,37 @@ def clock_step(
     """Convert a step, ln(after / before) of times, to clock cycles; None if too few runs of a level
     have a clock.
     """
-    sides = []
-    for runs in (before, after):
-        clocks = [run.sm_clock_mhz for run in runs if run.value and run.sm_clock_mhz]
-        if len(clocks) < max(_MIN_RUNS, _MIN_SHARE * len(runs)):
-            return None
-        times = [run.value for run in runs if run.value and run.sm_clock_mhz]
-        cycles = [math.log(time * clock) for time, clock in zip(times, clocks, strict=True)]
-        log_clock = statistics.median(cycles) - statistics.median(map(math.log, times))
-        sides.append((statistics.median(clocks), log_clock))
-    (before_mhz, log_before), (after_mhz, log_after) = sides
+    old_clock, new_clock = _clock_of(before), _clock_of(after)
+    if old_clock is None or new_clock is None:
+        return None
     return ClockStep(
-        before_mhz, after_mhz, log_change, log_cycles=log_change + log_after - log_before
+        before_mhz=old_clock.median_mhz,
+        after_mhz=new_clock.median_mhz,
+        log_change=log_change,
+        log_cycles=log_change + new_clock.log_mhz - old_clock.log_mhz,
     )
+
+
+@dataclass(frozen=True)
+class _LevelClock:
+    """The SM clock of the runs of one level."""
+
+    median_mhz: float
+    log_mhz: float
+    """ln(cycles / time) of the level, from the median of each."""
+
+
+def _clock_of(runs: Sequence[SeriesPoint]) -> _LevelClock | None:
+    clocks: list[float] = []
+    log_times: list[float] = []
+    log_cycles: list[float] = []
+    for run in runs:
+        if run.value and run.sm_clock_mhz:
+            clocks.append(run.sm_clock_mhz)
+            log_times.append(math.log(run.value))
+            log_cycles.append(math.log(run.value * run.sm_clock_mhz))
+    # a few runs with a clock may not be like the others of the level
+    if len(clocks) < max(_MIN_RUNS, _MIN_SHARE * len(runs)):
+        return None
+    log_mhz = statistics.median(log_cycles) - statistics.median(log_times)
+    return _LevelClock(statistics.median(clocks), log_mhz)

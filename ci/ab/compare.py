@@ -129,32 +129,36 @@ def compare(
     head_blocks = [_BlockMedian.of(block) for block in head_ns]
     neighbours = zip(base_blocks, head_blocks, strict=True)
     pairs = _Pairs.of([head.log - base.log for base, head in neighbours])
-    edge = math.log1p(threshold)
-    interval, p_value = (-math.inf, math.inf), 1.0
-    more_blocks: int | None = FIRST_LOOK_BLOCKS - pairs.count
-    verdict, reason = Verdict.INCONCLUSIVE, Reason.TOO_FEW_BLOCKS
-    block_deviation = None
-    if pairs.count >= MIN_BLOCKS:
-        error = pairs.error_at(pairs.count)
-        block_deviation = error * math.sqrt(pairs.count / 2)
-        level = alpha_at(pairs.count) if error_rate is None else error_rate
-        half = critical(_degrees(pairs.count), level) * error
-        interval = (pairs.centre - half, pairs.centre + half)
-        p_value = min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level)
-        verdict, reason = judge_interval(interval, edge)
-        more_blocks = _more_blocks(pairs, edge)
-    return Comparison(
-        verdict=verdict,
-        reason=reason,
+    comparison = Comparison(
+        verdict=Verdict.INCONCLUSIVE,
+        reason=Reason.TOO_FEW_BLOCKS,
         base_ns=statistics.median(block.ns for block in base_blocks),
         head_ns=statistics.median(block.ns for block in head_blocks),
         log_ratio=pairs.centre,
-        log_interval=interval,
+        log_interval=(-math.inf, math.inf),
         block_count=pairs.count,
         threshold=threshold,
-        p_value=p_value,
-        more_blocks=more_blocks if verdict is Verdict.INCONCLUSIVE else None,
-        block_deviation=block_deviation,
+        p_value=1.0,
+        more_blocks=FIRST_LOOK_BLOCKS - pairs.count,
+    )
+    if pairs.count < MIN_BLOCKS:
+        return comparison
+    edge = math.log1p(threshold)
+    error = pairs.error_at(pairs.count)
+    level = alpha_at(pairs.count) if error_rate is None else error_rate
+    half = critical(_degrees(pairs.count), level) * error
+    interval = (pairs.centre - half, pairs.centre + half)
+    verdict, reason = judge_interval(interval, edge)
+    is_open = verdict is Verdict.INCONCLUSIVE
+    return replace(
+        comparison,
+        verdict=verdict,
+        reason=reason,
+        log_interval=interval,
+        # corrected for all interim analyses, of which this one has the share `level`
+        p_value=min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level),
+        more_blocks=_more_blocks(pairs, edge) if is_open else None,
+        block_deviation=error * math.sqrt(pairs.count / 2),
     )
 
 
@@ -197,13 +201,15 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
     timed side by side.
     """
     largest = largest_discovery([comparison.p_value for comparison in comparisons], rate)
-    return [
-        replace(comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY)
-        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
-        and comparison.p_value > largest
-        else comparison
-        for comparison in comparisons
-    ]
+    controlled: list[Comparison] = []
+    for comparison in comparisons:
+        is_change = comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        if is_change and comparison.p_value > largest:
+            comparison = replace(
+                comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY
+            )
+        controlled.append(comparison)
+    return controlled
 
 
 def largest_discovery(
@@ -215,10 +221,11 @@ def largest_discovery(
     the p-values.
     """
     count = test_count or len(p_values)
-    return max(
-        (p for rank, p in enumerate(sorted(p_values), start=1) if p <= rate * rank / count),
-        default=-1.0,
-    )
+    largest = -1.0
+    for rank, p_value in enumerate(sorted(p_values), start=1):
+        if p_value <= rate * rank / count:
+            largest = p_value
+    return largest
 
 
 # --- interim analyses
@@ -289,8 +296,8 @@ class _Pairs:
 
     def error_at(self, count: int) -> float:
         """Standard error of the centre of so many pairs with the same noise."""
-        kept = count - 2 * _trimmed(count)
-        return math.sqrt(self.variance * count / (kept * (kept - 1)))
+        remaining = count - 2 * _trimmed(count)
+        return math.sqrt(self.variance * count / (remaining * (remaining - 1)))
 
     def p_beyond(self, edge: float) -> float:
         distance, error = abs(self.centre) - edge, self.error_at(self.count)

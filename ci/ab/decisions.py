@@ -12,6 +12,8 @@ from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _JOBS_THAT_DECIDE = 2
 """Jobs that must show a change before it is news: a disturbed machine can falsify one."""
+MOST_BLOCKS = 40
+"""Of one job; what is undecided then is left to another one, at another time."""
 _CHANGED = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 _PairKey = tuple[Subject, CommitRef, CommitRef]
@@ -28,17 +30,24 @@ class Decisions:
                 subject = (pair.case_id, pair.implementation)
                 self._pairs[subject, pair.base, pair.head].append(pair)
         self._comparisons = {key: _compared(pairs) for key, pairs in self._pairs.items()}
-        self._decided_heads: dict[Subject, CommitRef] = {}
-        for subject, base, head in self._pairs:
-            if self.is_decided(subject, base, head):
-                last = self._decided_heads.get(subject, head)
-                self._decided_heads[subject] = max(last, head)
+        self._last_decided: dict[Subject, CommitRef] = {}
+        self._last_changed: dict[Subject, CommitRef] = {}
+        for key in sorted(self._pairs):
+            subject, _, head = key
+            if self.is_decided(*key):
+                self._last_decided[subject] = max(head, self._last_decided.get(subject, head))
+            if self.is_changed(*key):
+                self._last_changed[subject] = max(head, self._last_changed.get(subject, head))
 
     def last_decided(self, subject: Subject) -> CommitRef | None:
         """The newest commit that a pair of a case explains: a difference between its values from
         there on and older ones is no news.
         """
-        return self._decided_heads.get(subject)
+        return self._last_decided.get(subject)
+
+    def last_changed(self, subject: Subject) -> CommitRef | None:
+        """The newest commit that changed the time of a case."""
+        return self._last_changed.get(subject)
 
     def is_decided(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that nothing changed, or enough of them what changed."""
@@ -48,6 +57,16 @@ class Decisions:
         if verdict in _CHANGED:
             return self._count_agreeing(subject, base, head, verdict) >= _JOBS_THAT_DECIDE
         return verdict is Verdict.UNCHANGED
+
+    def refutes(
+        self, subject: Subject, base: CommitRef, head: CommitRef, log_change: float
+    ) -> bool:
+        """Whether the pairs exclude a change of this size and show none, verdict or not."""
+        comparison = self._comparisons.get((subject, base, head))
+        if comparison is None:
+            return False
+        low, high = comparison.log_interval
+        return low <= 0 <= high and not low <= log_change <= high
 
     def is_changed(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that the time changed."""
@@ -107,6 +126,8 @@ def helps_decide(comparison: Comparison) -> bool:
     """Whether a runner that looks for changes measures more blocks in the same job: while they may
     turn a likely change into a verdict, and once more after the first interim analysis.
     """
+    if comparison.block_count >= MOST_BLOCKS:
+        return False
     is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
     is_first_look = look_number(comparison.block_count) == 1
     return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)

@@ -9,11 +9,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.results import CaseProfile
+from roofwatch.model.verdict import Reason
 
 _ENOUGH = 1 / 2
 """Share of a change of time that launches must account for. Profiles have a hot cache, and times
@@ -22,17 +26,12 @@ often a cold one.
 
 
 @dataclass(frozen=True)
-class LaunchMove:
+class LaunchEvidence:
     """One kernel or copy that a call launches differently."""
 
-    case_id: str
-    implementation: str
     base_name: str
     """Empty for a kernel that only the head launches."""
     head_name: str
-    base_count: float
-    """Launches in one call."""
-    head_count: float
     base_share: float
     """Share of the busy time; 0 if it was not launched."""
     head_share: float
@@ -42,90 +41,128 @@ class LaunchMove:
         """At the head; at the base for a kernel that is gone."""
         return self.head_share if self.head_name else self.base_share
 
-    @property
-    def remark(self) -> Remark:
-        if not self.base_name:
-            return Remark(f"{{}} is new, {self.head_count:.3g} in a call", (self.head_name,))
-        if not self.head_name:
-            return Remark(
-                f"{{}} is gone, {self.base_count:.3g} in a call before", (self.base_name,)
-            )
-        if self.head_name != self.base_name:
-            return Remark("kernel changed: {} instead of {}", (self.head_name, self.base_name))
-        return Remark(
-            f"{{}}: {self.base_count:.3g} → {self.head_count:.3g} in a call", (self.head_name,)
-        )
+
+def judge_profiles(pairing: Pairing) -> list[Change[LaunchEvidence]]:
+    """Find launches that differ, the largest share of its call first."""
+    changes: list[Change[LaunchEvidence]] = []
+    for key in pairing.keys:
+        base, head = pairing.of(key)
+        if base.profile is not None and head.profile is not None:
+            changes += compare_profiles(base.profile, head.profile)
+    return sorted(changes, key=_largest_first)
 
 
-def find_launch_moves(
-    base: Iterable[CaseProfile], head: Iterable[CaseProfile]
-) -> tuple[LaunchMove, ...]:
-    """Find launches that differ, the largest share of its call first.
+def compare_profiles(base: CaseProfile, head: CaseProfile) -> list[Change[LaunchEvidence]]:
+    """Find launches that differ between two profiles of one case, the largest share first.
 
-    Profiles are paired by case and implementation. A name that one side lacks is reported only if
-    that side's profile is complete. A kernel that went and one that came with as many launches are
-    one change, the longest ones first.
+    A name that one side lacks is reported only if that side's profile is complete. A kernel that
+    went and one that came with as many launches are one change, the longest ones first.
     """
-    before = {(profile.case_id, profile.implementation): profile for profile in base}
-    moves = [
-        move
-        for after in head
-        if (profile := before.get((after.case_id, after.implementation))) is not None
-        for move in _moves(profile, after)
-    ]
-    return tuple(
-        sorted(
-            moves,
-            key=lambda one: (
-                -one.share,
-                one.case_id,
-                one.implementation,
-                one.head_name or one.base_name,
-            ),
-        )
-    )
+    return sorted(_changes(base, head), key=_largest_first)
 
 
-def may_explain(moves: Iterable[LaunchMove], log_change: float) -> bool:
+def _largest_first(change: Change[LaunchEvidence]) -> tuple[float, ChangeSubject]:
+    return -change.evidence.share, change.subject
+
+
+def may_explain(launches: Iterable[Change[LaunchEvidence]], log_change: float) -> bool:
     """Whether launches that differ take enough of the slower call to explain its change ln(head /
     base) of the time.
     """
-    share = sum(move.head_share if log_change > 0 else move.base_share for move in moves)
+    is_slower = log_change > 0
+    share = 0.0
+    for launch in launches:
+        share += launch.evidence.head_share if is_slower else launch.evidence.base_share
     return share > 0 and share >= _ENOUGH * -math.expm1(-abs(log_change))
 
 
-_Launched = tuple[float, float]
-"""Launches in a call, and their share of its busy time."""
+@dataclass(frozen=True)
+class _Launched:
+    """Launches of one kernel in a call."""
+
+    count: float = 0.0
+    share: float = 0.0
+    """Of the busy time of the call."""
 
 
-def _moves(base: CaseProfile, head: CaseProfile) -> Iterator[LaunchMove]:
-    before, after = _launched(base), _launched(head)
-    pairs = [(name, name) for name in after if name in before and before[name][0] != after[name][0]]
-    came = [name for name in after if name not in before] if base.left_out_count == 0 else []
-    went = [name for name in before if name not in after] if head.left_out_count == 0 else []
-    for old in went:
-        new = next((name for name in came if after[name][0] == before[old][0]), "")
-        pairs.append((old, new))
-        if new:
-            came.remove(new)
-    for old, new in [*pairs, *(("", name) for name in came)]:
-        (base_count, base_share), (head_count, head_share) = (
-            before.get(old, (0, 0)),
-            after.get(new, (0, 0)),
+_NOT_LAUNCHED = _Launched()
+
+
+def _changes(base: CaseProfile, head: CaseProfile) -> Iterator[Change[LaunchEvidence]]:
+    base_kernels, head_kernels = _launched(base), _launched(head)
+    for base_name, head_name in _paired_names(
+        base_kernels,
+        head_kernels,
+        is_base_complete=base.left_out_count == 0,
+        is_head_complete=head.left_out_count == 0,
+    ):
+        base_launched = base_kernels.get(base_name, _NOT_LAUNCHED)
+        head_launched = head_kernels.get(head_name, _NOT_LAUNCHED)
+        yield Change(
+            subject=ChangeSubject(head.case_id, head.implementation, part=head_name or base_name),
+            metric="launch_count",
+            base=base_launched.count,
+            head=head_launched.count,
+            log_ratio=log_ratio_of(base_launched.count, head_launched.count),
+            reason=Reason.LAUNCHES_CHANGED,
+            detail=_in_words(base_name, head_name, base_launched.count, head_launched.count),
+            evidence=LaunchEvidence(
+                base_name=base_name,
+                head_name=head_name,
+                base_share=base_launched.share,
+                head_share=head_launched.share,
+            ),
         )
-        counts = base_count, head_count, base_share, head_share
-        yield LaunchMove(head.case_id, head.implementation, old, new, *counts)
+
+
+def _paired_names(
+    base: Mapping[str, _Launched],
+    head: Mapping[str, _Launched],
+    *,
+    is_base_complete: bool,
+    is_head_complete: bool,
+) -> Iterator[tuple[str, str]]:
+    """Names of base and head for each kernel whose launches differ; one is empty if a side lacks
+    it.
+    """
+    for name in head:
+        if name in base and base[name].count != head[name].count:
+            yield name, name
+    # what an incomplete profile lacks may only be left out of it
+    new_names = [name for name in head if name not in base] if is_base_complete else []
+    gone_names = [name for name in base if name not in head] if is_head_complete else []
+    for base_name in gone_names:
+        count = base[base_name].count
+        head_name = next((name for name in new_names if head[name].count == count), "")
+        yield base_name, head_name
+        if head_name:
+            new_names.remove(head_name)
+    for head_name in new_names:
+        yield "", head_name
+
+
+def _in_words(base_name: str, head_name: str, base_count: float, head_count: float) -> Remark:
+    if not base_name:
+        return Remark(f"{{}} is new, {head_count:.3g} in a call", (head_name,))
+    if not head_name:
+        return Remark(f"{{}} is gone, {base_count:.3g} in a call before", (base_name,))
+    if head_name != base_name:
+        return Remark("kernel changed: {} instead of {}", (head_name, base_name))
+    return Remark(f"{{}}: {base_count:.3g} → {head_count:.3g} in a call", (head_name,))
 
 
 def _launched(profile: CaseProfile) -> dict[str, _Launched]:
     """Launches by name, the longest first."""
-    found: dict[str, _Launched] = {}
+    kernels: dict[str, _Launched] = {}
     for row in profile.rows:
-        if row.has_lasting_name:
-            count, share = found.get(row.name, (0.0, 0.0))
-            own_share = row.total_ns / profile.busy_ns if profile.busy_ns else 0.0
-            found[row.name] = count + row.count / profile.call_count, share + own_share
-    return found
+        if not row.has_lasting_name:
+            continue
+        earlier = kernels.get(row.name, _NOT_LAUNCHED)
+        share = row.total_ns / profile.busy_ns if profile.busy_ns else 0.0
+        kernels[row.name] = _Launched(
+            count=earlier.count + row.count / profile.call_count, share=earlier.share + share
+        )
+    return kernels
 
 
 # --- the autotuner
@@ -139,53 +176,67 @@ def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
     Choices are paired by function and key, or by function alone if each side has a single key. A
     side whose processes chose differently has flipped only if it never chose as the other side did.
     """
-    before, after = _by_function(base.autotuning), _by_function(head.autotuning)
-    flips = []
-    for function, keys in after.items():
-        known = before.get(function, {})
-        for key, new in keys.items():
-            old = known.get(key) or (
-                next(iter(known.values())) if len(known) == len(keys) == 1 else []
-            )
-            if old and not any(one.chosen == other.chosen for one in old for other in new):
-                flips.append(_flip(old, new))
+    base_choices = _by_function(base.autotuning)
+    flips: list[Remark] = []
+    for function, by_key in _by_function(head.autotuning).items():
+        base_by_key = base_choices.get(function, {})
+        for key, head_tunings in by_key.items():
+            base_tunings = base_by_key.get(key, [])
+            if not base_tunings and len(base_by_key) == len(by_key) == 1:
+                (base_tunings,) = base_by_key.values()
+            if base_tunings and not _agree(base_tunings, head_tunings):
+                flips.append(_flip(base_tunings, head_tunings))
     return tuple(flips)
 
 
+def _agree(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> bool:
+    base_chosen = [tuning.chosen for tuning in base]
+    return any(tuning.chosen in base_chosen for tuning in head)
+
+
 def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Autotuning]]]:
-    found: dict[str, dict[str, list[Autotuning]]] = defaultdict(dict)
+    by_function: dict[str, dict[str, list[Autotuning]]] = defaultdict(dict)
     for choice in choices:
-        found[choice.function].setdefault(choice.key, []).append(choice)
-    return found
+        by_function[choice.function].setdefault(choice.key, []).append(choice)
+    return by_function
 
 
-def _flip(before: Sequence[Autotuning], after: Sequence[Autotuning]) -> Remark:
+def _flip(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> Remark:
     """Describe the choices of both sides, with their times by the head's tuning."""
-    timed = next((choice for choice in after if choice.timings), after[0])
-
-    def time_of(choice: Autotuning) -> str | None:
-        timing = next((one for one in timed.timings if one.configuration == choice.chosen), None)
-        return None if timing is None or timing.time_ns is None else format_ns(timing.time_ns)
-
-    new, old = time_of(timed), time_of(before[0])
+    timed = next((tuning for tuning in head if tuning.timings), head[0])
+    head_time, base_time = _time_of(timed, timed.chosen), _time_of(timed, base[0].chosen)
     timings = ""
-    if new is not None:
-        timings = f"; its own timings: {new}" + (
-            f" against {old}" if old else ", and the other was not tried"
-        )
-    base = [choice.chosen for choice in before]
-    head = [timed.chosen, *(choice.chosen for choice in after if choice is not timed)]
-    words = (timed.function, _describe(head, base), _describe(base, head))
+    if head_time is not None:
+        against = f" against {base_time}" if base_time else ", and the other was not tried"
+        timings = f"; its own timings: {head_time}{against}"
+    base_chosen = [tuning.chosen for tuning in base]
+    head_chosen = [timed.chosen, *(tuning.chosen for tuning in head if tuning is not timed)]
+    words = (
+        timed.function,
+        _describe(head_chosen, base_chosen),
+        _describe(base_chosen, head_chosen),
+    )
     return Remark(f"the autotuner of {{}} chose {{}} instead of {{}}{timings}", words)
+
+
+def _time_of(timed: Autotuning, configuration: Configuration) -> str | None:
+    for timing in timed.timings:
+        if timing.configuration == configuration and timing.time_ns is not None:
+            return format_ns(timing.time_ns)
+    return None
 
 
 def _describe(configurations: Sequence[Configuration], others: Sequence[Configuration]) -> str:
     """The settings that differ from the others."""
     both = (*configurations, *others)
-    names = dict.fromkeys(name for each in both for name in each)
-    differing = [name for name in names if len({repr(each.get(name)) for each in both}) > 1]
-    described = [
-        ", ".join(f"{name}={each[name]}" for name in differing if name in each)
-        for each in configurations
-    ]
-    return " or ".join(dict.fromkeys(one or "the defaults" for one in described))
+    names = dict.fromkeys(chain.from_iterable(both))
+    differing = [name for name in names if _has_several_values(name, both)]
+    described: dict[str, None] = {}
+    for configuration in configurations:
+        settings = [f"{name}={configuration[name]}" for name in differing if name in configuration]
+        described[", ".join(settings) or "the defaults"] = None
+    return " or ".join(described)
+
+
+def _has_several_values(name: str, configurations: Sequence[Configuration]) -> bool:
+    return len({repr(configuration.get(name)) for configuration in configurations}) > 1

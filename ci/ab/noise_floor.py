@@ -15,6 +15,7 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
+from roofwatch.ci.judge.pairing import key_of
 from roofwatch.ci.messages import Remark, count_of
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.measurement import Measurement
@@ -125,9 +126,9 @@ class NoiseFloor(BaseModel):
             floor = cls.model_validate_json(content)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "document"
+            field = ".".join(map(str, first["loc"])) or "document"
             raise NoiseFloorError(
-                f"not a noise floor from roofwatch calibrate: {place}: {first['msg']}"
+                f"not a noise floor from roofwatch calibrate: {field}: {first['msg']}"
             ) from None
         if floor.schema_version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
             raise NoiseFloorError(
@@ -141,14 +142,13 @@ class NoiseFloor(BaseModel):
         Raises:
             NoiseFloorError: the presets are known and differ.
         """
-        if None not in (self.preset, preset) and self.preset != preset:
-            raise NoiseFloorError(
-                f"the noise floor was sampled with --preset {self.preset}, the record with "
-                f"--preset {preset}: blocks "
-                f"of other lengths have other noise; calibrate with --preset {preset}, or compare "
-                f"with --preset "
-                f"{self.preset}"
-            )
+        if self.preset is None or preset is None or self.preset == preset:
+            return
+        raise NoiseFloorError(
+            f"the noise floor was sampled with --preset {self.preset}, the record with "
+            f"--preset {preset}: blocks of other lengths have other noise; calibrate with "
+            f"--preset {preset}, or compare with --preset {self.preset}"
+        )
 
     def why_of_other_runner(self, record: RunRecord) -> str | None:
         """Return what differs from the runner of a record; None if the noise is the record's."""
@@ -157,9 +157,10 @@ class NoiseFloor(BaseModel):
             ("runner class", self.runner_class, record.environment.runner_class),
             ("harness version", self.harness_version, record.harness_version),
         )
-        for what, own, other in sides:
-            if own != other:
-                return f"the noise floor is of {what} {own}, the record of {other}: calibrate there"
+        for name, calibrated, recorded in sides:
+            if calibrated != recorded:
+                words = f"{name} {calibrated}, the record of {recorded}"
+                return f"the noise floor is of {words}: calibrate there"
         return None
 
     def threshold(self, measured: Measurement) -> float:
@@ -208,15 +209,17 @@ def noise_floor_of(
     """Build the noise floor from a commit's comparisons with itself; those with too few blocks are
     left out.
     """
-    noises = []
-    for one in head.measurements:
-        key, timing = (one.case_id, one.implementation), timing_of(one.timer, one.cache)
+    noises: list[CaseNoise | None] = []
+    for measured in head.measurements:
+        key = key_of(measured)
         if key in comparisons:
-            noises.append(
-                CaseNoise.of(
-                    key, comparisons[key], timing=timing, sample_count=_samples_of_a_block(one)
-                )
+            noise = CaseNoise.of(
+                key,
+                comparisons[key],
+                timing=timing_of(measured.timer, measured.cache),
+                sample_count=_samples_of_a_block(measured),
             )
+            noises.append(noise)
     return NoiseFloor(
         project=head.project,
         runner_class=head.environment.runner_class,
@@ -229,11 +232,9 @@ def noise_floor_of(
 
 
 def _samples_of_a_block(measured: Measurement) -> float:
-    return (
-        statistics.median(len(block.samples_ns) for block in measured.blocks)
-        if measured.blocks
-        else 0.0
-    )
+    if not measured.blocks:
+        return 0.0
+    return statistics.median(len(block.samples_ns) for block in measured.blocks)
 
 
 # --- stored calibrations
@@ -260,19 +261,19 @@ def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
     by_class: defaultdict[str, list[Pair]] = defaultdict(list)
     for pair in filter(is_calibration, pairs):
         by_class[pair.runner_class].append(pair)
-    runners = []
-    for runner_class, own in sorted(by_class.items()):
-        noises = _noises(own)
-        newest = {(noise.case_id, noise.implementation): noise for noise in reversed(noises)}
-        cases = tuple(
-            sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))
-        )
-        runners.append(
-            RunnerNoise(
-                runner_class, cases, len(noises), sum(noise.is_false_alarm for noise in noises)
-            )
-        )
-    return runners
+    return [_noise_of_runner(name, calibrations) for name, calibrations in sorted(by_class.items())]
+
+
+def _noise_of_runner(runner_class: str, calibrations: Sequence[Pair]) -> RunnerNoise:
+    noises = _noises(calibrations)
+    newest = {(noise.case_id, noise.implementation): noise for noise in reversed(noises)}
+    noisiest_first = sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))
+    return RunnerNoise(
+        runner_class=runner_class,
+        cases=tuple(noisiest_first),
+        comparison_count=len(noises),
+        false_alarm_count=sum(noise.is_false_alarm for noise in noises),
+    )
 
 
 def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
@@ -281,20 +282,22 @@ def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
 
     It has the newest of each case, implementation and timing; None if there is none.
     """
-    own = list(filter(is_calibration, pairs))
-    noises = _noises(own)
+    calibrations = list(filter(is_calibration, pairs))
+    noises = _noises(calibrations)
     if not noises:
         return None
     newest = {
         (noise.case_id, noise.implementation, noise.timing): noise for noise in reversed(noises)
     }
-    presets = {pair.preset for pair in own}
+    presets = {pair.preset for pair in calibrations}
+    newest_pair = calibrations[0]
     return NoiseFloor(
-        project=own[0].project,
-        runner_class=own[0].runner_class,
-        harness_version=own[0].harness_version,
-        commit_sha=own[0].head.sha,
-        measured_at=own[0].measured_at,
+        project=newest_pair.project,
+        runner_class=newest_pair.runner_class,
+        harness_version=newest_pair.harness_version,
+        commit_sha=newest_pair.head.sha,
+        measured_at=newest_pair.measured_at,
+        # noise of several presets is that of none
         preset=presets.pop() if len(presets) == 1 else None,
         cases=tuple(reversed(newest.values())),
     )
@@ -306,16 +309,14 @@ def is_calibration(pair: Pair) -> bool:
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
-    found = []
+    noises: list[CaseNoise] = []
     for pair in pairs:
-        compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=_LEAST)
-        count = statistics.median(map(len, pair.head_blocks_ns))
-        found.append(
-            CaseNoise.of(
-                (pair.case_id, pair.implementation),
-                compared,
-                timing=pair.timing,
-                sample_count=count,
-            )
+        noise = CaseNoise.of(
+            (pair.case_id, pair.implementation),
+            compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=_LEAST),
+            timing=pair.timing,
+            sample_count=statistics.median(map(len, pair.head_blocks_ns)),
         )
-    return [noise for noise in found if noise is not None]
+        if noise is not None:
+            noises.append(noise)
+    return noises

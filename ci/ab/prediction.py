@@ -14,33 +14,22 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
 from roofwatch.collector.workload_values import function_name
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.metrics import SHARE_OF_STEP
 from roofwatch.model.results import ImportedValue, StaticFacts
 from roofwatch.model.stored_results import KernelFunction, StepShare
+from roofwatch.model.verdict import Reason, Verdict
 
-Subject = tuple[str, str]
-"""Case id and implementation."""
 _Z_95 = 1.959964
 _QUARTILE_TO_95 = _Z_95 / 0.67449
 """Half a 95 % interval of a normal distribution / distance of a quartile from its centre."""
 _CASE_PARTS = 4
 """Kernel, shape, dtype, direction; other cases have no prediction."""
-
-
-@dataclass(frozen=True)
-class KernelChange:
-    """Relative change of a kernel's time in one case, with its 95 % interval."""
-
-    case_id: str
-    implementation: str
-    relative_change: float
-    low: float
-    high: float
-    is_reported: bool = True
-    """The change is beyond the threshold. A kernel without such a case has no prediction."""
 
 
 @dataclass(frozen=True)
@@ -67,104 +56,145 @@ def shares_of(values: Iterable[ImportedValue]) -> list[StepShare]:
     """Find the shares of steps among the values of a record."""
     return [
         StepShare(
-            one.case_id,
-            one.implementation,
-            one.metric.removeprefix(SHARE_OF_STEP),
-            one.value,
-            one.low,
-            one.high,
+            case_id=value.case_id,
+            implementation=value.implementation,
+            function=value.metric.removeprefix(SHARE_OF_STEP),
+            share=value.value,
+            low=value.low,
+            high=value.high,
         )
-        for one in values
-        if one.metric.startswith(SHARE_OF_STEP) and one.value is not None
+        for value in values
+        if value.metric.startswith(SHARE_OF_STEP) and value.value is not None
     ]
 
 
-def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[Subject, set[str]]:
+def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[CaseKey, set[str]]:
     """Names of the compiled functions of each case and implementation, as in a profile."""
-    found: dict[Subject, set[str]] = defaultdict(set)
-    for one in facts:
-        found[one.case_id, one.implementation].add(function_name(one.function))
-    return found
+    names: dict[CaseKey, set[str]] = defaultdict(set)
+    for compiled in facts:
+        names[compiled.case_id, compiled.implementation].add(function_name(compiled.function))
+    return names
 
 
-def changes_of(points: Iterable[ChangePoint]) -> Iterator[KernelChange]:
+def changes_of(points: Iterable[ChangePoint]) -> Iterator[Change[None]]:
     """Steps of times in a history as changes; a drift has no interval and is left out."""
     for point in points:
-        if (
-            point.series.metric == "median_ns"
-            and point.before
-            and point.after
-            and point.standard_errors
-        ):
+        is_time = point.series.metric == "median_ns"
+        if is_time and point.before and point.after and point.standard_errors:
             log_ratio = math.log(point.after / point.before)
             half = _Z_95 * abs(log_ratio) / point.standard_errors
-            change, low, high = map(math.expm1, (log_ratio, log_ratio - half, log_ratio + half))
-            yield KernelChange(point.series.case_id, point.series.implementation, change, low, high)
+            yield Change(
+                subject=ChangeSubject(point.series.case_id, point.series.implementation),
+                metric=point.series.metric,
+                base=point.before,
+                head=point.after,
+                log_ratio=log_ratio,
+                log_interval=(log_ratio - half, log_ratio + half),
+                verdict=Verdict.REGRESSED if log_ratio > 0 else Verdict.IMPROVED,
+                reason=Reason.BEYOND_THRESHOLD,
+                evidence=None,
+            )
 
 
 def predict_steps(
-    changes: Iterable[KernelChange],
-    functions: Mapping[Subject, Collection[str]],
+    changes: Iterable[Change[Any]],
+    functions: Mapping[CaseKey, Collection[str]],
     shares: Sequence[StepShare],
 ) -> tuple[StepPrediction, ...]:
     """Predict the change of each step with functions of a changed kernel, the largest first.
 
     Args:
-        changes: Of kernels; those of workloads are left out.
+        changes: Of the times of kernels; those of workloads are left out. A kernel without a case
+            that changed beyond the threshold has no prediction.
         functions: Compiled functions of each case and implementation.
         shares: Of functions in steps; of several for one function and step the first counts.
     """
-    workloads = {one.case_id.partition("/")[0] for one in shares}
-    groups: dict[tuple[str, str, str, str], list[KernelChange]] = defaultdict(list)
+    workloads = {share.case_id.partition("/")[0] for share in shares}
+    groups: dict[_Group, list[Change[Any]]] = defaultdict(list)
     for change in changes:
         parts = change.case_id.split("/")
-        if len(parts) == _CASE_PARTS and parts[0] not in workloads:
-            groups[parts[0], change.implementation, parts[2], parts[3]].append(change)
-    found = []
-    for (kernel, implementation, dtype, direction), own in groups.items():
-        names = {
-            name for one in own for name in functions.get((one.case_id, one.implementation), ())
-        }
-        if any(one.is_reported for one in own):
-            median = statistics.median(one.relative_change for one in own)
-            for subject, (least, share, most) in _shares_of_steps(shares, names, dtype).items():
-                bounds = [
-                    part * bound
-                    for part in (least, most)
-                    for one in own
-                    for bound in (one.low, one.high)
-                ]
-                found.append(
-                    StepPrediction(
-                        kernel,
-                        implementation,
-                        direction,
-                        *subject,
-                        share=share,
-                        kernel_change=median,
-                        step_change=share * median,
-                        low=min(bounds),
-                        high=max(bounds),
-                    )
-                )
-    return tuple(
-        sorted(found, key=lambda one: (-abs(one.step_change), one.kernel, one.workload_case_id))
-    )
+        is_kernel = len(parts) == _CASE_PARTS and parts[0] not in workloads
+        interval = change.log_interval
+        if is_kernel and interval is not None and math.isfinite(interval[1]):
+            group = _Group(parts[0], change.implementation, dtype=parts[2], direction=parts[3])
+            groups[group].append(change)
+    predictions: list[StepPrediction] = []
+    for group, cases in groups.items():
+        if any(case.reason is Reason.BEYOND_THRESHOLD for case in cases):
+            predictions += _predictions_of(group, cases, functions, shares)
+    return tuple(sorted(predictions, key=_largest_first))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Cases that share one prediction."""
+
+    kernel: str
+    implementation: str
+    dtype: str
+    direction: str
+
+
+def _predictions_of(
+    group: _Group,
+    cases: Sequence[Change[Any]],
+    functions: Mapping[CaseKey, Collection[str]],
+    shares: Sequence[StepShare],
+) -> Iterator[StepPrediction]:
+    names: set[str] = set()
+    bounds: list[float] = []
+    for case in cases:
+        names.update(functions.get(case.subject.case_key, ()))
+        bounds += case.relative_interval or ()
+    median = statistics.median(case.relative_change for case in cases)
+    for workload, share in _shares_of_steps(shares, names, group.dtype).items():
+        products = [part * bound for part, bound in product((share.low, share.high), bounds)]
+        yield StepPrediction(
+            kernel=group.kernel,
+            implementation=group.implementation,
+            direction=group.direction,
+            workload_case_id=workload[0],
+            workload_implementation=workload[1],
+            share=share.estimate,
+            kernel_change=median,
+            step_change=share.estimate * median,
+            low=min(products),
+            high=max(products),
+        )
+
+
+def _largest_first(prediction: StepPrediction) -> tuple[float, str, str]:
+    return -abs(prediction.step_change), prediction.kernel, prediction.workload_case_id
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Share of some functions in a step, with its bounds."""
+
+    low: float
+    estimate: float
+    high: float
 
 
 def _shares_of_steps(
     shares: Sequence[StepShare], names: Collection[str], dtype: str
-) -> dict[Subject, tuple[float, float, float]]:
-    """Share of some functions in each step with a dtype: lower bound, estimate and upper bound."""
-    found: dict[Subject, list[StepShare]] = defaultdict(list)
-    for one in {
-        (one.case_id, one.implementation, one.function): one for one in reversed(shares)
-    }.values():
-        if one.function in names and dtype in one.case_id.split("/"):
-            found[one.case_id, one.implementation].append(one)
-    bounds = {}
-    for subject, own in found.items():
-        share = sum(one.share for one in own)
-        spread = sum(_QUARTILE_TO_95 / 2 * ((one.high or 0.0) - (one.low or 0.0)) for one in own)
-        bounds[subject] = max(share - spread, 0.0), min(share, 1.0), min(share + spread, 1.0)
-    return bounds
+) -> dict[CaseKey, _Share]:
+    """Share of some functions in each step with a dtype."""
+    newest: dict[tuple[str, str, str], StepShare] = {}
+    for share in shares:
+        newest.setdefault((share.case_id, share.implementation, share.function), share)
+    by_step: dict[CaseKey, list[StepShare]] = defaultdict(list)
+    for (case_id, implementation, function), share in newest.items():
+        if function in names and dtype in case_id.split("/"):
+            by_step[case_id, implementation].append(share)
+    return {step: _sum_of(step_shares) for step, step_shares in by_step.items()}
+
+
+def _sum_of(shares: Iterable[StepShare]) -> _Share:
+    total = spread = 0.0
+    for share in shares:
+        total += share.share
+        spread += _QUARTILE_TO_95 / 2 * ((share.high or 0.0) - (share.low or 0.0))
+    return _Share(
+        low=max(total - spread, 0.0), estimate=min(total, 1.0), high=min(total + spread, 1.0)
+    )

@@ -4,17 +4,17 @@ verdict. Pure.
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_runner, refuse_whole
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, find_flips
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
+from roofwatch.ci.static.comparison import StaticChange, judge_static, toolchain_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import THRESHOLDS
@@ -29,13 +29,13 @@ class SideBySide:
     head: Measurement | None
     refusals: tuple[Remark, ...]
     """Why the times are not compared."""
-    code: tuple[StaticJudgement, ...]
+    code: tuple[StaticChange, ...]
     """Compiled functions that differ."""
     unchanged_code_count: int
     """Compiled functions with the same machine code, over all targets."""
     counters: tuple[Change[None], ...]
     """The largest change first."""
-    launches: tuple[LaunchMove, ...]
+    launches: tuple[Change[LaunchEvidence], ...]
     choices: tuple[Remark, ...]
     """Choices of the autotuner that differ."""
     environment: tuple[Difference, ...]
@@ -47,10 +47,11 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     pairing = Pairing(base, head)
     base_results, head_results = pairing.of((case_id, implementation))
     base_measured, head_measured = base_results.measurement, head_results.measurement
-    base_profiles = [] if base_results.profile is None else [base_results.profile]
-    head_profiles = [] if head_results.profile is None else [head_results.profile]
+    launches: list[Change[LaunchEvidence]] = []
+    if base_results.profile is not None and head_results.profile is not None:
+        launches = compare_profiles(base_results.profile, head_results.profile)
     runners = (side.environment.runner_class for side in (base, head))
-    code = compare_static(
+    code = judge_static(
         base_results.code,
         head_results.code,
         base_toolchain=toolchain_of(base.environment),
@@ -63,10 +64,10 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         base=base_measured,
         head=head_measured,
         refusals=(*refuse_whole(pairing), *refuse_runner(*runners)),
-        code=code.judged,
+        code=code.changes,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=tuple(compare_counters(base_results.counters, head_results.counters)),
-        launches=find_launch_moves(base_profiles, head_profiles),
+        launches=tuple(launches),
         choices=choices,
         environment=tuple(differences_of([base.environment, head.environment])),
     )
@@ -110,20 +111,36 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     for measurement in measurements:
         if measurement.blocks:
             by_case[measurement.case_id].append(measurement)
-    found = []
-    for case_id, timed in by_case.items():
-        best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
-        assert best.median_ns is not None
-        runner_up = next(
-            (other for other in others if (other.timer, other.cache) == (best.timer, best.cache)),
-            None,
+    return [_best_of(timed) for timed in by_case.values()]
+
+
+def _best_of(timed: Sequence[Measurement]) -> BestImplementation:
+    best, *slower = sorted(timed, key=_time_and_name)
+    assert best.median_ns is not None
+    rivals = [rival for rival in slower if (rival.timer, rival.cache) == (best.timer, best.cache)]
+    if not rivals:
+        return BestImplementation(
+            case_id=best.case_id,
+            implementation=best.implementation,
+            median_ns=best.median_ns,
+            runner_up=None,
+            comparison=None,
         )
-        name, lead = None, None
-        if runner_up is not None:
-            name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
-            sides = (
-                [block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best)
-            )
-            lead = compare(*sides, threshold=THRESHOLDS.relative_change)
-        found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
-    return found
+    runner_up = rivals[0]
+    count = min(len(runner_up.blocks), len(best.blocks))
+    comparison = compare(
+        [block.samples_ns for block in runner_up.blocks[:count]],
+        [block.samples_ns for block in best.blocks[:count]],
+        threshold=THRESHOLDS.relative_change,
+    )
+    return BestImplementation(
+        case_id=best.case_id,
+        implementation=best.implementation,
+        median_ns=best.median_ns,
+        runner_up=runner_up.implementation,
+        comparison=comparison,
+    )
+
+
+def _time_and_name(measurement: Measurement) -> tuple[float, str]:
+    return measurement.median_ns or 0.0, measurement.implementation

@@ -8,10 +8,11 @@ step. What is left between two matches at one place is one change, such as a fus
 order: their kernels are matched by name, then by machine code.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, key_of
 from roofwatch.ci.static.comparison import machine_code
@@ -32,7 +33,13 @@ _MOST_AT_ONCE = 16_000
 """
 
 
-class Change(StrEnum):
+_Sides = tuple[Sequence[Slot], Sequence[Slot]]
+"""Slots of the base and of the head that belong together."""
+
+
+class LedgerKind(StrEnum):
+    """How launches of the head differ from those of the base."""
+
     MATCHED = "matched"
     CODE_CHANGED = "code changed"
     """The same kernel with other machine code."""
@@ -54,7 +61,7 @@ class LedgerRow:
     of one step.
     """
 
-    change: Change
+    change: LedgerKind
     place: str
     """Modules and operator around the first of them."""
     base_names: tuple[str, ...]
@@ -121,21 +128,16 @@ def find_ledger(
         measured_ns: Steps of both sides measured without a profiler, if they were; the residual
             then shows what the profiles do not explain of their difference.
     """
-    if base.step_count == head.step_count:
-        steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
-    else:
-        steps = [(fold(base.slots), fold(head.slots))]
-    match = _match if base.has_order else _changes
-    groups = (group for before, after in steps for group in match(before, after))
-    rows = _rows(groups, base.step_count, head.step_count)
-    by_change = {change: [row for row in rows if row.change is change] for change in Change}
-    added, removed = by_change.pop(Change.ADDED), by_change.pop(Change.REMOVED)
-
+    rows = _rows(_groups(base, head), base.step_count, head.step_count)
+    matched_ns = added_ns = removed_ns = 0.0
+    for row in rows:
+        if row.change is LedgerKind.ADDED:
+            added_ns += row.head_ns
+        elif row.change is LedgerKind.REMOVED:
+            removed_ns += row.base_ns
+        else:
+            matched_ns += row.change_ns
     steps_ns = measured_ns or (base.step_ns / base.step_count, head.step_ns / head.step_count)
-
-    def change_of(name: str) -> float:
-        return float(getattr(head, name) / head.step_count - getattr(base, name) / base.step_count)
-
     return StepLedger(
         title=title,
         base=base,
@@ -143,12 +145,22 @@ def find_ledger(
         rows=tuple(sorted(rows, key=lambda row: -abs(row.change_ns))),
         base_step_ns=steps_ns[0],
         head_step_ns=steps_ns[1],
-        matched_ns=sum(row.change_ns for rows in by_change.values() for row in rows),
-        added_ns=sum(row.head_ns for row in added),
-        removed_ns=sum(row.base_ns for row in removed),
-        gap_change_ns=change_of("gap_ns"),
-        overlap_change_ns=change_of("overlap_ns"),
+        matched_ns=matched_ns,
+        added_ns=added_ns,
+        removed_ns=removed_ns,
+        gap_change_ns=head.gap_ns / head.step_count - base.gap_ns / base.step_count,
+        overlap_change_ns=head.overlap_ns / head.step_count - base.overlap_ns / base.step_count,
     )
+
+
+def _groups(base: StepTimes, head: StepTimes) -> Iterator[_Sides]:
+    """Slots of both sides that belong together, over all steps."""
+    steps = [(fold(base.slots), fold(head.slots))]
+    if base.step_count == head.step_count:
+        steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
+    match = _match if base.has_order else _changes
+    for base_slots, head_slots in steps:
+        yield from match(base_slots, head_slots)
 
 
 def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
@@ -184,41 +196,38 @@ def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfi
     return replace(times, slots=tuple(slots))
 
 
-_Sides = tuple[Sequence[Slot], Sequence[Slot]]
-"""Slots of the base and of the head that belong together."""
-
-
 def _grouped(
     base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]
-) -> list[_Sides]:
+) -> list[tuple[list[Slot], list[Slot]]]:
     groups: defaultdict[object, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
-    for at, side in enumerate((base, head)):
-        for slot in side:
-            groups[key(slot)][at].append(slot)
+    for slot in base:
+        groups[key(slot)][0].append(slot)
+    for slot in head:
+        groups[key(slot)][1].append(slot)
     return list(groups.values())
 
 
 def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     """Divide the slots of both sides into groups that belong together."""
-    blocks: list[_Sides] = []
-    start = other_start = 0
-    for at, other_at in [
-        *_common(list(map(_key, base)), list(map(_key, head))),
-        (len(base), len(head)),
-    ]:
-        blocks.append((base[start:at], head[other_start:other_at]))
-        start, other_start = at + 1, other_at + 1
-        if at < len(base):
-            yield [base[at]], [head[other_at]]
+    gaps: list[_Sides] = []
+    base_start = head_start = 0
+    for base_index, head_index in _common(list(map(_key, base)), list(map(_key, head))):
+        gaps.append((base[base_start:base_index], head[head_start:head_index]))
+        yield [base[base_index]], [head[head_index]]
+        base_start, head_start = base_index + 1, head_index + 1
+    gaps.append((base[base_start:], head[head_start:]))
     # the order of streams and threads may differ between the sides
-    unmatched = (
-        [slot for before, _ in blocks for slot in before],
-        [slot for _, after in blocks for slot in after],
-    )
-    moved = list(_pairs(*unmatched, _key))
-    yield from (([one], [other]) for one, other in moved)
-    for before, after in blocks:
-        yield from _changes(*_without(moved, before, after))
+    base_gaps = chain.from_iterable(base_slots for base_slots, _ in gaps)
+    head_gaps = chain.from_iterable(head_slots for _, head_slots in gaps)
+    moved = list(_pairs(base_gaps, head_gaps, _key))
+    yield from map(_single, moved)
+    for base_slots, head_slots in gaps:
+        yield from _changes(*_without(moved, base_slots, head_slots))
+
+
+def _single(pair: tuple[Slot, Slot]) -> _Sides:
+    base, head = pair
+    return [base], [head]
 
 
 def _key(slot: Slot) -> tuple[tuple[str, ...], str]:
@@ -231,10 +240,16 @@ def _common(base: Sequence[Hashable], head: Sequence[Hashable]) -> Iterator[tupl
     """
     part_count = max(len(base), len(head)) // _MOST_AT_ONCE + 1
     for part in range(part_count):
-        start, end = (len(base) * at // part_count for at in (part, part + 1))
-        other_start, other_end = (len(head) * at // part_count for at in (part, part + 1))
-        for at, other_at in _longest_common(base[start:end], head[other_start:other_end]):
-            yield start + at, other_start + other_at
+        base_start, base_end = _bounds(len(base), part, part_count)
+        head_start, head_end = _bounds(len(head), part, part_count)
+        for base_index, head_index in _longest_common(
+            base[base_start:base_end], head[head_start:head_end]
+        ):
+            yield base_start + base_index, head_start + head_index
+
+
+def _bounds(length: int, part: int, part_count: int) -> tuple[int, int]:
+    return length * part // part_count, length * (part + 1) // part_count
 
 
 def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -244,46 +259,50 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
 
     Source: Hyyrö, Bit-Parallel LCS-Length Computation Revisited, 2004.
     """
-    places: defaultdict[Hashable, int] = defaultdict(int)
-    for at, one in enumerate(base):
-        places[one] |= 1 << at
+    positions: defaultdict[Hashable, int] = defaultdict(int)
+    for index, entry in enumerate(base):
+        positions[entry] |= 1 << index
     rows = [(1 << len(base)) - 1]
-    for one in head:
-        both = rows[-1] & places[one]
-        rows.append(((rows[-1] + both) | (rows[-1] - both)) & rows[0])
-    found = []
-    at, other_at = len(base) - 1, len(head) - 1
-    while at >= 0 and other_at >= 0:
-        if base[at] == head[other_at]:
-            found.append((at, other_at))
-            at, other_at = at - 1, other_at - 1
-        elif rows[other_at + 1] >> at & 1:
-            at -= 1
+    for entry in head:
+        matching = rows[-1] & positions[entry]
+        rows.append(((rows[-1] + matching) | (rows[-1] - matching)) & rows[0])
+    # walk back from the end: a bit that is 0 belongs to the subsequence or to a row above
+    indices: list[tuple[int, int]] = []
+    base_index, head_index = len(base) - 1, len(head) - 1
+    while base_index >= 0 and head_index >= 0:
+        if base[base_index] == head[head_index]:
+            indices.append((base_index, head_index))
+            base_index -= 1
+            head_index -= 1
+        elif rows[head_index + 1] >> base_index & 1:
+            base_index -= 1
         else:
-            other_at -= 1
-    return found[::-1]
+            head_index -= 1
+    return indices[::-1]
 
 
 def _pairs(
     base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], Hashable]
 ) -> Iterator[tuple[Slot, Slot]]:
     """Pair slots with an equal key, unless it is empty, in their order."""
-    waiting: defaultdict[object, list[Slot]] = defaultdict(list)
-    for slot in reversed(list(base)):
+    waiting: defaultdict[Hashable, deque[Slot]] = defaultdict(deque)
+    for slot in base:
         waiting[key(slot)].append(slot)
     for slot in head:
-        if key(slot) and (same := waiting[key(slot)]):
-            yield same.pop(), slot
+        if key(slot) and waiting[key(slot)]:
+            yield waiting[key(slot)].popleft(), slot
 
 
 def _without(
     pairs: Sequence[tuple[Slot, Slot]], base: Iterable[Slot], head: Iterable[Slot]
 ) -> tuple[list[Slot], list[Slot]]:
-    """Slots of both sides that are in no pair; slots of different places may be equal."""
-    paired = {id(one) for one, _ in pairs}, {id(other) for _, other in pairs}
-    return [slot for slot in base if id(slot) not in paired[0]], [
-        slot for slot in head if id(slot) not in paired[1]
-    ]
+    """Slots of both sides that are in no pair."""
+    # by identity: slots of different places may be equal
+    base_paired = {id(slot) for slot, _ in pairs}
+    head_paired = {id(slot) for _, slot in pairs}
+    base_rest = [slot for slot in base if id(slot) not in base_paired]
+    head_rest = [slot for slot in head if id(slot) not in head_paired]
+    return base_rest, head_rest
 
 
 def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
@@ -292,73 +311,93 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     """
     pairs = list(_pairs(base, head, lambda slot: slot.name))
     pairs += _pairs(*_without(pairs, base, head), lambda slot: slot.code)
-    yield from (([one], [other]) for one, other in pairs)
-    left, right = _without(pairs, base, head)
-    deepest = max((len(slot.position) for slot in (*left, *right)), default=0)
-
-    def groups_at(depth: int) -> list[_Sides]:
-        return _grouped(left, right, lambda slot: slot.position[:depth])
-
-    innermost_first = map(groups_at, range(deepest, -1, -1))
-    groups = next(
-        (groups for groups in innermost_first if all(map(_is_one_change, groups))),
-        groups_at(deepest),
-    )
-    for before, after in groups:
-        if _is_one_change((before, after)):
-            yield before, after
-        elif len(before) == len(after):
-            yield from (([one], [other]) for one, other in zip(before, after, strict=True))
+    yield from map(_single, pairs)
+    for base_slots, head_slots in _by_innermost_place(*_without(pairs, base, head)):
+        if _is_one_change((base_slots, head_slots)):
+            yield base_slots, head_slots
+        elif len(base_slots) == len(head_slots):
+            yield from map(_single, zip(base_slots, head_slots, strict=True))
         else:
-            yield from (([slot], []) for slot in before)
-            yield from (([], [slot]) for slot in after)
+            yield from (([slot], []) for slot in base_slots)
+            yield from (([], [slot]) for slot in head_slots)
+
+
+def _by_innermost_place(base: Sequence[Slot], head: Sequence[Slot]) -> Sequence[_Sides]:
+    """Group slots by the deepest module at which each group is one change; else by the deepest."""
+    deepest = max((len(slot.position) for slot in (*base, *head)), default=0)
+    for depth in range(deepest, -1, -1):
+        groups = _at_depth(base, head, depth)
+        if all(map(_is_one_change, groups)):
+            return groups
+    return _at_depth(base, head, deepest)
+
+
+def _at_depth(base: Sequence[Slot], head: Sequence[Slot], depth: int) -> Sequence[_Sides]:
+    return _grouped(base, head, lambda slot: slot.position[:depth])
 
 
 def _is_one_change(sides: _Sides) -> bool:
     return all(0 < len(side) <= _MOST_IN_ONE_CHANGE for side in sides)
 
 
+@dataclass
+class _AlikeLaunches:
+    """Groups of the same kernels at the same kind of place."""
+
+    first: _Sides
+    count: int = 0
+    base: list[Slot] = field(default_factory=list)
+    head: list[Slot] = field(default_factory=list)
+
+
 def _rows(groups: Iterable[_Sides], base_steps: int, head_steps: int) -> list[LedgerRow]:
-    grouped: defaultdict[object, list[_Sides]] = defaultdict(list)
-    for before, after in groups:
-        names = tuple(slot.name for slot in before), tuple(slot.name for slot in after)
-        grouped[(*before, *after)[0].position, names].append((before, after))
-    rows = []
-    for same in grouped.values():
-        before, after = (
-            [slot for each, _ in same for slot in each],
-            [slot for _, each in same for slot in each],
+    alike: dict[object, _AlikeLaunches] = {}
+    for base_slots, head_slots in groups:
+        names = tuple(slot.name for slot in base_slots), tuple(slot.name for slot in head_slots)
+        first_slot = (*base_slots, *head_slots)[0]
+        launches = alike.setdefault(
+            (first_slot.position, names), _AlikeLaunches((base_slots, head_slots))
         )
-        rows.append(
-            LedgerRow(
-                change=_change(*same[0]),
-                place=(*before, *after)[0].place,
-                base_names=tuple(slot.name for slot in same[0][0]),
-                head_names=tuple(slot.name for slot in same[0][1]),
-                place_count=len(same),
-                base_launches=sum(slot.launch_count for slot in before) / base_steps,
-                head_launches=sum(slot.launch_count for slot in after) / head_steps,
-                base_ns=sum(slot.busy_ns for slot in before) / base_steps,
-                head_ns=sum(slot.busy_ns for slot in after) / head_steps,
-                gap_change_ns=sum(slot.gap_ns for slot in after) / head_steps
-                - sum(slot.gap_ns for slot in before) / base_steps,
-            )
-        )
-    return rows
+        launches.count += 1
+        launches.base += base_slots
+        launches.head += head_slots
+    return [_row(launches, base_steps, head_steps) for launches in alike.values()]
 
 
-def _change(before: Sequence[Slot], after: Sequence[Slot]) -> Change:
-    if not before or not after:
-        return Change.ADDED if after else Change.REMOVED
-    if len(before) != len(after):
-        return Change.FUSED if len(after) < len(before) else Change.SPLIT
-    if len(before) > 1:
-        return Change.REPLACED
-    (old,), (new,) = before, after
-    if old.name == new.name:
-        return (
-            Change.CODE_CHANGED
-            if old.code and new.code and old.code != new.code
-            else Change.MATCHED
-        )
-    return Change.SAME_CODE if old.code and old.code == new.code else Change.RENAMED
+def _row(launches: _AlikeLaunches, base_steps: int, head_steps: int) -> LedgerRow:
+    first_base, first_head = launches.first
+    base_gap_ns = sum(slot.gap_ns for slot in launches.base) / base_steps
+    head_gap_ns = sum(slot.gap_ns for slot in launches.head) / head_steps
+    return LedgerRow(
+        change=_kind(first_base, first_head),
+        place=(*first_base, *first_head)[0].place,
+        base_names=tuple(slot.name for slot in first_base),
+        head_names=tuple(slot.name for slot in first_head),
+        place_count=launches.count,
+        base_launches=sum(slot.launch_count for slot in launches.base) / base_steps,
+        head_launches=sum(slot.launch_count for slot in launches.head) / head_steps,
+        base_ns=sum(slot.busy_ns for slot in launches.base) / base_steps,
+        head_ns=sum(slot.busy_ns for slot in launches.head) / head_steps,
+        gap_change_ns=head_gap_ns - base_gap_ns,
+    )
+
+
+def _kind(base: Sequence[Slot], head: Sequence[Slot]) -> LedgerKind:
+    if not base:
+        return LedgerKind.ADDED
+    if not head:
+        return LedgerKind.REMOVED
+    if len(base) != len(head):
+        return LedgerKind.FUSED if len(head) < len(base) else LedgerKind.SPLIT
+    if len(base) > 1:
+        return LedgerKind.REPLACED
+    return _kind_of_one(base[0], head[0])
+
+
+def _kind_of_one(base: Slot, head: Slot) -> LedgerKind:
+    is_code_known = bool(base.code and head.code)
+    is_same_code = base.code == head.code
+    if base.name == head.name:
+        is_changed = is_code_known and not is_same_code
+        return LedgerKind.CODE_CHANGED if is_changed else LedgerKind.MATCHED
+    return LedgerKind.SAME_CODE if is_code_known and is_same_code else LedgerKind.RENAMED

@@ -27,7 +27,7 @@ from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
-from roofwatch.model.alert import AlertEvent, AlertState, Change, Delivery
+from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValue
 from roofwatch.model.metrics import metric
 
 SIGNATURE = "X-Roofwatch-Signature-256"
@@ -299,7 +299,7 @@ def _facts(delivery: Delivery) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: ReportedValue) -> str:
     """Write the values with their units: `gemm/… · triton: compute rate 612 TFLOP/s to 562 TFLOP/s
     (-8.2%)`.
     """

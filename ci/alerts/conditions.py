@@ -22,7 +22,7 @@ from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
-from roofwatch.model.alert import AlertCondition, Change, Fact, Link, Message
+from roofwatch.model.alert import AlertCondition, Fact, Link, Message, ReportedValue
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -301,7 +301,7 @@ def _share_real(false_alarms: FalseAlarms) -> str:
 
 def _change_told(
     rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
-) -> Change:
+) -> ReportedValue:
     """Tell a change once: as a rate if the rule is about one, else as it was measured."""
     series, base, head = point.series, point.before, point.after
     if isinstance(rule, MetricRule) and series.metric == "median_ns" and base and head:
@@ -314,11 +314,11 @@ def _change_told(
 
 def change_of(
     series: SeriesKey, base: float | None, head: float | None, *, is_limit: bool = False
-) -> Change:
+) -> ReportedValue:
     relative_change = None
     if base and head is not None:
         relative_change = (head - base) / base
-    return Change(
+    return ReportedValue(
         kernel=series.kernel,
         case_id=series.case_id,
         implementation=series.implementation,

@@ -14,10 +14,10 @@ from roofwatch.model.alert import (
     Alert,
     AlertEvent,
     AlertStep,
-    Change,
     Delivery,
     Fact,
     Message,
+    ReportedValue,
 )
 
 WORST_COUNT = 10
@@ -130,9 +130,9 @@ def _merged_alert(alerts: Sequence[Alert]) -> Alert:
     return replace(first, message=message, rules=rules)
 
 
-def _worst_changes(messages: Sequence[Message]) -> tuple[Change, ...]:
+def _worst_changes(messages: Sequence[Message]) -> tuple[ReportedValue, ...]:
     """Return the largest changes; a case that several metrics tell about counts once."""
-    changes: dict[tuple[str, str, str], Change] = {}
+    changes: dict[tuple[str, str, str], ReportedValue] = {}
     for message in messages:
         for change in message.changes:
             subject = (change.case_id, change.implementation, change.runner_class)

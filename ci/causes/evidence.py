@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
@@ -141,13 +141,13 @@ class SupportingEvidence:
         if sides is None:
             return None
         base_run, head_run = sides
-        moves = find_launch_moves([base_run.profile], [head_run.profile])
-        if not may_explain(moves, log_change):
+        launches = compare_profiles(base_run.profile, head_run.profile)
+        if not may_explain(launches, log_change):
             return None
         base, head = base_run.commit, head_run.commit
         old_level, new_level = levels
         is_exactly_there = base == old_level[-1] and head == new_level[0]
-        descriptions = _listed(map(_describe_launch, moves), _MAX_LAUNCHES)
+        descriptions = _listed(map(_describe_launch, launches), _MAX_LAUNCHES)
         return Observation(
             is_exactly_there,
             f"profiles of {base.short_sha} and {head.short_sha} show other launches: "
@@ -352,7 +352,7 @@ def _describe_counter(change: Change[None]) -> str:
     return f"{name} {base:g} to {head:g}"
 
 
-def _describe_launch(move: LaunchMove) -> str:
-    text = plain(str(move.remark), limit=_MAX_CHARACTERS)
-    side = "after" if move.head_name else "before"
-    return f"{text} ({move.share:.0%} of a call {side})"
+def _describe_launch(launch: Change[LaunchEvidence]) -> str:
+    text = plain(str(launch.detail), limit=_MAX_CHARACTERS)
+    side = "after" if launch.evidence.head_name else "before"
+    return f"{text} ({launch.evidence.share:.0%} of a call {side})"

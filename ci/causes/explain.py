@@ -66,7 +66,7 @@ _Odds = dict[Cause, Odds]
 
 
 @dataclass(frozen=True)
-class CodeChange:
+class CodeObservation:
     """How the machine code differs between both sides of a step."""
 
     changed_targets: int
@@ -88,7 +88,7 @@ class ChangeContext:
     log_change: float = math.inf
     candidates: frozenset[CommitRef] = frozenset()
     """Commits at which the change may lie."""
-    code: CodeChange | None = None
+    code: CodeObservation | None = None
     """None if the machine code of a side is not known."""
     paired: Comparison | None = None
     """Base against head in one job, if that confirmed the step."""

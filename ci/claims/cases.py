@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.ab.clock import (
-    CycleComparison,
+    CyclesEvidence,
     LeftOut,
     block_pairs,
     compare_cycles,
@@ -18,7 +18,7 @@ from roofwatch.ci.ab.comparable import (
     refused_reason,
 )
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, may_explain
+from roofwatch.ci.ab.launches import LaunchEvidence, find_flips, may_explain
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
 from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
@@ -40,7 +40,7 @@ class CaseEvidence:
     head: SideResult | None
     comparison: Comparison | None = None
     """Comparison of the times, before false-discovery control."""
-    cycles: CycleComparison | None = None
+    cycles: CyclesEvidence | None = None
     """None if the clock was not read."""
     left_out: tuple[LeftOut, ...] = ()
     """Pairs of blocks that are not compared."""
@@ -67,7 +67,7 @@ class CaseRules:
     """What the judge of cases needs to know beside the pairing."""
 
     code: CodeStates
-    launches: Sequence[LaunchMove]
+    launches: Sequence[Change[LaunchEvidence]]
     """Launches that differ, which may explain a change of time."""
     noise_floor: NoiseFloor | None
     is_refused: bool
@@ -78,7 +78,7 @@ class CaseRules:
 
 def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]]:
     """Judge every case and implementation: by its results first, then by its times."""
-    keys = {key for key in pairing.keys if any(side.has_run for side in pairing.of(key))}
+    keys = set(filter(pairing.has_run, pairing.keys))
     if not rules.is_refused:
         keys |= rules.code.compiled
     cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]
@@ -193,10 +193,12 @@ def _settle_times(
     return settled
 
 
-def _by_case(launches: Iterable[LaunchMove]) -> Mapping[CaseKey, list[LaunchMove]]:
-    by_case = defaultdict[CaseKey, list[LaunchMove]](list)
+def _by_case(
+    launches: Iterable[Change[LaunchEvidence]],
+) -> Mapping[CaseKey, list[Change[LaunchEvidence]]]:
+    by_case = defaultdict[CaseKey, list[Change[LaunchEvidence]]](list)
     for launch in launches:
-        by_case[launch.case_id, launch.implementation].append(launch)
+        by_case[launch.subject.case_key].append(launch)
     return by_case
 
 
@@ -204,7 +206,7 @@ def _settle(
     pairing: Pairing,
     case: Change[CaseEvidence],
     comparison: Comparison,
-    launches: Sequence[LaunchMove],
+    launches: Sequence[Change[LaunchEvidence]],
 ) -> Change[CaseEvidence]:
     cycles = case.evidence.cycles
     if not pairing.is_interleaved:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import CaseKey
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
-from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
+from roofwatch.ci.static.comparison import StaticChange, has_one_toolchain
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
@@ -22,6 +22,12 @@ _TIMED_WORDS = {
     Verdict.REGRESSED: "slower",
     Verdict.IMPROVED: "faster",
     Verdict.UNCHANGED: "time unchanged",
+}
+_IMPORTED_WORDS = {
+    Verdict.REGRESSED: "worse",
+    Verdict.IMPROVED: "better",
+    Verdict.UNCHANGED: "unchanged",
+    Verdict.INCONCLUSIVE: "undecided",
 }
 _CODE_WORDS = {
     CodeState.SAME: "same code",
@@ -49,12 +55,12 @@ class CodeStates:
     head_sources: Mapping[str, str]
 
     @classmethod
-    def of(cls, pairing: Pairing, judged: Iterable[StaticJudgement]) -> "CodeStates":
+    def of(cls, pairing: Pairing, changes: Iterable[StaticChange]) -> "CodeStates":
         base, head = pairing.base, pairing.head
         is_one_toolchain = has_one_toolchain(base.environment, head.environment)
         compiled = _compiled(pairing.base_results) & _compiled(pairing.head_results)
         return cls(
-            changed=frozenset(item.subject for item in judged),
+            changed=frozenset(change.subject.case_key for change in changes),
             compiled=frozenset(compiled),
             base_sources=base.source_digests,
             # equal sources are no evidence of equal code if another torch runs them
@@ -182,8 +188,10 @@ def claim_of_regression(regression: Regression) -> str:
     if times or Layer.ACCURACY in layers:
         is_fixed = regression.verdict is Verdict.IMPROVED
         return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
-    if layers == {Layer.STATIC}:
+    if layers <= {Layer.STATIC, Layer.OPERATORS}:
         return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
+    if layers == {Layer.IMPORTED}:
+        return f"{_IMPORTED_WORDS[regression.verdict]}, by values of another tool"
     return "time unchanged or not measured; other values changed"
 
 

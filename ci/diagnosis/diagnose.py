@@ -13,15 +13,15 @@ from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.model.machine import CaseResult, Environment
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
-
-Subject = tuple[str, str]
-"""Case id and implementation."""
+from roofwatch.model.verdict import Reason
 
 _Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
@@ -30,7 +30,7 @@ _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
 """By compute capability, which lacks the last digit of the target."""
 
 
-def subjects_of(record: RunRecord) -> list[Subject]:
+def subjects_of(record: RunRecord) -> list[CaseKey]:
     """Every case and implementation with times, machine code or counters, in the order of the
     record.
     """
@@ -45,7 +45,7 @@ def subjects_of(record: RunRecord) -> list[Subject]:
     )
 
 
-def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evidence]:
+def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evidence]:
     """Collect the evidence for cases and implementations.
 
     Raises:
@@ -120,8 +120,8 @@ class _TimesOfRecord:
         return min(floors_ns, default=None)
 
 
-def _by_subject(results: Iterable[_Result]) -> dict[Subject, list[_Result]]:
-    by_subject: dict[Subject, list[_Result]] = {}
+def _by_subject(results: Iterable[_Result]) -> dict[CaseKey, list[_Result]]:
+    by_subject: dict[CaseKey, list[_Result]] = {}
     for result in results:
         subject = result.case_id, result.implementation
         by_subject.setdefault(subject, []).append(result)
@@ -173,45 +173,38 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 @dataclass(frozen=True)
-class BottleneckChange:
+class LimitEvidence:
     """The limits of one case and implementation in base and head."""
 
-    case_id: str
-    implementation: str
     base: Limit
     head: Limit
-    headline: Remark
     news: tuple[Remark, ...]
     """Findings of the head that the base does not have."""
 
 
-def bottleneck_changes(
-    base: RunRecord,
-    head: RunRecord,
-    subjects: Iterable[tuple[str, str]],
-) -> tuple[BottleneckChange, ...]:
+def judge_limits(pairing: Pairing, subjects: Iterable[CaseKey]) -> list[Change[LimitEvidence]]:
     """Diagnose cases and implementations in both records; nothing is returned for those without
     news or a limit.
     """
-    subjects = list(subjects)
-    base_diagnoses = map(diagnose, collect_evidence(base, subjects))
-    head_diagnoses = map(diagnose, collect_evidence(head, subjects))
-    changes = []
-    for base_diagnosis, head_diagnosis in zip(base_diagnoses, head_diagnoses, strict=True):
-        news = _news(base_diagnosis, head_diagnosis)
-        if head_diagnosis.limit is Limit.UNDETERMINED and not news:
+    keys = list(subjects)
+    base_diagnoses = map(diagnose, collect_evidence(pairing.base, keys))
+    head_diagnoses = map(diagnose, collect_evidence(pairing.head, keys))
+    changes: list[Change[LimitEvidence]] = []
+    for key, base, head in zip(keys, base_diagnoses, head_diagnoses, strict=True):
+        news = _news(base, head)
+        if head.limit is Limit.UNDETERMINED and not news:
             continue
-        changes.append(
-            BottleneckChange(
-                case_id=head_diagnosis.evidence.case.case_id,
-                implementation=head_diagnosis.evidence.implementation,
-                base=base_diagnosis.limit,
-                head=head_diagnosis.limit,
-                headline=head_diagnosis.headline,
-                news=tuple(news[:_MAX_NEW_FINDINGS]),
-            )
+        change = Change(
+            subject=ChangeSubject(*key),
+            metric="utilisation",
+            base=base.evidence.utilisation,
+            head=head.evidence.utilisation,
+            reason=Reason.LIMIT_CHANGED,
+            detail=head.headline,
+            evidence=LimitEvidence(base.limit, head.limit, tuple(news[:_MAX_NEW_FINDINGS])),
         )
-    return tuple(changes)
+        changes.append(change)
+    return changes
 
 
 def _news(base: Diagnosis, head: Diagnosis) -> list[Remark]:

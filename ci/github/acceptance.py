@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.report.findings import worst_first
+from roofwatch.ci.report.change_words import worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.analyses import AnalysisEvidence
+from roofwatch.ci.static.comparison import StaticChange
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
@@ -140,17 +141,17 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
     for case in judgement.cases:
         if case.verdict is Verdict.REGRESSED:
             yield from _case_sizes(case)
-    for item in judgement.static:
-        if item.verdict is Verdict.REGRESSED:
-            function = item.case_id, item.implementation, item.function, item.target, item.reason
-            yield from (
-                ((*function, measure), size, size) for measure, size in _code_sizes(item).items()
-            )
-    for change in judgement.secondary_changes:
-        if change.verdict is Verdict.REGRESSED:
-            exact = change.relative_change, change.relative_change
-            low, high = change.relative_interval or exact
-            name = change.case_id, change.implementation, change.reason, change.metric
+    for code in judgement.static:
+        if code.verdict is Verdict.REGRESSED:
+            subject = code.subject
+            function = (*subject.case_key, subject.part, subject.target, code.reason)
+            for measure, size in _code_sizes(code).items():
+                yield (*function, measure), size, size
+    for launch in judgement.secondary_changes:
+        if launch.verdict is Verdict.REGRESSED:
+            exact = launch.relative_change, launch.relative_change
+            low, high = launch.relative_interval or exact
+            name = (*launch.subject.case_key, launch.reason, launch.metric)
             yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
 
 
@@ -172,19 +173,22 @@ def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_Size]:
             yield (*name, measure), error, error * (1 + THRESHOLDS.error_relative_change)
 
 
-def _code_sizes(item: StaticJudgement) -> dict[str, float]:
+def _code_sizes(change: StaticChange) -> dict[str, float]:
     """Return what got worse in a function, and how bad it is now."""
-    if item.analysis is not None:
-        return item.analysis.badness
-    if item.head is None or item.head.outcome is not Outcome.OK:
-        return {"" if item.head is None else str(item.head.outcome): 0.0}
-    after = _badness(code_facts(item.head))
-    if item.base is not None and item.base.outcome is Outcome.OK:
-        before = _badness(code_facts(item.base))
-        after = {
-            name: size for name, size in after.items() if name in before and size > before[name]
+    evidence = change.evidence
+    if isinstance(evidence, AnalysisEvidence):
+        return evidence.head.badness
+    if evidence.head is None or evidence.head.outcome is not Outcome.OK:
+        return {"" if evidence.head is None else str(evidence.head.outcome): 0.0}
+    sizes = _badness(code_facts(evidence.head))
+    if evidence.base is not None and evidence.base.outcome is Outcome.OK:
+        base_sizes = _badness(code_facts(evidence.base))
+        sizes = {
+            name: size
+            for name, size in sizes.items()
+            if name in base_sizes and size > base_sizes[name]
         }
-    return after or {"": 0.0}
+    return sizes or {"": 0.0}
 
 
 def _badness(facts: CodeFacts) -> dict[str, float]:

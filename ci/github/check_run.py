@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import code, plain
+from roofwatch.ci.report.change_words import counted_changes, line_of, name_of, text_of
 from roofwatch.ci.report.comment import summary_line
-from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
@@ -139,28 +140,29 @@ def without_records(found: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY)
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
     """Write an annotation for each function with findings: regressions first, then improvements."""
-    by_line: dict[SourceLine, list[Finding]] = defaultdict(list)
-    for finding in list_findings(judgement):
-        if finding.line is not None and finding.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
-            by_line[finding.line].append(finding)
-    found = [_annotation(line, findings) for line, findings in by_line.items()]
-    return tuple(sorted(found, key=lambda one: not one.is_failure)[:MAX_ANNOTATIONS])
+    by_line: dict[SourceLine, list[Change[Any]]] = defaultdict(list)
+    for change in counted_changes(judgement):
+        line = line_of(judgement.source_lines, change)
+        if line is not None and change.is_decided:
+            by_line[line].append(change)
+    annotations = [_annotation(line, changes) for line, changes in by_line.items()]
+    failures_first = sorted(annotations, key=lambda annotation: not annotation.is_failure)
+    return tuple(failures_first[:MAX_ANNOTATIONS])
 
 
-def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
-    regressed = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
-    shown = regressed or findings
+def _annotation(line: SourceLine, changes: Sequence[Change[Any]]) -> Annotation:
+    regressed = [change for change in changes if change.verdict is Verdict.REGRESSED]
+    listed_changes = regressed or changes
+    lines: list[str] = []
     texts: list[str] = []
-    told: list[str] = []
-    for finding in shown[:_MAX_FINDINGS]:
-        is_repeated = any(finding.text in earlier for earlier in told)
-        told.append(finding.text)
-        text = "the same" if is_repeated else finding.text
-        texts.append(plain(f"{finding.name}: {text}", limit=_MAX_TEXT))
-    if len(shown) > _MAX_FINDINGS:
-        texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
-    title = (
-        f"{plain(line.function, limit=100)}: {len(shown)} "
-        f"{'regressed' if regressed else 'improved'}"
-    )
-    return Annotation(line.file, line.line, bool(regressed), title, "\n".join(texts))
+    for change in listed_changes[:_MAX_FINDINGS]:
+        text = text_of(change)
+        is_repeated = any(text in earlier for earlier in texts)
+        texts.append(text)
+        words = "the same" if is_repeated else text
+        lines.append(plain(f"{name_of(change)}: {words}", limit=_MAX_TEXT))
+    if len(listed_changes) > _MAX_FINDINGS:
+        lines.append(f"and {len(listed_changes) - _MAX_FINDINGS} more")
+    word = "regressed" if regressed else "improved"
+    title = f"{plain(line.function, limit=100)}: {len(listed_changes)} {word}"
+    return Annotation(line.file, line.line, bool(regressed), title, "\n".join(lines))

@@ -95,8 +95,8 @@ class Controls:
 
     def merge(self, other: "Controls") -> None:
         self.subjects |= other.subjects
-        for place, lines in other.lines.items():
-            self.lines[place].extend(lines)
+        for controlled, lines in other.lines.items():
+            self.lines[controlled].extend(lines)
 
     def has(self, series: SeriesKey) -> bool:
         """Whether a series is of a control."""
@@ -263,7 +263,8 @@ def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Reg
     count = "1 row" if len(findings) == 1 else f"{len(findings)} rows"
     relative = change.relative_change or 0.0
     sentence = (
-        f"only rows of libraries changed ({listed}), which the project's code does not change"
+        f"only rows of libraries changed in these cases ({listed}), which the project's code does "
+        f"not change"
     )
     suspects = weigh(
         {

@@ -20,8 +20,8 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
-from roofwatch.model.metrics import TIME, Better
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.metrics import Better
+from roofwatch.model.verdict import Reason, Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
@@ -54,8 +54,8 @@ class Window:
     def width(self) -> int:
         return self.last - self.first + 1
 
-    def holds(self, place: int) -> bool:
-        return self.first <= place <= self.last
+    def holds(self, commit_number: int) -> bool:
+        return self.first <= commit_number <= self.last
 
     def touches(self, other: "Window") -> bool:
         return self.first <= other.last and other.first <= self.last
@@ -110,8 +110,7 @@ class TrendFinding:
     @property
     def is_clock_move(self) -> bool:
         """Whether the clock explains the change."""
-        is_time = self.change.series.metric == TIME.key and not is_outcome(self.change)
-        return is_time and self.change.verdict is Verdict.INCONCLUSIVE
+        return self.change.reason is Reason.CLOCK_CHANGED
 
     @property
     def direction(self) -> Verdict:
@@ -169,6 +168,10 @@ def log_change(change: ChangePoint) -> float:
 # --- several findings
 
 
+def _is_host_time(finding: TrendFinding) -> bool:
+    return finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
+
+
 @dataclass(frozen=True)
 class Site:
     """Findings that can lie at one commit."""
@@ -183,13 +186,12 @@ class Site:
     @cached_property
     def reach(self) -> Window:
         """The core, and about one measured commit more on either side."""
-        before = statistics.median_low(
-            finding.window.first - finding.reach.first for finding in self.findings
+        margins_before = [finding.window.first - finding.reach.first for finding in self.findings]
+        margins_after = [finding.reach.last - finding.window.last for finding in self.findings]
+        return Window(
+            self.core.first - statistics.median_low(margins_before),
+            self.core.last + statistics.median_low(margins_after),
         )
-        after = statistics.median_low(
-            finding.reach.last - finding.window.last for finding in self.findings
-        )
-        return Window(self.core.first - before, self.core.last + after)
 
     @cached_property
     def series(self) -> frozenset[SeriesKey]:
@@ -206,11 +208,7 @@ class Site:
         """
         sized = [finding for finding in self.findings if finding.is_performance]
         if not sized:
-            sized = [
-                finding
-                for finding in self.findings
-                if finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
-            ]
+            sized = list(filter(_is_host_time, self.findings))
         if not sized:
             return None
         error = statistics.median(finding.log_error for finding in sized) / math.sqrt(len(sized))
@@ -224,11 +222,11 @@ class Site:
         """Whether the times of both changed by about the same factor, or no times were measured."""
         if self.size is None or other.size is None:
             return True
-        (own, error), (theirs, their_error) = self.size, other.size
-        tolerated = _SAME_SIZE * max(abs(own), abs(theirs)) + _ERRORS * math.hypot(
-            error, their_error
-        )
-        return abs(own - theirs) <= tolerated
+        size, error = self.size
+        other_size, other_error = other.size
+        tolerance = _SAME_SIZE * max(abs(size), abs(other_size))
+        tolerance += _ERRORS * math.hypot(error, other_error)
+        return abs(size - other_size) <= tolerance
 
     def joined(self, other: "Site") -> "Site":
         return Site((*self.findings, *other.findings))
@@ -247,15 +245,15 @@ def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
     sites = [Site(tuple(members)) for members in _by_place(ordered)]
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.core.last, site.core.first)):
-        if (
-            joined
-            and joined[-1].reach.touches(site.reach)
-            and joined[-1].series.isdisjoint(site.series)
-        ):
+        if joined and _is_one_place(joined[-1], site):
             joined[-1] = joined[-1].joined(site)
         else:
             joined.append(site)
     return joined
+
+
+def _is_one_place(site: Site, following: Site) -> bool:
+    return site.reach.touches(following.reach) and site.series.isdisjoint(following.series)
 
 
 def commit_of(findings: Sequence[TrendFinding]) -> CommitRef:
@@ -274,28 +272,33 @@ def _best_window(findings: Sequence[TrendFinding]) -> Window:
     for finding in findings:
         rises[finding.window.first] += 1 / finding.window.width
         rises[finding.window.last + 1] -= 1 / finding.window.width
-    support, best, chosen = 0.0, 0.0, findings[0].window
-    for place, following in pairwise(sorted(rises)):
-        support += rises[place]
-        if support > best + 1e-9:
-            best, chosen = support, Window(place, following - 1)
-    return chosen
+    support = best_support = 0.0
+    best_window = findings[0].window
+    for position, following in pairwise(sorted(rises)):
+        support += rises[position]
+        # sums of fractions are equal up to rounding
+        if support > best_support + 1e-9:
+            best_support = support
+            best_window = Window(position, following - 1)
+    return best_window
 
 
 def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
-    stabs: list[int] = []
+    """Give each finding to the place, among as few as meet all windows, with most support."""
+    places: list[int] = []
     for finding in ordered:
-        if not stabs or stabs[-1] < finding.window.first:
-            stabs.append(finding.window.last)
-    reached = [
-        range(bisect_left(stabs, finding.window.first), bisect_right(stabs, finding.window.last))
-        for finding in ordered
-    ]
-    support = [0.0] * len(stabs)
-    for finding, places in zip(ordered, reached, strict=True):
-        for place in places:
-            support[place] += 1 / finding.window.width
+        if not places or places[-1] < finding.window.first:
+            places.append(finding.window.last)
+    reached = [_positions_in(places, finding.window) for finding in ordered]
+    support = [0.0] * len(places)
+    for finding, positions in zip(ordered, reached, strict=True):
+        for position in positions:
+            support[position] += 1 / finding.window.width
     members: dict[int, list[TrendFinding]] = defaultdict(list)
-    for finding, places in zip(ordered, reached, strict=True):
-        members[max(places, key=lambda place: support[place])].append(finding)
-    return [members[place] for place in sorted(members)]
+    for finding, positions in zip(ordered, reached, strict=True):
+        members[max(positions, key=support.__getitem__)].append(finding)
+    return [members[position] for position in sorted(members)]
+
+
+def _positions_in(places: Sequence[int], window: Window) -> range:
+    return range(bisect_left(places, window.first), bisect_right(places, window.last))

@@ -22,11 +22,13 @@ from roofwatch.ci.history.finding import (
     log_change,
 )
 from roofwatch.ci.history.group import group_findings
-from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_recoveries
+from roofwatch.ci.history.operator_changes import operator_findings
+from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.metrics import Layer
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 
 @dataclass
@@ -72,15 +74,17 @@ def analyse_series(
     compiled = CompiledHistory(all_series)
     analysis = SeriesAnalysis(findings=list(compiled.findings()))
     analysis.controls.subjects.update(controls)
-    for one in all_series:
-        key = one.key
+    for case_series in all_series:
+        key = case_series.key
         is_imported = is_judged_import(key)
         # a ratio has no value exactly if one of its two times has none
         if key.metric in OUTCOME_METRICS or (is_imported and not key.is_ratio_to_reference):
-            analysis.findings.extend(outcome_findings(one))
+            analysis.findings.extend(outcome_findings(case_series))
+        if key.definition.layer is Layer.OPERATORS:
+            analysis.findings.extend(operator_findings(case_series))
         if key.metric not in VALUE_METRICS and key.metric != TIME and not is_imported:
             continue
-        lines = timelines(one)
+        lines = timelines(case_series)
         analysis.findings.extend(step_findings(lines, evidence, compiled))
         if not key.is_performance:
             continue
@@ -102,27 +106,22 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     the time decides on the alert. One that changed in the other direction only follows from the
     step, and is dropped. The rest become notes.
     """
-    everything = list(findings)
+    all_findings = list(findings)
     steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
-    for finding in everything:
+    for finding in all_findings:
         if finding.is_performance and not finding.is_clock_move:
             steps[_step_of(finding.change.series)].append(finding)
-    for finding in everything:
-        if not finding.change.series.is_share_of_step:
+    for finding in all_findings:
+        change = finding.change
+        if not change.series.is_share_of_step:
             yield finding
             continue
-        near = [
-            step
-            for step in steps[_step_of(finding.change.series)]
-            if step.reach.touches(finding.reach)
-        ]
-        if not near:
-            change = finding.change
-            note = replace(
-                change, verdict=Verdict.INCONCLUSIVE, evidence=change.evidence + COST_SHIFT_NOTE
-            )
+        of_step = steps[_step_of(change.series)]
+        nearby = [step for step in of_step if step.reach.touches(finding.reach)]
+        if not nearby:
+            note = replace(change, verdict=Verdict.INCONCLUSIVE, reason=Reason.COST_SHIFT)
             yield replace(finding, change=note, p_value=None)
-        elif any(step.change.verdict is finding.change.verdict for step in near):
+        elif any(step.change.verdict is change.verdict for step in nearby):
             yield replace(finding, p_value=None)
 
 
@@ -162,18 +161,17 @@ def choose_alerts(
             continue
         if regression.is_confirmed:
             alerts.add(position)
-        own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
-        if own and regression.verdict is not Verdict.INCONCLUSIVE:
-            p_values[position] = min(
-                1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1))
-            )
+        of_findings = [finding.p_value for finding in findings if finding.p_value is not None]
+        if of_findings and regression.verdict is not Verdict.INCONCLUSIVE:
+            p_values[position] = _joint_p_value(of_findings)
             days = [finding.measured_on for finding in findings if finding.measured_on is not None]
             by_day[min(days, default=None)].append(position)
     for day, positions in by_day.items():
         # a series that did not change is a hypothesis too, with a p-value of 1
-        changed = sum(
-            one.p_value is not None for position in positions for one in regressions[position][1]
-        )
+        changed = 0
+        for position in positions:
+            _, findings = regressions[position]
+            changed += sum(finding.p_value is not None for finding in findings)
         judged = series_by_date.get(day, 0) if day is not None else 0
         count = len(positions) + max(judged - changed, 0)
         largest = largest_discovery([p_values[position] for position in positions], rate, count)
@@ -182,6 +180,13 @@ def choose_alerts(
         replace(regression, is_alert=position in alerts)
         for position, (regression, _) in enumerate(regressions)
     ]
+
+
+def _joint_p_value(p_values: Iterable[float]) -> float:
+    """The p-value of the hypothesis that none of several series changed (Simes 1986)."""
+    ordered = sorted(p_values)
+    corrected = [p * len(ordered) / rank for rank, p in enumerate(ordered, start=1)]
+    return min(1.0, *corrected)
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:

@@ -5,7 +5,7 @@ recovered. Pure.
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,20 @@ from roofwatch.model.history import ChangePoint, CommitRef, Regression, Regressi
 from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import Reason, Verdict
 
-_LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
+_LAYER_ORDER = {
+    Layer.ACCURACY: 0,
+    Layer.MEASURED: 1,
+    Layer.IMPORTED: 1,
+    Layer.STATIC: 2,
+    Layer.OPERATORS: 2,
+}
 _SECONDARY = 3
-_CLOCK_CHANGED = f"; {Reason.CLOCK_CHANGED}: the clock changed, the cycles did not"
-COST_SHIFT_NOTE = f"; {Reason.COST_SHIFT}: the time of the step did not change"
+_NOTES = {
+    Reason.CLOCK_CHANGED: "the clock changed, the cycles did not",
+    Reason.COST_SHIFT: "the time of the step did not change",
+}
+"""What a summary says of changes that decide nothing."""
+_OUTCOME = "outcome"
 _CASE_PARTS = 4
 """Kernel, shape, dtype, direction; other case ids have the kernel alone."""
 _MAX_NAMED_KERNELS = 3
@@ -38,14 +48,15 @@ _RECOVERED_SHARE = 0.8
 
 # --- families of series
 
+_Traits = frozenset[tuple[str, str]]
+"""Names and values."""
+
 
 class Population:
     """Counts of all judged series of times, changed or not, by their traits."""
 
     def __init__(self, series: Iterable[SeriesKey] = ()) -> None:
-        self._by_kernel: dict[tuple[str, str], Counter[frozenset[tuple[str, str]]]] = defaultdict(
-            Counter
-        )
+        self._by_kernel: dict[tuple[str, str], Counter[_Traits]] = defaultdict(Counter)
         self._by_class: Counter[tuple[str, str]] = Counter()
         self.keys: list[SeriesKey] = []
         for key in series:
@@ -76,28 +87,31 @@ class Population:
         keys = set(changed)
         if not keys:
             return ""
-        kernels = {(key.project, key.kernel) for key in keys}
-        kinds = [
-            (dict(traits), count)
-            for kernel in kernels
-            for traits, count in self._by_kernel[kernel].items()
-        ]
-        shared = dict(set.intersection(*(set(_traits(key).items()) for key in keys)))
-        traits = {
-            name: value
-            for name, value in shared.items()
-            if any(kind.get(name) != value for kind, _ in kinds)
-        }
-        total = sum(count for kind, count in kinds if traits.items() <= kind.items())
-        adjectives = [
-            traits[name] for name in ("dtype", "direction", "implementation") if name in traits
-        ]
-        where = f" on {traits['runner class']}" if "runner class" in traits else ""
-        every = "the only" if len(keys) == 1 else f"all {len(keys)}"
-        count = every if total <= len(keys) else f"{len(keys)} of {total}"
-        names = sorted({key.kernel for key in keys})
-        listed = ", ".join(names) if len(names) <= _MAX_NAMED_KERNELS else f"{len(names)} kernels"
-        return " ".join([count, *adjectives, "series of", listed]) + where
+        kinds: Counter[_Traits] = Counter()
+        for project_and_kernel in {(key.project, key.kernel) for key in keys}:
+            kinds.update(self._by_kernel[project_and_kernel])
+        shared = frozenset.intersection(*(frozenset(_traits(key).items()) for key in keys))
+        # a trait that every series of the kernels has tells nothing
+        telling = shared - frozenset.intersection(*kinds) if kinds else frozenset()
+        total = sum(count for kind, count in kinds.items() if telling <= kind)
+        return _family_in_words(dict(telling), keys, total)
+
+
+def _family_in_words(traits: Mapping[str, str], keys: Collection[SeriesKey], total: int) -> str:
+    count = f"{len(keys)} of {total}"
+    if total <= len(keys):
+        count = "the only" if len(keys) == 1 else f"all {len(keys)}"
+    adjectives = [
+        traits[name] for name in ("dtype", "direction", "implementation") if name in traits
+    ]
+    names = sorted({key.kernel for key in keys})
+    kernels = ", ".join(names)
+    if len(names) > _MAX_NAMED_KERNELS:
+        kernels = f"{len(names)} kernels"
+    text = " ".join([count, *adjectives, "series of", kernels])
+    if "runner class" in traits:
+        text += f" on {traits['runner class']}"
+    return text
 
 
 def _traits(key: SeriesKey) -> dict[str, str]:
@@ -113,36 +127,37 @@ def _traits(key: SeriesKey) -> dict[str, str]:
 
 def not_refuted(findings: Iterable[TrendFinding]) -> list[TrendFinding]:
     """Drop refuted findings, unless all are: a refuted regression is reported too."""
-    everything = list(findings)
-    return [finding for finding in everything if finding.status is not Status.REFUTED] or everything
+    all_findings = list(findings)
+    standing = [finding for finding in all_findings if finding.status is not Status.REFUTED]
+    return standing or all_findings
 
 
 def regression_of(findings: Sequence[TrendFinding], population: Population) -> Regression:
     """Report findings of one cause as one regression."""
-    own = not_refuted(findings)
-    confirmed = [finding for finding in own if finding.status is Status.CONFIRMED]
-    commit = place_of(own)
-    ordered = sorted(own, key=lambda finding: _evidence_rank(finding.change, commit))
+    reported = not_refuted(findings)
+    confirmed = [finding for finding in reported if finding.status is Status.CONFIRMED]
+    is_refuted = all(finding.status is Status.REFUTED for finding in reported)
+    commit = place_of(reported)
+    ordered = sorted(reported, key=lambda finding: _evidence_rank(finding.change, commit))
     changes = tuple(finding.change for finding in ordered)
-    times = [finding for finding in own if finding.is_performance]
+    times = [finding for finding in reported if finding.is_performance]
     size = size_of(_comparable_changes(times))
     family = population.describe_family([finding.change.series for finding in times])
-    suspects = combine([finding.suspects for finding in confirmed or own])
-    kernel = _join_names(sorted({finding.kernel for finding in own}))
-    in_common = (
-        f"; typically {size} on {family}" if size is not None and len(times) >= _MIN_FAMILY else ""
-    )
-    is_refuted = all(finding.status is Status.REFUTED for finding in own)
-    note = _CLOCK_CHANGED if own[0].is_clock_move else ""
-    if own[0].change.series.is_share_of_step and own[0].change.verdict is Verdict.INCONCLUSIVE:
-        note = COST_SHIFT_NOTE
+    suspects = combine([finding.suspects for finding in confirmed or reported])
+    kernel = _join_names(sorted({finding.kernel for finding in reported}))
+    summary = f"{kernel}: {_summary(changes)}"
+    if size is not None and len(times) >= _MIN_FAMILY:
+        summary += f"; typically {size} on {family}"
+    reason = reported[0].change.reason
+    if reason in _NOTES:
+        summary += f"; {_NOTES[reason]}"
     return Regression(
         project=changes[0].series.project,
         commit=commit,
         kernel=kernel,
         verdict=changes[0].verdict,
         cause=cause_of(suspects),
-        summary=f"{kernel}: {_summary(changes)}{in_common}{note}",
+        summary=summary,
         change_points=changes,
         state=RegressionState.DISMISSED if is_refuted else RegressionState.OPEN,
         is_confirmed=bool(confirmed),
@@ -156,9 +171,8 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
 
 def place_of(findings: Sequence[TrendFinding]) -> CommitRef:
     """The commit at which all of them can lie; confirmed findings decide if there are any."""
-    return commit_of(
-        [finding for finding in findings if finding.status is Status.CONFIRMED] or findings
-    )
+    confirmed = [finding for finding in findings if finding.status is Status.CONFIRMED]
+    return commit_of(confirmed or findings)
 
 
 def worst_first(
@@ -210,32 +224,42 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     """The best evidence of each metric, with the number of series that changed with it."""
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
-        # another tool's file has several statistics of one metric, which change together
-        is_imported = change.series.is_imported and not change.series.is_ratio_to_reference
-        metric = "imported" if is_imported else change.series.metric
-        by_metric["outcome" if is_outcome(change) else metric].append(change)
-    parts = []
+        by_metric[_metric_in_summary(change)].append(change)
+    parts: list[str] = []
     for name, group in by_metric.items():
-        # a failed check counts once for all of its tensors
-        labels = {
-            _subject(change)
-            if name == "outcome"
-            else f"{change.series.label} {change.series.runner_class}"
-            for change in group
-        }
-        others = len(labels) - 1
-        also = f", and {others} more {'cases' if name == 'outcome' else 'series'}" if others else ""
-        parts.append(f"{_headline(group[0])}{also}")
+        part = _headline(group[0])
+        noun = "cases" if name == _OUTCOME else "series"
+        more_count = len(set(map(_label, group))) - 1
+        if more_count:
+            part += f", and {more_count} more {noun}"
+        parts.append(part)
     return "; ".join(parts)
+
+
+def _metric_in_summary(change: ChangePoint) -> str:
+    if is_outcome(change):
+        return _OUTCOME
+    # another tool's file has several statistics of one metric, which change together
+    if change.series.is_imported and not change.series.is_ratio_to_reference:
+        return "imported"
+    return change.series.metric
+
+
+def _label(change: ChangePoint) -> str:
+    # a failed check counts once for all of its tensors
+    if is_outcome(change):
+        return _subject(change)
+    return f"{change.series.label} {change.series.runner_class}"
 
 
 def _headline(change: ChangePoint) -> str:
     if change.before is None or change.after is None:
         return f"{change.evidence} in {_subject(change)}"
     metric, relative = change.series.definition, change.relative_change
-    percent = "" if relative is None else f" ({relative:+.1%})"
-    sides = f"{metric.format(change.before)} to {metric.format(change.after)}"
-    return f"{metric.title} {sides}{percent} in {change.series.label}"
+    levels = f"{metric.format(change.before)} to {metric.format(change.after)}"
+    if relative is not None:
+        levels += f" ({relative:+.1%})"
+    return f"{metric.title} {levels} in {change.series.label}"
 
 
 def _subject(change: ChangePoint) -> str:
@@ -246,10 +270,8 @@ def _subject(change: ChangePoint) -> str:
 def _join_names(kernels: Sequence[str]) -> str:
     if len(kernels) <= _MAX_NAMED_KERNELS:
         return " + ".join(kernels)
-    return (
-        f"{' + '.join(kernels[: _MAX_NAMED_KERNELS - 1])} + "
-        f"{len(kernels) - _MAX_NAMED_KERNELS + 1} more"
-    )
+    named = kernels[: _MAX_NAMED_KERNELS - 1]
+    return f"{' + '.join(named)} + {len(kernels) - len(named)} more"
 
 
 @dataclass(frozen=True)
@@ -293,34 +315,45 @@ def note_recoveries(regressions: Sequence[Regression]) -> list[Regression]:
     Args:
         regressions: All of a project, improvements too.
     """
-    improved: dict[SeriesKey, list[ChangePoint]] = defaultdict(list)
+    improvements = _improvements(regressions)
+    noted: list[Regression] = []
     for regression in regressions:
-        if regression.state is RegressionState.OPEN:
-            for point in regression.change_points:
-                if point.verdict is Verdict.IMPROVED:
-                    improved[point.series].append(point)
+        if regression.verdict is Verdict.REGRESSED:
+            recovered_at = _recovery(regression, improvements)
+            regression = replace(regression, recovered_at=recovered_at)
+        noted.append(regression)
+    return noted
 
-    def recovery(regression: Regression) -> CommitRef | None:
-        worse = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
-        undone = []
-        for point in worse:
-            tolerance = threshold_of(point.series.metric)
-            later = [
-                other.commit
-                for other in improved.get(point.series, ())
-                if other.commit > point.commit and _is_back(point, other, tolerance)
-            ]
-            undone += [min(later)] if later else []
-        return (
-            max(undone)
-            if worse and len(undone) >= math.ceil(_RECOVERED_SHARE * len(worse))
-            else None
-        )
 
-    return [
-        replace(one, recovered_at=recovery(one)) if one.verdict is Verdict.REGRESSED else one
-        for one in regressions
-    ]
+_Improvements = Mapping[SeriesKey, Sequence[ChangePoint]]
+
+
+def _improvements(regressions: Iterable[Regression]) -> _Improvements:
+    by_series: dict[SeriesKey, list[ChangePoint]] = defaultdict(list)
+    for regression in regressions:
+        if regression.state is not RegressionState.OPEN:
+            continue
+        for point in regression.change_points:
+            if point.verdict is Verdict.IMPROVED:
+                by_series[point.series].append(point)
+    return by_series
+
+
+def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef | None:
+    """The commit at which enough of its series were back; None if they are not."""
+    slower = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
+    undone: list[CommitRef] = []
+    for point in slower:
+        tolerance = threshold_of(point.series.metric)
+        undoing = [
+            improvement.commit
+            for improvement in improvements.get(point.series, ())
+            if improvement.commit > point.commit and _is_back(point, improvement, tolerance)
+        ]
+        if undoing:
+            undone.append(min(undoing))
+    is_recovered = len(undone) >= math.ceil(_RECOVERED_SHARE * len(slower))
+    return max(undone) if undone and is_recovered else None
 
 
 def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> bool:
@@ -328,9 +361,7 @@ def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> 
         return improvement.before is None
     if improvement.after is None:
         return False
-    limit = (
-        point.before * (1 + tolerance)
-        if point.after > point.before
-        else point.before * (1 - tolerance)
-    )
+    limit = point.before * (1 - tolerance)
+    if point.after > point.before:
+        limit = point.before * (1 + tolerance)
     return not point.series.definition.is_worse(base=limit, head=improvement.after)

@@ -143,6 +143,11 @@ class Pairing:
         """Results of base and head; empty ones if a side lacks the case."""
         return self.base_results.get(key, _NOTHING), self.head_results.get(key, _NOTHING)
 
+    def has_run(self, key: CaseKey) -> bool:
+        """Whether a side measured or checked it, and did not only compile it."""
+        base, head = self.of(key)
+        return base.has_run or head.has_run
+
     @property
     def is_one_job(self) -> bool:
         """Whether both records are of one job with interleaved blocks, in either order."""

@@ -14,9 +14,12 @@ from roofwatch.ci.report.cells import (
     roofline_text,
     why_undecided,
 )
-from roofwatch.ci.report.findings import worst_first
+from roofwatch.ci.report.change_words import worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times, listed_code
+from roofwatch.ci.static.comparison import (
+    CodeEvidence,
+)
 from roofwatch.model.metrics import format_counter
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
@@ -73,12 +76,13 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for item in listed_code(judgement):
-        if item.detail is not None and item.has_compiled:
-            targets[f"{code(item.function)} {names_of(item)}", item.detail.quoted(code)].append(
-                code(item.target)
-            )
-    rows = [(names, change, listed(found)) for (names, change), found in targets.items()]
+    for change in listed_code(judgement):
+        if change.detail is None or not isinstance(change.evidence, CodeEvidence):
+            continue
+        if change.evidence.has_compiled:
+            names = f"{code(change.subject.part)} {names_of(change)}"
+            targets[names, change.detail.quoted(code)].append(code(change.subject.target))
+    rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
     return Section(
         "Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True
     )
@@ -87,24 +91,27 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
     """List bottlenecks of slower cases, changed launches and changed hardware counters."""
     rows = []
-    for limit in judgement.bottleneck_changes:
-        sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
-        news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
-        rows.append(("bottleneck", names_of(limit), f"{sides}: {news}"))
-    rows += [
-        ("launches", names_of(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
-        for move in judgement.launch_moves[:_MAX_LAUNCHES]
-    ]
+    for change in judgement.limit_changes:
+        limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
+        remarks = filter(None, (change.detail, *change.evidence.news))
+        findings = [remark.quoted(code) for remark in remarks]
+        rows.append(
+            ("bottleneck", names_of(change), f"{' → '.join(limits)}: {'; '.join(findings)}")
+        )
+    for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
+        text = "" if launch.detail is None else launch.detail.quoted(code)
+        share = f"{launch.evidence.share:.1%} of the call"
+        rows.append(("launches", names_of(launch), f"{text} ({share})"))
     counts_of_kernels: Counter[ChangeSubject] = Counter()
-    for change in judgement.counter_changes:
-        counts_of_kernels[change.subject] += 1
-        if counts_of_kernels[change.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
+    for counter in judgement.counter_changes:
+        counts_of_kernels[counter.subject] += 1
+        if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
             size = "new"
-            if math.isfinite(change.relative_change):
-                size = f"{change.relative_change:+.1%}"
-            base, head = (format_counter(change.metric, value) for value in change.values)
-            text = f"{code(change.subject.part)}: {base} → {head} ({size})"
-            rows.append((code(change.metric), names_of(change), text))
+            if math.isfinite(counter.relative_change):
+                size = f"{counter.relative_change:+.1%}"
+            base, head = (format_counter(counter.metric, value) for value in counter.values)
+            text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+            rows.append((code(counter.metric), names_of(counter), text))
     columns, text = (
         ("evidence", "benchmark", "base → head"),
         "Heuristic; does not affect the result.",

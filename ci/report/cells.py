@@ -5,14 +5,16 @@ from collections.abc import Set
 from functools import partial
 from typing import Any
 
-from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.claims.cases import CaseEvidence
-from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import code
-from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.static.facts import fact_values
+from roofwatch.ci.static.analyses import AnalysisEvidence
+from roofwatch.ci.static.comparison import (
+    StaticChange,
+    moved_facts_of,
+    word_of,
+)
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -75,33 +77,29 @@ def bold(item: Change[Any], text: str) -> str:
     return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
 
 
-def code_change(item: StaticJudgement, failures: Set[str]) -> str:
+def code_change(change: StaticChange, failures: Set[str]) -> str:
     """Write what changed in a function, without a message that is one of the failures above."""
-    word = (
-        f"**{item.word}**"
-        if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
-        else item.word
-    )
-    moved = item.moved_facts[:_MAX_FACTS]
-    if moved and item.base is not None and item.head is not None:
-        base, head = fact_values(item.base), fact_values(item.head)
-        return f"{word}: " + ", ".join(
-            f"{metric(name).title} {both_sides(name, base[name], head[name])}" for name in moved
-        )
-    if item.analysis is not None:
-        detail = (
-            "" if item.detail is None else item.detail.quoted(partial(code, limit=_MAX_MESSAGE))
-        )
+    word = word_of(change)
+    if change.verdict is Verdict.REGRESSED or change.reason is Reason.TARGET_LOST:
+        word = f"**{word}**"
+    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
+    if facts:
+        texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
+        return f"{word}: {', '.join(texts)}"
+    detail = ""
+    if change.detail is not None:
+        detail = change.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+    if isinstance(change.evidence, AnalysisEvidence):
         return f"{word}: {detail}"
-    outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
-    parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
-    is_shown_above = item.head is not None and item.head.message in failures
-    if item.detail is not None and not is_shown_above:
-        parts.append(item.detail.quoted(partial(code, limit=_MAX_MESSAGE)))
-    return ": ".join(parts)
+    base, head = change.evidence.base, change.evidence.head
+    if not change.evidence.has_compiled:
+        outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
+        word += f": {' → '.join(outcomes)}"
+    is_shown_above = head is not None and head.message in failures
+    return word if is_shown_above or not detail else f"{word}: {detail}"
 
 
-def names_of(item: Change[Any] | StaticJudgement | LaunchMove | BottleneckChange) -> str:
+def names_of(item: Change[Any]) -> str:
     return f"{code(item.case_id)} {code(item.implementation)}"
 
 

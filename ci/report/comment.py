@@ -10,18 +10,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from roofwatch.ci.claims.cases import CaseEvidence, is_removed
+from roofwatch.ci.claims.cases import is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
 from roofwatch.ci.report import titles
 from roofwatch.ci.report.background import background
-from roofwatch.ci.report.findings import list_findings
+from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import changes, groups_of_times
 from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MAX_BYTES = 40_000
@@ -107,11 +108,10 @@ def tally(judgement: PullRequestJudgement) -> str:
     named = decisive(judgement)
     cases = Counter(word_of(case) for case in judgement.cases)
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
-    for item in judgement.static:
-        if item.reason is not Reason.NEW_CASE and item.analysis is None:
-            code_counts[
-                "accepted" if item.reason is Reason.ACCEPTED else CODE_WORDS[item.verdict]
-            ] += 1
+    for change in judgement.static:
+        if change.reason is not Reason.NEW_CASE and isinstance(change.evidence, CodeEvidence):
+            is_accepted = change.reason is Reason.ACCEPTED
+            code_counts["accepted" if is_accepted else CODE_WORDS[change.verdict]] += 1
     accuracy = Counter(reason_words(one.reason) for one in judgement.accuracy_changes)
     counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
     code_parts = [f"{count} {word}" for word, count in code_counts.items() if count]
@@ -125,7 +125,7 @@ def tally(judgement: PullRequestJudgement) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _items(judgement: PullRequestJudgement) -> list[Change[CaseEvidence] | StaticJudgement]:
+def _items(judgement: PullRequestJudgement) -> list[Change[Any]]:
     return [*judgement.cases, *judgement.static]
 
 
@@ -149,7 +149,13 @@ def _explanation(judgement: PullRequestJudgement) -> list[str]:
 
 
 def _remarks(judgement: PullRequestJudgement) -> list[str]:
-    lost = sorted({item.target for item in judgement.static if item.reason is Reason.TARGET_LOST})
+    lost = sorted(
+        {
+            change.subject.target
+            for change in judgement.static
+            if change.reason is Reason.TARGET_LOST
+        }
+    )
     remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
     if lost:
         remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
@@ -187,7 +193,7 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
 
 def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
     """Say what to do, with the command that repeats it, and link the reasons."""
-    reasons = {one.reason for one in list_findings(judgement) if one.verdict is judgement.verdict}
+    reasons = {change.reason for change in _deciding(judgement)}
     accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
     if judgement.verdict is Verdict.REGRESSED:
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
@@ -231,5 +237,10 @@ def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> s
 
 
 def _worst_kernel(judgement: PullRequestJudgement) -> str:
-    deciding = (one.case_id for one in list_findings(judgement) if one.verdict is judgement.verdict)
-    return next(deciding, "").partition("/")[0]
+    deciding = _deciding(judgement)
+    return deciding[0].subject.kernel if deciding else ""
+
+
+def _deciding(judgement: PullRequestJudgement) -> list[Change[Any]]:
+    """The changes that make the verdict what it is, the worst first."""
+    return [change for change in counted_changes(judgement) if change.verdict is judgement.verdict]

@@ -3,7 +3,7 @@
 import json
 from xml.etree import ElementTree
 
-from roofwatch.ci.report.findings import SARIF_SCHEMA_URL, valid_xml
+from roofwatch.ci.report.interchange import SARIF_SCHEMA_URL, valid_xml
 from roofwatch.ci.report.not_measured import NotMeasured
 
 

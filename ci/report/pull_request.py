@@ -1,6 +1,5 @@
 """Judge a pull request: two records to one judgement. Pure."""
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +14,9 @@ from roofwatch.ci.ab.comparable import (
     refuse_whole,
 )
 from roofwatch.ci.ab.compare import Comparison, detectable_change
-from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchEvidence, judge_profiles
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.ab.prediction import (
-    KernelChange,
     StepPrediction,
     functions_of,
     predict_steps,
@@ -26,18 +24,18 @@ from roofwatch.ci.ab.prediction import (
 )
 from roofwatch.ci.claims.cases import CaseEvidence, CaseRules, is_removed, judge_cases
 from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
-from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
+from roofwatch.ci.diagnosis.diagnose import LimitEvidence, judge_limits
 from roofwatch.ci.judge.change import CaseKey, Change
-from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.ci.judge.pairing import Pairing, key_of
+from roofwatch.ci.judge.ratios import LibraryRatio, library_ratios
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
-from roofwatch.ci.static.analyses import analyses_of_record
+from roofwatch.ci.static.analyses import analyses_of_record, judge_analyses
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
-    StaticComparison,
-    StaticJudgement,
-    compare_analyses,
-    compare_static,
+    JudgedCode,
+    StaticChange,
+    judge_static,
     toolchain_of,
 )
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
@@ -71,7 +69,7 @@ class PullRequestJudgement:
     """Other differences that may explain a change."""
     cases: tuple[Change[CaseEvidence], ...]
     """One for each case and implementation: its result, and its time."""
-    static: tuple[StaticJudgement, ...]
+    static: tuple[StaticChange, ...]
     """Functions whose machine code differs."""
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is identical."""
@@ -81,13 +79,15 @@ class PullRequestJudgement:
     """
     counter_changes: tuple[Change[None], ...] = ()
     """Evidence; the largest first."""
-    launch_moves: tuple[LaunchMove, ...] = ()
+    launch_changes: tuple[Change[LaunchEvidence], ...] = ()
     """Evidence from profiles of both sides."""
     accuracy_changes: tuple[Change[None], ...] = ()
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
-    bottleneck_changes: tuple[BottleneckChange, ...] = ()
+    library_ratios: tuple[LibraryRatio, ...] = ()
+    """Times over the library's time, also where times do not compare; they change no verdict."""
+    limit_changes: tuple[Change[LimitEvidence], ...] = ()
     """Evidence for the slower cases, the slowest first."""
     suite: str | None = None
     """Benchmark file or folder of the head, from the root of its repository."""
@@ -148,15 +148,15 @@ def judge_pull_request(
     refusals = refuse_whole(pairing)
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
-    launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
-    static = StaticComparison((), {}, ())
+    launches = judge_profiles(pairing) if has_times else []
+    static = JudgedCode()
     baseline_notes: tuple[Remark, ...] = ()
     if not refusals:
         static, baseline_notes = _judge_static(pairing, baseline or {})
-    code = CodeStates.of(pairing, static.judged)
+    code = CodeStates.of(pairing, static.changes)
     rules = CaseRules(
         code=code,
-        launches=launch_moves,
+        launches=launches,
         noise_floor=noise_floor,
         is_refused=bool(refusals),
         has_times=has_times,
@@ -169,8 +169,8 @@ def judge_pull_request(
         secondary = judge_launches(
             pairing, [case.subject.case_key for case in filter(_works, cases)]
         )
-    judged: list[Change[Any] | StaticJudgement] = [*cases, *static.judged, *secondary]
-    counts = Counter(_counted_as(item, policy) for item in judged)
+    changes: list[Change[Any]] = [*cases, *static.changes, *secondary]
+    counts = Counter(_counted_as(change, policy) for change in changes)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     comparisons = [
         case.evidence.comparison for case in cases if case.evidence.comparison is not None
@@ -195,14 +195,15 @@ def judge_pull_request(
         refusals=(*refusals, *time_refusals),
         notes=(*notes_on(pairing), *baseline_notes),
         cases=tuple(cases),
-        static=static.judged,
+        static=static.changes,
         unchanged_by_target=static.unchanged_by_target,
         detectable_change=_detectable_change(comparisons) if is_paired else None,
         counter_changes=tuple(judge_counters(pairing)) if has_times else (),
-        launch_moves=launch_moves,
+        launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
-        bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
+        library_ratios=() if refusals else tuple(library_ratios(pairing)),
+        limit_changes=tuple(judge_limits(pairing, _slowest(cases))),
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
@@ -260,38 +261,22 @@ def _predict(
 ) -> tuple[StepPrediction, ...]:
     if not shares:
         return ()
-    changes: list[KernelChange] = []
-    for case in cases:
-        interval = case.relative_interval
-        if interval is not None and math.isfinite(interval[1]):
-            changes.append(
-                KernelChange(
-                    case.case_id,
-                    case.implementation,
-                    relative_change=case.relative_change,
-                    low=interval[0],
-                    high=interval[1],
-                    is_reported=case.reason is Reason.BEYOND_THRESHOLD,
-                )
-            )
-    return predict_steps(changes, functions_of(facts), shares)
+    return predict_steps(cases, functions_of(facts), shares)
 
 
-def _judge_static(
-    pairing: Pairing, baseline: Baseline
-) -> tuple[StaticComparison, tuple[Remark, ...]]:
+def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tuple[Remark, ...]]:
     base, head = pairing.base, pairing.head
-    compared = compare_static(
+    judged = judge_static(
         base.static_facts,
         head.static_facts,
         base_toolchain=toolchain_of(base.environment),
         head_toolchain=toolchain_of(head.environment),
-        known=[(measured.case_id, measured.implementation) for measured in head.measurements],
+        head_cases=[key_of(measured) for measured in head.measurements],
     )
     analyses = analyses_of_record(head)
-    judged = (*compared.judged, *compare_analyses(analyses_of_record(base), analyses))
-    applied = apply_baseline(baseline, judged, (*head.static_facts, *analyses))
-    return replace(compared, judged=applied.judged), applied.notes
+    changes = (*judged.changes, *judge_analyses(analyses_of_record(base), analyses))
+    applied = apply_baseline(baseline, changes, (*head.static_facts, *analyses))
+    return replace(judged, changes=applied.changes), applied.notes
 
 
 def _detectable_change(comparisons: Sequence[Comparison]) -> float | None:
@@ -314,21 +299,20 @@ def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
-def _counted_as(item: Change[Any] | StaticJudgement, policy: CheckPolicy) -> str:
+def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
     """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
     the policy lets it pass.
     """
-    if item.reason is Reason.NOT_TIMED and policy.untimed_passes:
+    if change.reason is Reason.NOT_TIMED and policy.untimed_passes:
         return "not timed"
-    if item.reason is Reason.NEW_CASE:
+    if change.reason is Reason.NEW_CASE:
         return "new"
-    if isinstance(item, StaticJudgement) or not isinstance(item.evidence, CaseEvidence):
-        return item.verdict.value
-    if is_removed(item):
-        return "removed"
-    if item.reason is Reason.ALREADY_FAILING:
-        return "still failing"
-    return item.verdict.value
+    if isinstance(change.evidence, CaseEvidence):
+        if is_removed(change):
+            return "removed"
+        if change.reason is Reason.ALREADY_FAILING:
+            return "still failing"
+    return change.verdict.value
 
 
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:

@@ -6,7 +6,7 @@ import urllib.parse
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
@@ -23,16 +23,22 @@ from roofwatch.ci.report.cells import (
     percent,
     roofline_text,
 )
-from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
+from roofwatch.ci.report.change_words import VERDICT_ORDER, find_line, line_of, worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.static.facts import fact_values
+from roofwatch.ci.static.analyses import AnalysisEvidence
+from roofwatch.ci.static.comparison import (
+    CodeEvidence,
+    StaticChange,
+    is_listed,
+    moved_facts_of,
+    word_of,
+)
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
-_Changed = TypeVar("_Changed", Change[CaseEvidence], StaticJudgement, Change[None])
+_Changed = TypeVar("_Changed", bound=Change[Any])
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
 _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
@@ -117,7 +123,7 @@ class _Rows:
     def new_implementations(self) -> Iterator[Row]:
         for one in self.judgement.new_implementations[:_MAX_NEW]:
             name = f"{code(one.kernel)} {code(one.implementation)}"
-            line = find_line(self.judgement.source_lines, one.case_id, one.implementation)
+            line = find_line(self.judgement.source_lines, one.kernel, one.implementation)
             if line is not None:
                 name = self._linked(name, line)
             shape = one.case_id.partition("/")[2]
@@ -160,9 +166,9 @@ class _Rows:
             if case.reason is Reason.FAILED and case.evidence.head and case.evidence.head.message
         }
         for group in _by_kernel(
-            listed_code(self.judgement), lambda item: (item.function, item.word)
+            listed_code(self.judgement), lambda change: (change.subject.part, word_of(change))
         ):
-            targets = listed(dict.fromkeys(code(item.target) for item in group))
+            targets = listed(dict.fromkeys(code(change.subject.target) for change in group))
             yield code_change(group[0], failures), self._benchmark(group), targets
 
     def launches(self) -> Iterator[Row]:
@@ -185,9 +191,8 @@ class _Rows:
             factor = f"× {math.exp(worst.log_ratio):.2g}"
             if math.isinf(worst.log_ratio):
                 factor = "no longer exact" if worst.head else "exact now"
-            errors = (
-                f"{both_sides('rmse_ratio', worst.base, worst.head)} ({code(worst.subject.part)})"
-            )
+            errors = both_sides("rmse_ratio", worst.base, worst.head)
+            errors += f" ({code(worst.subject.part)})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 
     def autotuning(self) -> Iterator[Row]:
@@ -200,13 +205,14 @@ class _Rows:
             return name
         return f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
 
-    def _benchmark(self, group: Sequence[_Changed], log_ratios: Sequence[float] = ()) -> str:
+    def _benchmark(self, group: Sequence[Change[Any]], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
         worst = group[0]
         kernel, _, shape = worst.case_id.partition("/")
-        function = worst.function if isinstance(worst, StaticJudgement) else None
+        is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
+        function = worst.subject.part if is_compiled else None
         name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
-        line = find_line(self.judgement.source_lines, worst.case_id, worst.implementation, function)
+        line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
@@ -228,18 +234,17 @@ def groups_of_times(judgement: PullRequestJudgement) -> list[list[Change[CaseEvi
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
 
-def listed_code(judgement: PullRequestJudgement) -> list[StaticJudgement]:
+def listed_code(judgement: PullRequestJudgement) -> list[StaticChange]:
     """Return the changes of machine code, the most severe first."""
+    return sorted(filter(is_listed, judgement.static), key=_severity)
 
-    def weight(item: StaticJudgement) -> tuple[int, float, str, str]:
-        moved = item.moved_facts
-        base, head = (
-            fact_values(side) if side is not None else {} for side in (item.base, item.head)
-        )
-        size = abs(head[moved[0]] - base[moved[0]]) if moved else 0.0
-        return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
 
-    return sorted((item for item in judgement.static if item.is_listed), key=weight)
+def _severity(change: StaticChange) -> tuple[int, float, str, str]:
+    size = 0.0
+    for base, head in list(moved_facts_of(change).values())[:1]:
+        size = abs(head - base)
+    subject = change.subject
+    return VERDICT_ORDER.index(change.verdict), -size, subject.part, subject.case_id
 
 
 def _by_kernel(

@@ -5,7 +5,7 @@ changed most.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
+from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, LedgerKind, LedgerRow, StepLedger
 from roofwatch.ci.messages import count_of, short_name
 from roofwatch.model.metrics import format_ns
 
@@ -53,7 +53,7 @@ def terms(ledger: StepLedger) -> list[Term]:
 
 
 def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
-    return [row for row in ledger.rows if row.change_ns or row.change is not Change.MATCHED]
+    return [row for row in ledger.rows if row.change_ns or row.change is not LedgerKind.MATCHED]
 
 
 def kernels_text(row: LedgerRow) -> str:
@@ -62,11 +62,11 @@ def kernels_text(row: LedgerRow) -> str:
         ", ".join(dict.fromkeys(map(short_name, names)))
         for names in (row.base_names, row.head_names)
     )
-    if row.change is Change.MATCHED:
+    if row.change is LedgerKind.MATCHED:
         return before
-    if row.change in {Change.ADDED, Change.REMOVED, Change.CODE_CHANGED}:
+    if row.change in {LedgerKind.ADDED, LedgerKind.REMOVED, LedgerKind.CODE_CHANGED}:
         return f"{row.change}: {before or after}"
-    if row.change in {Change.RENAMED, Change.SAME_CODE}:
+    if row.change in {LedgerKind.RENAMED, LedgerKind.SAME_CODE}:
         return f"{row.change}: {before} -> {after}"
     return (
         f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"

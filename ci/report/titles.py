@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
@@ -10,7 +11,7 @@ from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.report.cells import percent
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Reason, Verdict
@@ -104,7 +105,7 @@ def _undecided(judgement: PullRequestJudgement) -> str:
     if judgement.refusals:
         return "no result: the records, or their times, are not comparable"
     compared = [case for case in judgement.cases if not is_removed(case)]
-    items: list[Change[CaseEvidence] | StaticJudgement] = [*compared, *judgement.static]
+    items: list[Change[Any]] = [*compared, *judgement.static]
     items = items or [*judgement.cases]
     undecided = [
         item
@@ -155,10 +156,9 @@ def _accuracy_words(judgement: PullRequestJudgement) -> str:
 
 
 def _code_words(judgement: PullRequestJudgement) -> str:
+    compiled = [change for change in judgement.static if isinstance(change.evidence, CodeEvidence)]
     functions = {
-        (item.case_id.partition("/")[0], item.implementation, item.function)
-        for item in judgement.static
-        if item.analysis is None
+        (change.subject.kernel, change.implementation, change.subject.part) for change in compiled
     }
     if functions:
         return f"code of {count_of(len(functions), 'function')} changed"
@@ -238,15 +238,15 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
         parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
         words = (largest.case_id.partition("/")[0],)
-    decisive_items = [item for item in judgement.static if item.verdict is verdict]
-    analysed = {item.subject for item in decisive_items if item.analysis is not None}
+    decisive_changes = [change for change in judgement.static if change.verdict is verdict]
+    compiled = [change for change in decisive_changes if isinstance(change.evidence, CodeEvidence)]
+    analysed = [change for change in decisive_changes if change not in compiled]
     if analysed:
-        benchmarks = count_of(len(analysed), "benchmark")
+        benchmarks = count_of(len({change.subject.case_key for change in analysed}), "benchmark")
         parts.append(f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}")
-    code_items = [item for item in decisive_items if item.analysis is None]
-    if code_items:
-        functions = {(item.function, item.implementation) for item in code_items}
-        targets = count_of(len({item.target for item in code_items}), "target")
+    if compiled:
+        functions = {(change.subject.part, change.implementation) for change in compiled}
+        targets = count_of(len({change.subject.target for change in compiled}), "target")
         kernels = count_of(len(functions), "kernel")
         parts.append(f"machine code of {kernels} {CODE_WORDS[verdict]} on {targets}")
     launches = {

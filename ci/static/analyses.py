@@ -7,15 +7,16 @@ nothing.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.messages import Remark
 from roofwatch.model.metrics import format_bytes
-from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, UnprovenAccess
+from roofwatch.model.proofs import OPERATORS, OperatorCost, OverflowProof, Proof, UnprovenAccess
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import Reason, Verdict
 
 OFFSETS = "pointer offsets"
-OPERATORS = "torch operators"
 EVERY_TARGET = "every target"
 _UNSAFE = "unsafe"
 _LARGEST = "largest "
@@ -60,10 +61,20 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class AnalysisJudgement:
-    verdict: Verdict
-    reason: Reason
-    detail: Remark
+class AnalysisEvidence:
+    """Proofs about offsets, or costs in torch, of both sides."""
+
+    base: Analysis | None
+    head: Analysis
+
+
+def analysis_subject(analysis: Analysis) -> ChangeSubject:
+    return ChangeSubject(
+        analysis.case_id,
+        analysis.implementation,
+        part=analysis.function,
+        target=analysis.target,
+    )
 
 
 def analyses_of(
@@ -121,8 +132,8 @@ def describe_proof(proof: OverflowProof) -> Remark:
 
 
 def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
-    template, words = f"{prefix}{{}} of {{}} in {{}}: {{}}", [access.kind, access.pointer]
-    words += [access.function, access.reason]
+    template = f"{prefix}{{}} of {{}} in {{}}: {{}}"
+    words = [access.kind, access.pointer, access.function, access.reason]
     if access.file is not None:
         template += " ({}:{})"
         words += [access.file, str(access.line)]
@@ -132,34 +143,60 @@ def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
 # --- judging
 
 
-def judge_analysis(base: Analysis | None, head: Analysis) -> AnalysisJudgement | None:
+def judge_analyses(
+    base: Sequence[Analysis], head: Sequence[Analysis]
+) -> list[Change[AnalysisEvidence]]:
+    """Judge what is known about offsets and operators; what decides nothing is left out."""
+    base_by_subject = {analysis_subject(analysis): analysis for analysis in base}
+    changes: list[Change[AnalysisEvidence]] = []
+    for analysis in sorted(head, key=analysis_subject):
+        change = judge_analysis(base_by_subject.get(analysis_subject(analysis)), analysis)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def judge_analysis(base: Analysis | None, head: Analysis) -> Change[AnalysisEvidence] | None:
     """Judge the facts of one case; None if nothing that decides differs."""
     if head.function == OFFSETS:
         return _judge_offsets(base, head)
     return None if base is None else _judge_cost(base, head)
 
 
-def _judge_offsets(base: Analysis | None, head: Analysis) -> AnalysisJudgement | None:
+def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvidence] | None:
     was_unsafe = base is not None and base.is_unsafe
     if head.is_unsafe:
         if was_unsafe:
-            return AnalysisJudgement(Verdict.UNCHANGED, Reason.ALREADY_FAILING, head.text)
-        return AnalysisJudgement(Verdict.REGRESSED, Reason.OFFSET_OVERFLOW, head.text)
+            return _change(base, head, Verdict.UNCHANGED, Reason.ALREADY_FAILING, head.text)
+        return _change(base, head, Verdict.REGRESSED, Reason.OFFSET_OVERFLOW, head.text)
     if was_unsafe:
-        return AnalysisJudgement(Verdict.IMPROVED, Reason.FIXED, head.text)
+        return _change(base, head, Verdict.IMPROVED, Reason.FIXED, head.text)
     if base is None:
         return None
-    changes = [
+    limits = [
         (dimension, base.values.get(_LARGEST + dimension), head.values.get(_LARGEST + dimension))
         for dimension in sorted(base.searched & head.searched)
     ]
-    smaller = [change for change in changes if _is_smaller(change[2], change[1])]
-    larger = [change for change in changes if _is_smaller(change[1], change[2])]
+    smaller = [limit for limit in limits if _is_smaller(limit[2], limit[1])]
+    larger = [limit for limit in limits if _is_smaller(limit[1], limit[2])]
     if not (smaller or larger):
         return None
     verdict = Verdict.REGRESSED if smaller else Verdict.IMPROVED
     detail = _limits_in_words(smaller or larger)
-    return AnalysisJudgement(verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
+    return _change(base, head, verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
+
+
+def _change(
+    base: Analysis | None, head: Analysis, verdict: Verdict, reason: Reason, detail: Remark
+) -> Change[AnalysisEvidence]:
+    return Change(
+        subject=analysis_subject(head),
+        metric=head.function,
+        verdict=verdict,
+        reason=reason,
+        detail=detail,
+        evidence=AnalysisEvidence(base, head),
+    )
 
 
 def _is_smaller(largest: int | None, other: int | None) -> bool:
@@ -169,47 +206,54 @@ def _is_smaller(largest: int | None, other: int | None) -> bool:
     return other is None or largest < other
 
 
-def _limits_in_words(changes: Sequence[tuple[str, int | None, int | None]]) -> Remark:
+def _limits_in_words(limits: Sequence[tuple[str, int | None, int | None]]) -> Remark:
     parts: list[str] = []
     words: list[str] = []
-    for dimension, base, head in changes:
+    for dimension, base, head in limits:
         sizes = ["any size" if size is None else f"{size:,}" for size in (base, head)]
         parts.append(f"offsets fit up to {{}} = {' → '.join(sizes)}")
         words.append(dimension)
     return Remark(", ".join(parts), tuple(words))
 
 
-def _judge_cost(base: Analysis, head: Analysis) -> AnalysisJudgement | None:
+def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | None:
     names = [name for name in _WORDS if name in base.values and name in head.values]
     worse = [name for name in names if _is_more(base.values[name], head.values[name], name)]
     better = [name for name in names if _is_more(head.values[name], base.values[name], name)]
     if not (worse or better):
         return None
     verdict = Verdict.REGRESSED if worse else Verdict.IMPROVED
-    return AnalysisJudgement(verdict, Reason.OPERATOR_COST_CHANGED, _cost_in_words(base, head))
+    detail = _cost_in_words(base, head)
+    return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
 
 
-def _is_more(base: int, head: int, name: str) -> bool:
+def is_other_cost(name: str, base: float, head: float) -> bool:
+    """Whether a count of a call differs by enough to decide."""
+    return _is_more(base, head, name) or _is_more(head, base, name)
+
+
+def _is_more(base: float, head: float, name: str) -> bool:
     if name == "wait_count":
         return head > base
     return head > base * (1 + _MIN_CHANGE)
 
 
 def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
-    parts = []
+    parts: list[str] = []
     for name, phrase in _WORDS.items():
-        sides = [side.values.get(name, 0) for side in (base, head)]
-        if sides[0] != sides[1]:
+        base_value, head_value = base.values.get(name, 0), head.values.get(name, 0)
+        if base_value != head_value:
             write = str if name == "wait_count" else format_bytes
-            parts.append(phrase.format(*map(write, sides)))
-    named = list(_changed_calls(base, head))
-    words = tuple(name for name, *_ in named[:_MAX_NAMED])
-    parts += [f"{{}} {before} → {after}" for _, before, after in named[:_MAX_NAMED]]
-    return Remark(", ".join(parts), words)
+            parts.append(phrase.format(write(base_value), write(head_value)))
+    words: list[str] = []
+    for name, base_count, head_count in islice(_changed_calls(base, head), _MAX_NAMED):
+        parts.append(f"{{}} {base_count} → {head_count}")
+        words.append(name)
+    return Remark(", ".join(parts), tuple(words))
 
 
 def _changed_calls(base: Analysis, head: Analysis) -> Iterator[tuple[str, int, int]]:
     for name in sorted({*base.calls, *head.calls}):
-        sides = base.calls.get(name, 0), head.calls.get(name, 0)
-        if sides[0] != sides[1]:
-            yield name, *sides
+        base_count, head_count = base.calls.get(name, 0), head.calls.get(name, 0)
+        if base_count != head_count:
+            yield name, base_count, head_count

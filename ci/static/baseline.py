@@ -6,15 +6,22 @@ function, in a fixed order.
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.analyses import EVERY_TARGET, Analysis, judge_analysis
-from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
+from roofwatch.ci.static.analyses import (
+    EVERY_TARGET,
+    Analysis,
+    AnalysisEvidence,
+    analysis_subject,
+    judge_analysis,
+)
+from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, code_change, function_key
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     code_facts,
@@ -121,12 +128,12 @@ class AcceptedAnalysis(BaseModel):
 
 Entry = Accepted | AcceptedAnalysis
 Facts = StaticFacts | Analysis
-Baseline = Mapping[FunctionKey, Entry]
+Baseline = Mapping[ChangeSubject, Entry]
 
 
 @dataclass(frozen=True)
 class AppliedBaseline:
-    judged: tuple[StaticJudgement, ...]
+    changes: tuple[StaticChange, ...]
     """Accepted regressions are `unchanged`."""
     better: tuple[tuple[Entry, Facts], ...] = ()
     """Entries with better new facts."""
@@ -134,17 +141,23 @@ class AppliedBaseline:
 
     @property
     def notes(self) -> tuple[Remark, ...]:
-        better = "{} for {} is better than the baseline: update it with --tighten"
-        stale = "{} for {} was deleted: remove it from the baseline with --tighten"
-        found = [
-            *((better, entry) for entry, _ in self.better),
-            *((stale, entry) for entry in self.stale),
-        ]
-        return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
+        notes: list[Remark] = []
+        for entry, _ in self.better:
+            text = "{} for {} is better than the baseline: update it with --tighten"
+            notes.append(Remark(text, (entry.function, entry.target)))
+        for entry in self.stale:
+            text = "{} for {} was deleted: remove it from the baseline with --tighten"
+            notes.append(Remark(text, (entry.function, entry.target)))
+        return tuple(notes)
 
 
 def with_accepted(baseline: Baseline, facts: Iterable[Facts], reason: str) -> Baseline:
-    return {**baseline, **{function_key(one): _entry_of(one, reason) for one in facts}}
+    accepted = {subject_of(entry): _entry_of(entry, reason) for entry in facts}
+    return {**baseline, **accepted}
+
+
+def subject_of(facts: Facts) -> ChangeSubject:
+    return analysis_subject(facts) if isinstance(facts, Analysis) else function_key(facts)
 
 
 def _entry_of(facts: Facts, reason: str) -> Entry:
@@ -164,86 +177,95 @@ def judge_entry(entry: Entry, head: Facts) -> Verdict:
 
 def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
     """Update entries that got better, and remove those of deleted functions."""
-    better = {
-        function_key(facts): _entry_of(facts, entry.reason) for entry, facts in applied.better
-    }
+    better = {subject_of(facts): _entry_of(facts, entry.reason) for entry, facts in applied.better}
     return {key: entry for key, entry in baseline.items() if entry not in applied.stale} | better
 
 
 def apply_baseline(
     baseline: Baseline,
-    judged: Sequence[StaticJudgement],
+    changes: Sequence[StaticChange],
     head: Sequence[Facts],
     *,
     is_complete: bool = False,
 ) -> AppliedBaseline:
     """Apply a baseline to a comparison; if the head is complete, a missing kernel was deleted."""
-    known = {function_key(facts): facts for facts in head}
-    entries = sorted(baseline.items())
-    present = [(entry, known[key]) for key, entry in entries if key in known]
+    head_facts = {subject_of(facts): facts for facts in head}
+    better: list[tuple[Entry, Facts]] = []
+    stale: list[Entry] = []
+    for subject, entry in sorted(baseline.items()):
+        facts = head_facts.get(subject)
+        if facts is not None and judge_entry(entry, facts) is Verdict.IMPROVED:
+            better.append((entry, facts))
+        if _is_deleted(subject, head_facts, is_complete=is_complete):
+            stale.append(entry)
     return AppliedBaseline(
-        judged=tuple(_apply(item, baseline.get(item.key)) for item in judged),
-        better=tuple(
-            (entry, facts)
-            for entry, facts in present
-            if judge_entry(entry, facts) is Verdict.IMPROVED
-        ),
-        stale=tuple(
-            entry for key, entry in entries if _is_deleted(key, known, is_complete=is_complete)
-        ),
+        changes=tuple(_apply(change, baseline.get(change.subject)) for change in changes),
+        better=tuple(better),
+        stale=tuple(stale),
     )
 
 
 def judge_without_base(
     baseline: Baseline, head: Sequence[StaticFacts]
-) -> tuple[StaticJudgement, ...]:
+) -> tuple[Change[CodeEvidence], ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
-    judged = []
+    changes: list[Change[CodeEvidence]] = []
     for facts in sorted(head, key=function_key):
         entry = baseline.get(function_key(facts))
         if isinstance(entry, Accepted) and entry.judge(facts) is Verdict.REGRESSED:
-            named = (facts.case_id, facts.implementation, facts.function, facts.target)
-            verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
-            judged.append(
-                StaticJudgement(
-                    *named, verdict, reason, None, facts, detail=entry.describe_excess(facts)
-                )
+            change = code_change(
+                function_key(facts),
+                CodeEvidence(None, facts),
+                verdict=Verdict.REGRESSED,
+                reason=Reason.WORSE_THAN_ACCEPTED,
+                detail=entry.describe_excess(facts),
             )
-    return tuple(judged)
+            changes.append(change)
+    return tuple(changes)
 
 
-def _apply(item: StaticJudgement, entry: Entry | None) -> StaticJudgement:
-    head = item.analysis or item.head
-    if entry is None or head is None or item.verdict is not Verdict.REGRESSED:
-        return item
+def head_of(change: StaticChange) -> Facts | None:
+    """What a baseline may accept of a change."""
+    evidence: CodeEvidence | AnalysisEvidence = change.evidence
+    return evidence.head
+
+
+def _apply(change: StaticChange, entry: Entry | None) -> StaticChange:
+    head = head_of(change)
+    if entry is None or head is None or change.verdict is not Verdict.REGRESSED:
+        return change
     if judge_entry(entry, head) is Verdict.REGRESSED:
         excess = Remark("worse than accepted")
         if isinstance(entry, Accepted) and isinstance(head, StaticFacts):
             excess = entry.describe_excess(head)
-        detail = item.detail or Remark("")
+        detail = change.detail or Remark("")
         template = "; ".join(filter(None, (detail.template, excess.template)))
-        return replace(item, detail=Remark(template, (*detail.words, *excess.words)))
+        return replace(change, detail=Remark(template, (*detail.words, *excess.words)))
     detail = Remark("accepted: {}", (entry.reason,))
-    return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
+    return replace(change, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
 
 
-def _is_deleted(key: FunctionKey, known: Mapping[FunctionKey, Facts], *, is_complete: bool) -> bool:
+def _is_deleted(
+    subject: ChangeSubject, head: Collection[ChangeSubject], *, is_complete: bool
+) -> bool:
     """Return whether the target was compiled, but not this function of a compiled launch,
     or not this kernel.
     """
-    compiled = [other for other in known if other.target == key.target]
-    if key in known or not compiled:
+    compiled = [function for function in head if function.target == subject.target]
+    if subject in head or not compiled:
         return False
-    if any(other.subject == key.subject for other in compiled):
+    if any(function.case_key == subject.case_key for function in compiled):
         return True
-    return is_complete and key.kernel not in {other.kernel for other in compiled}
+    return is_complete and subject.kernel not in {function.kernel for function in compiled}
 
 
 # --- the file
 
 
-def entry_key(entry: Entry) -> FunctionKey:
-    return FunctionKey(entry.case_id, entry.implementation, entry.function, entry.target)
+def entry_key(entry: Entry) -> ChangeSubject:
+    return ChangeSubject(
+        entry.case_id, entry.implementation, part=entry.function, target=entry.target
+    )
 
 
 class _File(BaseModel):
@@ -268,7 +290,7 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"]) or "the file"
         raise BaselineError(f"{name}: {where}: {first['msg']}") from None
-    by_function: dict[FunctionKey, Entry] = {}
+    by_function: dict[ChangeSubject, Entry] = {}
     entries: list[Entry] = [*file.accepted, *file.accepted_analysis]
     for entry in entries:
         if entry_key(entry) in by_function:
@@ -301,10 +323,7 @@ def _table(name: str, fields: Mapping[str, object]) -> str:
 
 def _toml_value(value: object) -> str:
     if isinstance(value, Mapping):
-        return (
-            "{ "
-            + ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items())
-            + " }"
-        )
+        counts = ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items())
+        return f"{{ {counts} }}"
     # like JSON, except for one control character
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -4,12 +4,12 @@ function.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.analyses import Analysis, judge_analysis
+from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.model.history import Cause
@@ -27,168 +27,151 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, order=True)
-class FunctionKey:
-    """Identifies the machine code of one function for one target."""
-
-    case_id: str
-    implementation: str
-    function: str
-    target: str
-
-    @property
-    def kernel(self) -> str:
-        return self.case_id.split("/")[0]
-
-    @property
-    def subject(self) -> tuple[str, str]:
-        return self.case_id, self.implementation
-
-
-def function_key(facts: StaticFacts | Analysis) -> FunctionKey:
-    return FunctionKey(facts.case_id, facts.implementation, facts.function, facts.target)
+def function_key(facts: StaticFacts) -> ChangeSubject:
+    return ChangeSubject(
+        facts.case_id, facts.implementation, part=facts.function, target=facts.target
+    )
 
 
 @dataclass(frozen=True)
-class StaticJudgement(FunctionKey):
-    """Verdict on one function for one target whose code or launch differs."""
+class CodeEvidence:
+    """One function for one target, compiled on both sides."""
 
-    verdict: Verdict
-    reason: Reason
     base: StaticFacts | None
     head: StaticFacts | None
-    cause: Cause = Cause.CODE
-    """`toolchain` if different compilers made the two sides."""
-    detail: Remark | None = None
-    analysis: Analysis | None = None
-    """The head's, if this is about offsets or operators; base and head are None then."""
-
-    @property
-    def key(self) -> FunctionKey:
-        return FunctionKey(self.case_id, self.implementation, self.function, self.target)
 
     @property
     def has_compiled(self) -> bool:
         return _compiles(self.base) and _compiles(self.head)
 
     @property
-    def word(self) -> str:
-        if self.reason in _WORDS:
-            return _WORDS[self.reason]
-        return "changed" if self.verdict is Verdict.UNCHANGED else str(self.verdict)
-
-    @property
-    def moved_facts(self) -> tuple[str, ...]:
-        """Names of facts that differ, decisive ones first; empty unless both sides compiled."""
+    def moved_facts(self) -> dict[str, tuple[float, float]]:
+        """Facts that differ, with both values, decisive ones first; empty unless both compiled."""
         if self.base is None or self.head is None or not self.has_compiled:
-            return ()
-        return moved_facts(fact_values(self.base), fact_values(self.head))
+            return {}
+        base, head = fact_values(self.base), fact_values(self.head)
+        return {name: (base[name], head[name]) for name in moved_facts(base, head)}
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether reports list it; new functions and changed code with equal facts are only
-        counted.
-        """
-        if self.reason is Reason.NEW_CASE:
-            return False
-        return (
-            self.verdict is not Verdict.UNCHANGED
-            or self.reason in {Reason.ACCEPTED, Reason.ALREADY_FAILING}
-            or bool(self.moved_facts)
-        )
+
+StaticChange = Change[CodeEvidence | AnalysisEvidence]
+"""A function whose code or launch differs, or what is proven of a case or counted in it."""
+
+
+def moved_facts_of(change: StaticChange) -> dict[str, tuple[float, float]]:
+    return change.evidence.moved_facts if isinstance(change.evidence, CodeEvidence) else {}
+
+
+def word_of(change: StaticChange) -> str:
+    if change.reason in _WORDS:
+        return _WORDS[change.reason]
+    return "changed" if change.verdict is Verdict.UNCHANGED else str(change.verdict)
+
+
+def is_listed(change: StaticChange) -> bool:
+    """Whether reports list it; new functions and changed code with equal facts are only counted."""
+    if change.reason is Reason.NEW_CASE:
+        return False
+    return (
+        change.verdict is not Verdict.UNCHANGED
+        or change.reason in {Reason.ACCEPTED, Reason.ALREADY_FAILING}
+        or bool(moved_facts_of(change))
+    )
 
 
 @dataclass(frozen=True)
-class StaticComparison:
-    judged: tuple[StaticJudgement, ...]
+class JudgedCode:
+    """Changes of compiled functions, and what did not change."""
+
+    changes: tuple[StaticChange, ...] = ()
     """Functions whose machine code or launch differs."""
-    unchanged_by_target: Mapping[str, int]
+    unchanged_by_target: Mapping[str, int] = field(default_factory=dict)
     """Number of functions with identical machine code."""
-    gone: tuple[tuple[str, str], ...]
+    gone: tuple[CaseKey, ...] = ()
     """Cases and implementations that only the base has."""
 
 
-def compare_analyses(
-    base: Sequence[Analysis], head: Sequence[Analysis]
-) -> tuple[StaticJudgement, ...]:
-    """Compare what is known about offsets and operators; only what decides differs is judged."""
-    by_key = {function_key(analysis): analysis for analysis in base}
-    judged: list[StaticJudgement] = []
-    for analysis in sorted(head, key=function_key):
-        found = judge_analysis(by_key.get(function_key(analysis)), analysis)
-        if found is not None:
-            judged.append(
-                StaticJudgement(
-                    case_id=analysis.case_id,
-                    implementation=analysis.implementation,
-                    function=analysis.function,
-                    target=analysis.target,
-                    verdict=found.verdict,
-                    reason=found.reason,
-                    base=None,
-                    head=None,
-                    detail=found.detail,
-                    analysis=analysis,
-                )
-            )
-    return tuple(judged)
-
-
-def compare_static(
+def judge_static(
     base: Sequence[StaticFacts],
     head: Sequence[StaticFacts],
     *,
     base_toolchain: Mapping[str, str] | None = None,
     head_toolchain: Mapping[str, str] | None = None,
-    known: Iterable[tuple[str, str]] = (),
-) -> StaticComparison:
-    """Compare compiled facts.
+    head_cases: Iterable[CaseKey] = (),
+) -> JudgedCode:
+    """Judge compiled facts.
 
-    Compiler versions in the facts take precedence over those of a whole side. `known` are cases and
-    implementations that the head has, even if it did not compile them.
+    Compiler versions in the facts take precedence over those of a whole side. `head_cases` are
+    cases and implementations that the head has, even if it did not compile them.
     """
-    old_groups, new_groups = _by_subject_and_target(base), _by_subject_and_target(head)
-    head_subjects = {(case_id, implementation) for case_id, implementation, _ in new_groups} | set(
-        known
-    )
-    judged: list[StaticJudgement] = []
+    base_groups, head_groups = _by_subject_and_target(base), _by_subject_and_target(head)
+    compiled_cases = {(case_id, implementation) for case_id, implementation, _ in head_groups}
+    cases_of_head = compiled_cases | set(head_cases)
+    changes: list[Change[CodeEvidence]] = []
     unchanged: Counter[str] = Counter()
-    gone: dict[tuple[str, str], None] = {}
-    for key in sorted(old_groups.keys() | new_groups.keys()):
-        case_id, implementation, target = key
-        old_functions, new_functions = old_groups.get(key, {}), new_groups.get(key, {})
-        if not new_functions and (case_id, implementation) not in head_subjects:
+    gone: dict[CaseKey, None] = {}
+    for group in sorted(base_groups.keys() | head_groups.keys()):
+        case_id, implementation, target = group
+        base_functions, head_functions = base_groups.get(group, {}), head_groups.get(group, {})
+        if not head_functions and (case_id, implementation) not in cases_of_head:
             gone[case_id, implementation] = None
             continue
-        for function, old, new in _matched(old_functions, new_functions):
+        for function, base_facts, head_facts in _matched(base_functions, head_functions):
             cause = Cause.CODE
-            if old is not None and new is not None:
-                if not (_compiles(old) or _compiles(new)):
+            if base_facts is not None and head_facts is not None:
+                if not (_compiles(base_facts) or _compiles(head_facts)):
                     continue
-                if old.code_hash == new.code_hash and not moved_facts(
-                    fact_values(old), fact_values(new)
-                ):
+                if _is_same(base_facts, head_facts):
                     unchanged[target] += 1
                     continue
-                if _toolchains_differ(old, new, base_toolchain or {}, head_toolchain or {}):
+                if _toolchains_differ(
+                    base_facts, head_facts, base_toolchain or {}, head_toolchain or {}
+                ):
                     cause = Cause.TOOLCHAIN
-            verdict, reason = _judge(old, new, is_target_compiled=bool(new_functions), cause=cause)
-            detail = _detail(old, new)
-            judged.append(
-                StaticJudgement(
-                    case_id,
-                    implementation,
-                    function,
-                    target,
-                    verdict,
-                    reason,
-                    old,
-                    new,
-                    cause,
-                    detail,
+            verdict, reason = _judge(
+                base_facts, head_facts, is_target_compiled=bool(head_functions), cause=cause
+            )
+            changes.append(
+                code_change(
+                    ChangeSubject(case_id, implementation, part=function, target=target),
+                    CodeEvidence(base_facts, head_facts),
+                    verdict=verdict,
+                    reason=reason,
+                    cause=cause,
+                    detail=_detail(base_facts, head_facts),
                 )
             )
-    return StaticComparison(tuple(judged), dict(sorted(unchanged.items())), tuple(gone))
+    return JudgedCode(tuple(changes), dict(sorted(unchanged.items())), tuple(gone))
+
+
+def code_change(
+    subject: ChangeSubject,
+    evidence: CodeEvidence,
+    *,
+    verdict: Verdict,
+    reason: Reason,
+    cause: Cause = Cause.CODE,
+    detail: Remark | None = None,
+) -> Change[CodeEvidence]:
+    """Make the change of a function; its metric is the first fact that differs."""
+    name, values = next(iter(evidence.moved_facts.items()), ("code_hash", None))
+    base, head = values or (None, None)
+    return Change(
+        subject=subject,
+        metric=name,
+        base=base,
+        head=head,
+        log_ratio=0.0 if base is None or head is None else log_ratio_of(base, head),
+        verdict=verdict,
+        reason=reason,
+        cause=cause,
+        detail=detail,
+        evidence=evidence,
+    )
+
+
+def _is_same(base: StaticFacts, head: StaticFacts) -> bool:
+    has_same_facts = not moved_facts(fact_values(base), fact_values(head))
+    return base.code_hash == head.code_hash and has_same_facts
 
 
 def _toolchains_differ(
@@ -253,8 +236,9 @@ def _by_subject_and_target(
     facts: Sequence[StaticFacts],
 ) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
     grouped: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
-    for one in facts:
-        grouped[one.case_id, one.implementation, one.target][one.function] = one
+    for function in facts:
+        group = function.case_id, function.implementation, function.target
+        grouped[group][function.function] = function
     return grouped
 
 
@@ -265,45 +249,47 @@ def _matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -
     If a whole launch failed, its one entry has the name of the implementation and is paired with
     every function.
     """
-    old, new = dict(base), dict(head)
+    base_left, head_left = dict(base), dict(head)
     pairs: list[_Pair] = []
 
-    def take(old_name: str, new_name: str) -> None:
-        pairs.append((new_name, old.pop(old_name), new.pop(new_name)))
+    def take(base_name: str, head_name: str) -> None:
+        pairs.append((head_name, base_left.pop(base_name), head_left.pop(head_name)))
 
-    for name in sorted(old.keys() & new.keys()):
-        if old[name].code_hash is not None and old[name].code_hash == new[name].code_hash:
+    for name in sorted(base_left.keys() & head_left.keys()):
+        code_hash = base_left[name].code_hash
+        if code_hash is not None and code_hash == head_left[name].code_hash:
             take(name, name)
     names_by_code = {
         facts.code_hash: name
-        for name, facts in sorted(old.items(), reverse=True)
+        for name, facts in sorted(base_left.items(), reverse=True)
         if _compiles(facts)
     }
-    for name in sorted(new):
-        old_name = names_by_code.pop(new[name].code_hash, None)
-        if old_name is not None:
-            take(old_name, name)
-    for name in sorted(old.keys() & new.keys()):
+    for name in sorted(head_left):
+        base_name = names_by_code.pop(head_left[name].code_hash, None)
+        if base_name is not None:
+            take(base_name, name)
+    for name in sorted(base_left.keys() & head_left.keys()):
         take(name, name)
     if not pairs:
-        if (failed := _failed_launch(new)) is not None and any(map(_compiles, old.values())):
-            return [(name, facts, failed) for name, facts in sorted(old.items())]
-        if (failed := _failed_launch(old)) is not None and any(map(_compiles, new.values())):
-            return [(name, failed, facts) for name, facts in sorted(new.items())]
-    if len(old) == len(new) == 1:
-        take(*old, *new)
-    pairs += [(name, None, facts) for name, facts in new.items()]
-    pairs += [(name, facts, None) for name, facts in old.items()]
+        failed = _failed_launch(head_left)
+        if failed is not None and any(map(_compiles, base_left.values())):
+            return [(name, facts, failed) for name, facts in sorted(base_left.items())]
+        failed = _failed_launch(base_left)
+        if failed is not None and any(map(_compiles, head_left.values())):
+            return [(name, failed, facts) for name, facts in sorted(head_left.items())]
+    if len(base_left) == len(head_left) == 1:
+        take(*base_left, *head_left)
+    pairs += [(name, None, facts) for name, facts in head_left.items()]
+    pairs += [(name, facts, None) for name, facts in base_left.items()]
     return sorted(pairs, key=lambda pair: (pair[2] is None, pair[0]))
 
 
 def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
-    only = next(iter(functions.values())) if len(functions) == 1 else None
-    return (
-        only
-        if only is not None and not _compiles(only) and only.function == only.implementation
-        else None
-    )
+    if len(functions) != 1:
+        return None
+    (only,) = functions.values()
+    is_whole_launch = only.function == only.implementation
+    return only if is_whole_launch and not _compiles(only) else None
 
 
 # --- judging a pair
@@ -316,7 +302,8 @@ def _compiles(facts: StaticFacts | None) -> bool:
 def _judge(
     base: StaticFacts | None, head: StaticFacts | None, *, is_target_compiled: bool, cause: Cause
 ) -> tuple[Verdict, Reason]:
-    if head is None:  # fusing two kernels removes one, which is no loss; losing the whole target is
+    # fusing two kernels removes one, which is no loss; losing the whole target is
+    if head is None:
         if is_target_compiled:
             return Verdict.UNCHANGED, Reason.REMOVED_CASE
         return Verdict.INCONCLUSIVE, Reason.TARGET_LOST
@@ -339,5 +326,7 @@ def _judge(
 def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None:
     if base is not None and head is not None and _compiles(base) and _compiles(head):
         return explain(base, head)
-    failed = next((side for side in (head, base) if side is not None and not _compiles(side)), None)
-    return Remark("{}", (failed.message,)) if failed is not None and failed.message else None
+    for side in (head, base):
+        if side is not None and not _compiles(side):
+            return Remark("{}", (side.message,)) if side.message else None
+    return None

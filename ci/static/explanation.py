@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
+    Accesses,
     CodeFacts,
     TensorPath,
     code_facts,
@@ -44,6 +45,7 @@ _MAX_REGISTERS = 255
 """Per thread of an NVIDIA GPU. Source: CUDA C++ Programming Guide, technical specifications."""
 _MAX_INSTRUCTION_NAME = 16
 _MAX_CHANGES = 6
+_OCCUPANCY = "theoretical_occupancy"
 _RESOURCES = {"warps": "resident warps", "blocks": "resident blocks"}
 _FACTORS = {2: "twice", 3: "three times", 4: "four times", 8: "eight times"}
 _UNSET = frozenset({None, "", "none"})
@@ -54,16 +56,19 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
     """Describe what changed from base to head and why it matters; None if no fact changed. Both
     must have compiled.
     """
-    before, after = code_facts(base), code_facts(head)
-    changed = [*_changed_values(before, after, _PHRASES), *_changed_instructions(before, after)]
-    numbers = ", ".join(changed or _changed_values(before, after, _MINOR_PHRASES))
+    base_facts, head_facts = code_facts(base), code_facts(head)
+    changed = [
+        *_changed_values(base_facts, head_facts, _PHRASES),
+        *_changed_instructions(base_facts, head_facts),
+    ]
+    numbers = ", ".join(changed or _changed_values(base_facts, head_facts, _MINOR_PHRASES))
     if not numbers and base.configuration == head.configuration:
         return None
     reasons = [
-        *_fit_reason(before, after, head),
-        *_spill_reason(before, after, head),
-        *_instruction_reasons(before, after),
-        *_occupancy_reason(before, after, head),
+        *_fit_reason(base_facts, head_facts, head),
+        *_spill_reason(base_facts, head_facts, head),
+        *_instruction_reasons(base_facts, head_facts),
+        *_occupancy_reason(base_facts, head_facts, head),
     ]
     sentence = Remark(numbers or "the same facts")
     if reasons:
@@ -71,97 +76,116 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
     return _joined("; ", sentence, *_changed_configuration(base, head))
 
 
-def _changed_values(before: CodeFacts, after: CodeFacts, phrases: dict[str, str]) -> Iterator[str]:
-    moved = moved_facts(before.values, after.values)
+def _changed_values(base: CodeFacts, head: CodeFacts, phrases: dict[str, str]) -> Iterator[str]:
+    moved = moved_facts(base.values, head.values)
     for name, phrase in phrases.items():
         if name in moved:
-            yield phrase.format(
-                *(metric(name).format(side.values[name]) for side in (before, after))
-            )
+            write = metric(name).format
+            yield phrase.format(write(base.values[name]), write(head.values[name]))
 
 
-def _changed_instructions(before: CodeFacts, after: CodeFacts) -> Iterator[str]:
-    is_disassembled = before.is_disassembled and after.is_disassembled
-    if is_disassembled and before.tensor_path != after.tensor_path:
-        yield f"tensor-core instructions {_tensor_counts(before)} → {_tensor_counts(after)}"
-    for name, old, new in (
-        ("loads", before.reads, after.reads),
-        ("stores", before.writes, after.writes),
-    ):
-        if old.main_width and new.main_width and old.main_width != new.main_width:
-            yield f"global {name} {old.main_width} bit → {new.main_width} bit"
-    for name, old_count, new_count in (
-        ("asynchronous copies", _async_count(before), _async_count(after)),
-        ("TMA instructions", _tma_count(before), _tma_count(after)),
-    ):
-        if is_disassembled and (old_count == 0) != (new_count == 0):
-            yield f"{name} {old_count} → {new_count}"
+def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:
+    is_disassembled = base.is_disassembled and head.is_disassembled
+    if is_disassembled and base.tensor_path != head.tensor_path:
+        yield f"tensor-core instructions {_tensor_counts(base)} → {_tensor_counts(head)}"
+    yield from _changed_width("loads", base.reads.main_width, head.reads.main_width)
+    yield from _changed_width("stores", base.writes.main_width, head.writes.main_width)
+    if is_disassembled:
+        yield from _changed_use("asynchronous copies", _async_count(base), _async_count(head))
+        yield from _changed_use("TMA instructions", _tma_count(base), _tma_count(head))
 
 
-def _fit_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Iterator[Remark]:
-    if after.values.get("theoretical_occupancy") == 0 != before.values.get("theoretical_occupancy"):
-        yield Remark(
-            "no block fits on a multiprocessor of {}: the kernel cannot be launched", (head.target,)
-        )
+def _changed_width(name: str, base_bits: int, head_bits: int) -> Iterator[str]:
+    if base_bits and head_bits and base_bits != head_bits:
+        yield f"global {name} {base_bits} bit → {head_bits} bit"
 
 
-def _spill_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Iterator[Remark]:
-    verdict = judge_facts(before.values, after.values)
+def _changed_use(name: str, base_count: int, head_count: int) -> Iterator[str]:
+    # how many there are depends on unrolling; whether there are any does not
+    if (base_count == 0) != (head_count == 0):
+        yield f"{name} {base_count} → {head_count}"
+
+
+def _fit_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+    base_occupancy = base.values.get(_OCCUPANCY)
+    if head.values.get(_OCCUPANCY) == 0 and base_occupancy != 0:
+        text = "no block fits on a multiprocessor of {}: the kernel cannot be launched"
+        yield Remark(text, (function.target,))
+
+
+def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+    verdict = judge_facts(base.values, head.values)
     if verdict is Verdict.UNCHANGED:
         return
     is_worse = verdict is Verdict.REGRESSED
-    lengths = {
-        name: value
-        for name, value in head.configuration.items()
-        if name.startswith("BLOCK") and type(value) is int and value > 1
-    }
+    lengths = _tile_lengths(function)
     tile = "what a thread works on"
     if lengths:
-        tile = (
-            f"the tile of {' × '.join(map(str, lengths.values()))} "
-            f"({', '.join('{}' for _ in lengths)})"
-        )
-    warps = head.configuration.get("num_warps")
-    owner = "a block" if type(warps) is not int else "1 warp" if warps == 1 else f"{warps} warps"
-    if any((before if is_worse else after).values.get(name) for name in DECISIVE_FACTS):
-        template = f"{'less' if is_worse else 'more'} of {tile} fits into the registers of {owner}"
+        sizes = " × ".join(map(str, lengths.values()))
+        tile = f"the tile of {sizes} ({', '.join('{}' for _ in lengths)})"
+    better_side = base if is_worse else head
+    if any(better_side.values.get(name) for name in DECISIVE_FACTS):
+        # both sides spill, one of them less
+        template = f"{'less' if is_worse else 'more'} of {tile} fits"
     else:
-        template = (
-            f"{tile} {'no longer fits' if is_worse else 'fits'} into the registers of {owner}"
-        )
-    if is_worse and head.target.startswith("sm_") and (head.registers or 0) >= _MAX_REGISTERS:
+        template = f"{tile} {'no longer fits' if is_worse else 'fits'}"
+    template += f" into the registers of {_owner_of_tile(function)}"
+    is_at_limit = (function.registers or 0) >= _MAX_REGISTERS
+    if is_worse and is_at_limit and function.target.startswith("sm_"):
         template += f" (at most {_MAX_REGISTERS} per thread)"
     yield Remark(template, tuple(lengths))
 
 
-def _instruction_reasons(before: CodeFacts, after: CodeFacts) -> Iterator[Remark]:
-    old, new = before.tensor_path, after.tensor_path
-    if old is not None and new is not None and old != new:
-        if new is TensorPath.NONE:
-            yield Remark("matrix products no longer use tensor cores and are many times slower")
-        elif new < old:
-            yield Remark(f"{new.title} use less of the tensor cores than {old.title}")
-        else:
-            yield Remark(f"matrix products now use {new.title}")
-    for was, now in ((before.reads, after.reads), (before.writes, after.writes)):
-        if now.is_narrower_than(was):
-            yield Remark(
-                f"{_factor(was.main_width // now.main_width)} the instructions for the same bytes"
-            )
-        elif was.is_narrower_than(now):
-            yield Remark(
-                f"the same bytes with instructions {_factor(now.main_width // was.main_width)} as "
-                f"wide"
-            )
-    had_copies, has_copies = (_async_count(side) + _tma_count(side) > 0 for side in (before, after))
-    if before.is_disassembled and after.is_disassembled and had_copies and not has_copies:
-        yield Remark("loads no longer overlap with arithmetic through shared memory")
+def _tile_lengths(function: StaticFacts) -> dict[str, int]:
+    return {
+        name: value
+        for name, value in function.configuration.items()
+        if name.startswith("BLOCK") and type(value) is int and value > 1
+    }
 
 
-def _occupancy_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Iterator[Remark]:
-    old, new = (side.values.get("theoretical_occupancy") for side in (before, after))
-    limits = head.occupancy_limits
-    if old is not None and new is not None and 0 < new < old and limits:
+def _owner_of_tile(function: StaticFacts) -> str:
+    warps = function.configuration.get("num_warps")
+    if type(warps) is not int:
+        return "a block"
+    return "1 warp" if warps == 1 else f"{warps} warps"
+
+
+def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
+    base_path, head_path = base.tensor_path, head.tensor_path
+    if base_path is not None and head_path is not None and base_path != head_path:
+        yield _tensor_reason(base_path, head_path)
+    yield from _width_reason(base.reads, head.reads)
+    yield from _width_reason(base.writes, head.writes)
+    if base.is_disassembled and head.is_disassembled:
+        base_count = _async_count(base) + _tma_count(base)
+        if base_count and not _async_count(head) + _tma_count(head):
+            yield Remark("loads no longer overlap with arithmetic through shared memory")
+
+
+def _tensor_reason(base: TensorPath, head: TensorPath) -> Remark:
+    if head is TensorPath.NONE:
+        return Remark("matrix products no longer use tensor cores and are many times slower")
+    if head < base:
+        return Remark(f"{head.title} use less of the tensor cores than {base.title}")
+    return Remark(f"matrix products now use {head.title}")
+
+
+def _width_reason(base: Accesses, head: Accesses) -> Iterator[Remark]:
+    if head.is_narrower_than(base):
+        factor = _factor(base.main_width // head.main_width)
+        yield Remark(f"{factor} the instructions for the same bytes")
+    elif base.is_narrower_than(head):
+        factor = _factor(head.main_width // base.main_width)
+        yield Remark(f"the same bytes with instructions {factor} as wide")
+
+
+def _occupancy_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+    base_occupancy, head_occupancy = base.values.get(_OCCUPANCY), head.values.get(_OCCUPANCY)
+    limits = function.occupancy_limits
+    if base_occupancy is None or head_occupancy is None or not limits:
+        return
+    if 0 < head_occupancy < base_occupancy:
         names = tuple(_RESOURCES.get(limit, limit) for limit in limits)
         yield Remark(f"occupancy is limited by {' and '.join('{}' for _ in limits)}", names)
 
@@ -192,22 +216,27 @@ def _factor(factor: int) -> str:
 
 def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Remark]:
     """Describe changed launch options and constexprs, options first."""
-    old, new = base.configuration, head.configuration
-    changed = [
-        Remark(
-            "{} {} → {}",
-            (name, *("–" if side.get(name) is None else str(side[name]) for side in (old, new))),
-        )
-        for name in sorted({**old, **new}, key=lambda name: name not in _OPTIONS)
-        if old.get(name) != new.get(name) and not {old.get(name), new.get(name)} <= _UNSET
-    ]
+    names = {**base.configuration, **head.configuration}
+    changed: list[Remark] = []
+    for name in sorted(names, key=lambda name: name not in _OPTIONS):
+        base_value, head_value = base.configuration.get(name), head.configuration.get(name)
+        is_set = not {base_value, head_value} <= _UNSET
+        if base_value != head_value and is_set:
+            words = (name, _setting(base_value), _setting(head_value))
+            changed.append(Remark("{} {} → {}", words))
     if len(changed) > _MAX_CHANGES:
         changed[_MAX_CHANGES:] = [Remark(f"{len(changed) - _MAX_CHANGES} more")]
     if changed:
-        listed = _joined(", ", *changed)
-        yield Remark(f"configuration: {listed.template}", listed.words)
+        settings = _joined(", ", *changed)
+        yield Remark(f"configuration: {settings.template}", settings.words)
+
+
+def _setting(value: object) -> str:
+    return "–" if value is None else str(value)
 
 
 def _joined(separator: str, *remarks: Remark) -> Remark:
-    words = tuple(word for remark in remarks for word in remark.words)
-    return Remark(separator.join(remark.template for remark in remarks), words)
+    words: list[str] = []
+    for remark in remarks:
+        words += remark.words
+    return Remark(separator.join(remark.template for remark in remarks), tuple(words))

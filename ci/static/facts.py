@@ -133,34 +133,39 @@ def code_facts(facts: StaticFacts) -> CodeFacts:
 
 def fact_values(facts: StaticFacts) -> dict[str, float]:
     """Return the known facts by metric key."""
-    return {name: float(value) for name in FACTS if (value := getattr(facts, name)) is not None}
+    values: dict[str, float] = {}
+    for name in FACTS:
+        value = getattr(facts, name)
+        if value is not None:
+            values[name] = float(value)
+    return values
 
 
-def moved_facts(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, ...]:
+def moved_facts(base: Mapping[str, float], head: Mapping[str, float]) -> tuple[str, ...]:
     """Return the facts known on both sides that differ, decisive ones first."""
     names = dict.fromkeys((*DECISIVE_FACTS, *FACTS))
     return tuple(
-        name for name in names if name in before and name in after and before[name] != after[name]
+        name for name in names if name in base and name in head and base[name] != head[name]
     )
 
 
-def facts_in_words(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+def facts_in_words(base: Mapping[str, float], head: Mapping[str, float]) -> str:
     """Describe the facts that differ, with units."""
-    return ", ".join(
-        f"{metric(name).title} {metric(name).format(before[name])} to "
-        f"{metric(name).format(after[name])}"
-        for name in moved_facts(before, after)
-    )
+    texts: list[str] = []
+    for name in moved_facts(base, head):
+        definition = metric(name)
+        values = f"{definition.format(base[name])} to {definition.format(head[name])}"
+        texts.append(f"{definition.title} {values}")
+    return ", ".join(texts)
 
 
-def judge_facts(before: Mapping[str, float], after: Mapping[str, float]) -> Verdict:
+def judge_facts(base: Mapping[str, float], head: Mapping[str, float]) -> Verdict:
     """Judge by the first decisive fact that differs; `unchanged` if none does."""
-    for name in moved_facts(before, after):
-        old, new = before[name], after[name]
-        if name in DECISIVE_FACTS and max(old, new) >= _MIN_FACTORS.get(name, 1.0) * min(old, new):
-            return (
-                Verdict.REGRESSED if metric(name).is_worse(base=old, head=new) else Verdict.IMPROVED
-            )
+    for name in moved_facts(base, head):
+        least, most = sorted((base[name], head[name]))
+        if name in DECISIVE_FACTS and most >= _MIN_FACTORS.get(name, 1.0) * least:
+            is_worse = metric(name).is_worse(base=base[name], head=head[name])
+            return Verdict.REGRESSED if is_worse else Verdict.IMPROVED
     return Verdict.UNCHANGED
 
 
@@ -173,24 +178,29 @@ def judge_code(base: CodeFacts, head: CodeFacts) -> tuple[Verdict, Reason]:
         (_access_verdict(base.reads, head.reads), Reason.ACCESS_WIDTH_CHANGED),
         (_access_verdict(base.writes, head.writes), Reason.ACCESS_WIDTH_CHANGED),
     ]
-    for wanted in (Verdict.REGRESSED, Verdict.IMPROVED):
+    for deciding in (Verdict.REGRESSED, Verdict.IMPROVED):
         for verdict, reason in judged:
-            if verdict is wanted:
+            if verdict is deciding:
                 return verdict, reason
     return Verdict.UNCHANGED, Reason.CODE_CHANGED
 
 
 def _fit_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
     """Judge whether a block fits on a multiprocessor."""
-    before, after = (facts.values.get("theoretical_occupancy", 1.0) > 0 for facts in (base, head))
-    return _verdict(is_worse=before > after, is_better=after > before)
+    base_fits, head_fits = _fits(base), _fits(head)
+    return _verdict(is_worse=base_fits and not head_fits, is_better=head_fits and not base_fits)
+
+
+def _fits(facts: CodeFacts) -> bool:
+    # without an occupancy, nothing says that it does not fit
+    return facts.values.get("theoretical_occupancy", 1.0) > 0
 
 
 def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
-    before, after = base.tensor_path, head.tensor_path
-    if before is None or after is None:
+    base_path, head_path = base.tensor_path, head.tensor_path
+    if base_path is None or head_path is None:
         return Verdict.UNCHANGED
-    return _verdict(is_worse=after < before, is_better=after > before)
+    return _verdict(is_worse=head_path < base_path, is_better=head_path > base_path)
 
 
 def _access_verdict(base: Accesses, head: Accesses) -> Verdict:

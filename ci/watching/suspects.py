@@ -9,8 +9,8 @@ from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import values_across_bridges
 from roofwatch.ci.history.steps import TIME, timelines
-from roofwatch.model.agenda import Bridge, SuspectCase
-from roofwatch.model.history import Pair, Series
+from roofwatch.model.agenda import Bridge, Subject, SuspectCase, Suspicion
+from roofwatch.model.history import CommitRef, Pair, Series
 from roofwatch.model.verdict import THRESHOLDS
 
 
@@ -30,7 +30,7 @@ def list_suspects(
         if suspect is None or any(_is_across(suspect, bridge) for bridge in bridges):
             continue
         commits = (suspect.subject, suspect.base, suspect.head)
-        if commits in listed or decisions.is_decided(*commits):
+        if commits in listed:
             continue
         if decisions.is_given_up(*commits):
             evidence = f"{suspect.evidence}; {MAX_PAIR_JOBS} pairs could not decide it"
@@ -51,12 +51,7 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
         return None
     line = lines[0]
     subject = (series.key.case_id, series.key.implementation)
-    last_decided = decisions.last_decided(subject)
-    suspicion = find_suspicion(
-        values_across_bridges(line),
-        min_relative_change=THRESHOLDS.relative_change,
-        level_start=0 if last_decided is None else bisect_left(line.commits, last_decided),
-    )
+    suspicion = suspicion_of(values_across_bridges(line), line.commits, subject, decisions)
     if suspicion is None:
         return None
     head = line.commits[-suspicion.value_count]
@@ -68,3 +63,31 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
         head=head,
         since=min(run.measured_at for run in line.points[head]),
     )
+
+
+def suspicion_of(
+    values: Sequence[float], commits: Sequence[CommitRef], subject: Subject, decisions: Decisions
+) -> Suspicion | None:
+    """Find what is suspicious in the newest values of a case, and no pair has decided or refuted.
+
+    They must differ from the level since the last change, and from the values since the last pair.
+    """
+
+    def since(decided_at: CommitRef | None) -> Suspicion | None:
+        return find_suspicion(
+            values,
+            min_relative_change=THRESHOLDS.relative_change,
+            level_start=0 if decided_at is None else bisect_left(commits, decided_at),
+        )
+
+    suspicion = since(decisions.last_changed(subject))
+    decided_at = decisions.last_decided(subject)
+    if suspicion is not None and decided_at is not None:
+        suspicion = since(decided_at)
+    if suspicion is None:
+        return None
+    base, head = commits[-suspicion.value_count - 1], commits[-suspicion.value_count]
+    is_decided = decisions.is_decided(subject, base, head)
+    if is_decided or decisions.refutes(subject, base, head, suspicion.log_change):
+        return None
+    return suspicion

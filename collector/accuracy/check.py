@@ -1,6 +1,7 @@
 """Check one case of one implementation, as declared, in another layout or with other values."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)
 _MAX_REFUSAL_CHARACTERS = 300
+AsOnGpu = Callable[[], AbstractContextManager[None]]
 
 
 class _NotTriedError(Exception):
@@ -43,11 +45,13 @@ def check_case(
     device: str = "cpu",
     layout: Layout | None = None,
     regime: Regime | None = None,
+    as_on_gpu: AsOnGpu = nullcontext,
 ) -> CheckReport:
     """Compare the outputs and gradients of exactly this case, or of it in another layout or with
     other values, with the float64 reference.
 
-    `launch` replaces that of the implementation, for example by its compiled form.
+    `launch` replaces that of the implementation, for example by its compiled form. Within
+    `as_on_gpu`, tensors say that they are on a GPU.
 
     Raises:
         Exception: whatever the implementation, the reference or the input maker raises, unless it
@@ -83,7 +87,10 @@ def check_case(
     watch = MemoryWatch()
     try:
         with GUARD.watching(watch):
-            actual = run_once(prepared, implementation, launch)
+            if is_interpreted:
+                actual = _run_in_interpreter(prepared, implementation, launch, as_on_gpu)
+            else:
+                actual = run_once(prepared, implementation, launch)
         tensors = compare_with_reference(prepared, actual, baseline)
         message = worst_message(tensors)
         if message is None and is_repeated:
@@ -112,6 +119,25 @@ def check_case(
             "unknown_pointer_count": watch.unknown_pointer_count,
         }
     )
+
+
+def _run_in_interpreter(
+    prepared: PreparedCase,
+    implementation: Implementation,
+    launch: Callable[..., Any] | None,
+    as_on_gpu: AsOnGpu,
+) -> dict[str, torch.Tensor]:
+    """Run as on a CPU; if the launcher cannot do that, as on a GPU."""
+    try:
+        return run_once(prepared, implementation, launch)
+    except IncorrectResultError:
+        raise
+    except Exception as error:  # noqa: BLE001  a launcher raises many types
+        try:
+            with as_on_gpu():
+                return run_once(prepared, implementation, launch)
+        except Exception:  # noqa: BLE001  the first failure is that of the code as it is
+            raise error from None
 
 
 def _in_layout(

@@ -109,7 +109,12 @@ def read_distribution(folder: Path) -> Distribution | None:
     if layout is None:
         return None
     roots = tuple(dict.fromkeys(root.resolve() for root in layout.roots if root.is_dir()))
-    return Distribution(name, folder, roots, layout.is_built or "backend-path" in build_system)
+    return Distribution(
+        name=name,
+        folder=folder,
+        roots=roots,
+        is_built=layout.is_built or "backend-path" in build_system,
+    )
 
 
 def _layout(backend: str, project: Project) -> Layout | None:

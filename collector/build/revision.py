@@ -56,7 +56,13 @@ def suite_at_revision(
             if not then.exists():
                 raise SuiteError(f"{name}: missing at {revision}")
             source = prepare_suite(then, work_tree, repository)
-            yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
+            yield SuiteAt(
+                source=source,
+                commit=commit,
+                project=project or project_of(repository),
+                is_replaced=is_replaced,
+                has_own=has_own,
+            )
         except SuiteError as error:
             error.args = (str(error).replace(f"{work_tree}/", ""),)
             raise

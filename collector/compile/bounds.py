@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.shared_axes import Axes
 from roofwatch.collector.compile.ttir import Operation, Value
 
 
@@ -75,9 +76,16 @@ def bits_of(kind: str) -> int | None:
 class Ranges(Protocol):
     """Bounds values on demand, under constraints."""
 
+    @property
+    def axes(self) -> Axes:
+        """How an access uses the values that it is computed from."""
+
     def of(self, value: Value) -> Bounds: ...
 
     def under(self, constraints: Constraints) -> "Ranges": ...
+
+    def outside(self, loop: Operation) -> "Ranges":
+        """Return a copy without the constraints of the current iteration."""
 
     def while_open(self, value: Value) -> "Ranges":
         """Return a copy to which a value that a loop changes is unknown."""

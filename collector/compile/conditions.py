@@ -2,6 +2,7 @@
 
 from roofwatch.collector.compile.bounds import Constraints, Ranges
 from roofwatch.collector.compile.interval import UNBOUNDED, Interval
+from roofwatch.collector.compile.shared_axes import axis_of, can_be_limited, expanded_along
 from roofwatch.collector.compile.ttir import Operation, Value
 
 _NEGATED = {
@@ -18,8 +19,13 @@ _NEGATED = {
 }
 
 
-def implied(ranges: Ranges, condition: Value, *, is_true: bool = True) -> Constraints:
-    """Return the limits of other values where a condition has a value."""
+def implied(
+    ranges: Ranges, condition: Value, *, is_true: bool = True, expansion: str = ""
+) -> Constraints:
+    """Return the limits of other values where a condition has a value.
+
+    `expansion` says along which axis the condition was expanded.
+    """
     operation = condition.operation
     if operation is None:
         return {}
@@ -30,18 +36,24 @@ def implied(ranges: Ranges, condition: Value, *, is_true: bool = True) -> Constr
         "tt.reshape",
         "tt.trans",
     }:
-        return implied(ranges, operation.operands[0], is_true=is_true)
+        if operation.name == "tt.expand_dims":
+            expansion = axis_of(operation)
+        return implied(ranges, operation.operands[0], is_true=is_true, expansion=expansion)
     if operation.name == ("arith.andi" if is_true else "arith.ori"):
-        limits = dict(implied(ranges, operation.operands[0], is_true=is_true))
-        for value, other in implied(ranges, operation.operands[1], is_true=is_true).items():
-            limits[value] = other.clamped(limits[value]) if value in limits else other
+        limits: dict[Value, Interval] = {}
+        for part in operation.operands[:2]:
+            of_part = implied(ranges, part, is_true=is_true, expansion=expansion)
+            for value, other in of_part.items():
+                limits[value] = other.clamped(limits[value]) if value in limits else other
         return limits
     if operation.name == "arith.cmpi":
-        return _compared(ranges, operation, is_true=is_true)
+        return _compared(ranges, operation, expansion, is_true=is_true)
     return {}
 
 
-def _compared(ranges: Ranges, operation: Operation, *, is_true: bool) -> Constraints:
+def _compared(
+    ranges: Ranges, operation: Operation, expansion: str, *, is_true: bool
+) -> Constraints:
     predicate = operation.text.strip().partition(",")[0]
     if not is_true:
         predicate = _NEGATED.get(predicate, predicate)
@@ -55,19 +67,26 @@ def _compared(ranges: Ranges, operation: Operation, *, is_true: bool) -> Constra
         predicate = {"sgt": "slt", "sge": "sle"}[predicate]
     lower, upper = ranges.of(left).interval, ranges.of(right).interval
     limits: dict[Value, Interval] = {}
+
+    def limit(value: Value, interval: Interval) -> None:
+        _limit(ranges, limits, value, interval)
+        if not can_be_limited(ranges.axes, value):
+            for expanded in expanded_along(ranges.axes, value, expansion):
+                _limit(ranges, limits, expanded, interval)
+
     if predicate in {"slt", "sle"}:
         gap = 1 if predicate == "slt" else 0
-        _limit(limits, left, Interval(UNBOUNDED.low, upper.high - gap))
-        _limit(limits, right, Interval(lower.low + gap, UNBOUNDED.high))
+        limit(left, Interval(UNBOUNDED.low, upper.high - gap))
+        limit(right, Interval(lower.low + gap, UNBOUNDED.high))
     elif predicate == "eq":
-        _limit(limits, left, upper)
-        _limit(limits, right, lower)
+        limit(left, upper)
+        limit(right, lower)
     return limits
 
 
-def _limit(limits: dict[Value, Interval], value: Value, interval: Interval) -> None:
+def _limit(ranges: Ranges, limits: dict[Value, Interval], value: Value, interval: Interval) -> None:
     """Limit a value, and those that it is a copy of."""
-    while True:
+    while can_be_limited(ranges.axes, value):
         limits[value] = interval.clamped(limits[value]) if value in limits else interval
         operation = value.operation
         if operation is None or operation.name not in {

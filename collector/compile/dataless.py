@@ -17,7 +17,7 @@ from roofwatch.collector.accuracy.evaluation import (
 from roofwatch.collector.compile.counted_calls import CountingMode, TooMuchWorkError
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.pretended_device import pretending_gpu
-from roofwatch.collector.compile.target_device import answering_for, replaced
+from roofwatch.collector.compile.target_device import pretending_driver, replaced
 from roofwatch.model.errors import ToolchainError
 from roofwatch.spec import (
     Case,
@@ -29,6 +29,8 @@ from roofwatch.spec import (
 )
 
 _Result = TypeVar("_Result")
+_MOST_DATA = 2**32
+"""Bytes of inputs that are allocated for a launcher that reads integers."""
 _ADDRESS = 2**20
 """Of every tensor without data; divisible by 16 like those of torch's allocators."""
 
@@ -114,9 +116,11 @@ def call_for_target(
         inputs = _inputs(spec, case, mode)
         for name, limits in ranges.items():
             mode.set_range(inputs[name], limits)
-        if sum(_size(value) for value in inputs.values()) > max_bytes:
-            raise TooLargeError(f"the inputs have more than {max_bytes:,} bytes")
-        stack.enter_context(answering_for(target))
+        most_bytes = min(max_bytes, _MOST_DATA) if has_data else max_bytes
+        if sum(_size(value) for value in inputs.values()) > most_bytes:
+            raise TooLargeError(f"the inputs have more than {most_bytes:,} bytes")
+        stack.enter_context(pretending_driver(target))
+        stack.enter_context(_without_dynamo())
         if not has_data:
             stack.enter_context(pretending_gpu(mode.count_wait))
         names = differentiated_names(spec, case, inputs)
@@ -138,19 +142,34 @@ def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
     Raises:
         Exception: the failure with data; that without data if the inputs do not fit into memory.
     """
+    had_dynamo = _has_dynamo()
     try:
         return call(has_data=False)
     except (UnsupportedError, ToolchainError):
         raise
     except Exception as without_data:  # noqa: BLE001  a launcher raises many types
+        if _has_dynamo() and not had_dynamo:
+            return call_with_or_without_data(call)  # the launcher has imported it
         try:
             return call(has_data=True)
-        except (MemoryError, TooMuchWorkError):
+        except (MemoryError, TooMuchWorkError, TooLargeError):
             raise without_data from None
         except RuntimeError as error:
             if "allocate" in str(error):
                 raise without_data from None
             raise
+
+
+def _has_dynamo() -> bool:
+    return "torch._dynamo" in sys.modules
+
+
+def _without_dynamo() -> contextlib.AbstractContextManager[object]:
+    """Run functions that a package compiles with torch.compile as they are written."""
+    if not _has_dynamo():
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def has_inputs(spec: KernelSpec, case: Case) -> bool:

@@ -67,9 +67,13 @@ def _may_look_up_names(tree: ast.Module) -> bool:
 
 
 def _declared_name(statement: ast.stmt) -> str | None:
-    """Return the name of a kernel or function that importing the file only declares, else None."""
+    """Return the name of a kernel, function or autograd function that importing the file only
+    declares, else None.
+    """
     if isinstance(statement, _Function):
         return statement.name if _only_declares(statement) else None
+    if isinstance(statement, ast.ClassDef):
+        return statement.name if _is_autograd_function(statement) else None
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value
@@ -78,13 +82,34 @@ def _declared_name(statement: ast.stmt) -> str | None:
     return target.id if ast.unparse(value.func) in {"KernelSpec", "roofwatch.KernelSpec"} else None
 
 
+def _is_autograd_function(definition: ast.ClassDef) -> bool:
+    """Return whether a class has nothing but the static methods of `torch.autograd.Function`."""
+    bases = [ast.unparse(base) for base in definition.bases]
+    return (
+        bases == ["torch.autograd.Function"]
+        and not (definition.decorator_list or definition.keywords)
+        and all(_is_static_method(statement) for statement in definition.body)
+    )
+
+
+def _is_static_method(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    if not isinstance(statement, ast.FunctionDef):
+        return False
+    decorators = [ast.unparse(decorator) for decorator in statement.decorator_list]
+    return decorators == ["staticmethod"] and not statement.args.defaults
+
+
 def _only_declares(function: _Function) -> bool:
-    """Return whether a `def` calls nothing but `kernel.implementation` of its decorators."""
+    """Return whether a `def` calls nothing but `kernel.implementation` and `triton.jit`."""
     evaluated: list[ast.expr] = [
         *function.args.defaults,
         *(default for default in function.args.kw_defaults if default is not None),
     ]
     for decorator in function.decorator_list:
+        if _is_triton_jit(decorator):
+            continue
         if not _is_implementation(decorator):
             return False
         assert isinstance(decorator, ast.Call)
@@ -105,11 +130,19 @@ def _is_implementation(decorator: ast.expr) -> bool:
     )
 
 
+def _is_triton_jit(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator) == "triton.jit"
+
+
 def _kernels_of(statement: ast.stmt) -> set[str]:
     """Return the kernels that a function is an implementation of."""
     if not isinstance(statement, _Function):
         return set()
-    return {ast.unparse(decorator).partition(".")[0] for decorator in statement.decorator_list}
+    return {
+        ast.unparse(decorator).partition(".")[0]
+        for decorator in statement.decorator_list
+        if not _is_triton_jit(decorator)
+    }
 
 
 def _names_in(statement: ast.stmt) -> set[str]:

@@ -20,13 +20,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from roofwatch.collector.compile.autotuned import every_chosen_configuration
-from roofwatch.collector.compile.target_device import driver_properties
+from roofwatch.collector.compile.target_device import target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.model.errors import ToolchainError
@@ -136,20 +133,6 @@ def without_aslr() -> Iterator[bool]:
     finally:
         if is_allowed:
             personality(ctypes.c_ulong(before))
-
-
-def target_driver(gpu: Any, name: str) -> SimpleNamespace:
-    """Make the part of a Triton driver that launchers and compiling need, for a `GPUTarget`."""
-    properties = driver_properties(name)
-    return SimpleNamespace(
-        utils=SimpleNamespace(get_device_properties=lambda _device: properties),
-        get_device_interface=lambda: torch.cuda,
-        get_current_device=lambda: 0,
-        set_current_device=lambda _device: None,
-        get_current_stream=lambda _device: 0,
-        get_current_target=lambda: gpu,
-        get_active_torch_device=lambda: torch.device("cpu"),
-    )
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def bound_carried(ranges: Ranges, loop: Operation, argument: Value, *, is_after:
     last = loop.regions[0][-1].last
     assert last is not None, loop.text
     return _bound_iterated(
-        ranges,
+        ranges.outside(loop),
         argument,
         initial,
         last.operands[argument.index - 1],
@@ -69,7 +69,7 @@ def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: I
     renamed = {
         argument: last.operands[argument.index + 1] for argument in loop.regions[1][0].arguments
     }
-    step = distance_between(ranges, updated, value, renamed=renamed)
+    step = distance_between(ranges.outside(loop), updated, value, renamed=renamed)
     limits = _bound_by_condition(ranges, loop).get(value)
     if step is None or limits is None:
         inner = ranges.while_open(value)

@@ -10,6 +10,7 @@ from roofwatch.collector.compile.bounds import Bounds, Constraints, Launch, TooC
 from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.pointers import base_of
+from roofwatch.collector.compile.shared_axes import axes_used_by
 from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.value_ranges import ValueRanges
 
@@ -61,19 +62,27 @@ def check_accesses(function: Function, launch: Launch) -> list[Access]:
         accesses: list[Access] = []
         for operation in function.operations():
             if operation.name in _POINTER_OPERAND:
-                ranges = ValueRanges(function, launch, assumed)
-                accesses.append(_check(function, operation, ranges))
+                addresses = _addresses(operation)
+                axes = axes_used_by(addresses)
+                ranges = ValueRanges(function, launch, assumed, axes=axes)
+                accesses.append(_check(function, operation, addresses, ranges))
         return accesses
 
 
-def _check(function: Function, operation: Operation, ranges: ValueRanges) -> Access:
-    pointer = operation.operands[_POINTER_OPERAND[operation.name]]
-    base = base_of(pointer)
-    name = "a pointer from memory" if base is None else base.name.removeprefix("%")
-    kind = operation.name.removeprefix("tt.")
-    addresses = [pointer]
+def _addresses(operation: Operation) -> list[Value]:
+    """The pointer of an access, or a descriptor with its indices."""
+    addresses = [operation.operands[_POINTER_OPERAND[operation.name]]]
     if operation.name.startswith("tt.descriptor"):
         addresses += [value for value in operation.operands if value.element in {"i32", "i64"}]
+    return addresses
+
+
+def _check(
+    function: Function, operation: Operation, addresses: list[Value], ranges: ValueRanges
+) -> Access:
+    base = base_of(addresses[0])
+    name = "a pointer from memory" if base is None else base.name.removeprefix("%")
+    kind = operation.name.removeprefix("tt.")
     try:
         constrained = ranges.under(_conditions(operation, ranges))
         bounds = [constrained.of(value) for value in addresses]

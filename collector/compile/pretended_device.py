@@ -1,4 +1,4 @@
-"""Lets tensors without data say that they are on a GPU, on builds of torch without GPU support.
+"""Lets tensors say that they are on a GPU, on builds of torch without GPU support.
 
 torch's autograd ends the process if a tensor is really on a device that the build does not support.
 So tensors stay on the CPU: only code outside of torch sees the GPU as their device, and factory
@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch.collector.compile.counted_calls import on_cpu
-from roofwatch.collector.compile.target_device import replaced
+from roofwatch.collector.compile.target_device import pretending_driver, replaced
 
 _GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
+_WITH_REAL_DEVICE = frozenset({"torch", "triton", "numpy", "roofwatch"})
+"""Packages that work with the data."""
 _TO_HOST = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist})
 
 
@@ -49,6 +52,19 @@ class _OnCpu(TorchFunctionMode):
         return func(*moved, **{name: on_cpu(value) for name, value in given.items()})
 
 
+class _FactoriesOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is not typed
+    """Makes tensors on the CPU in backward passes too, where torch leaves other modes out."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return func(*args, **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
+
+
 def _names_cpu(arguments: Sequence[object]) -> bool:
     return any(argument in ("cpu", _CPU) for argument in arguments if _is_device(argument))
 
@@ -58,16 +74,34 @@ def _is_device(argument: object) -> bool:
 
 
 @contextlib.contextmanager
+def as_on_gpu(target: str) -> Iterator[None]:
+    """Pretend within the block that a target is there, and for tensors that hold data that they
+    are on it.
+    """
+    with (
+        pretending_driver(target),
+        replaced(torch.cuda, "_lazy_init", lambda: None),
+        pretending_gpu(lambda: None),
+        _FactoriesOnCpu(),  # type: ignore[no-untyped-call]  # torch is not typed
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
     """Pretend within the block; `on_wait` is called when data goes to the host."""
-    device_of = vars(FakeTensor)["device"].fget
-
-    def device(self: FakeTensor) -> torch.device:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller == "torch" or caller.startswith("torch."):
-            real: torch.device = device_of(self)
-            return real
-        return _GPU
-
-    with replaced(FakeTensor, "device", property(device)), _OnCpu(on_wait):
+    of_tensors = torch._C.TensorBase.device.__get__
+    with (
+        replaced(FakeTensor, "device", _pretended(vars(FakeTensor)["device"].fget)),
+        replaced(torch.Tensor, "device", _pretended(of_tensors)),
+        _OnCpu(on_wait),
+    ):
         yield
+
+
+def _pretended(real_device: Callable[[Any], torch.device]) -> property:
+    def device(self: torch.Tensor) -> torch.device:
+        caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+        return real_device(self) if caller in _WITH_REAL_DEVICE else _GPU
+
+    return property(device)

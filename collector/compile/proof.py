@@ -160,7 +160,9 @@ class _Prover:
                 if access.finding is not Finding.FITS
             ]
             for access in found:
-                key = (access.function, access.pointer, access.kind, access.proof)
+                # an autotuned function is launched once for each configuration
+                name = access.function.partition("[")[0]
+                key = (name, access.pointer, access.kind, access.proof)
                 unproven.setdefault(key, access)
         listed = sorted(unproven.values(), key=lambda access: access.proof is not Proof.UNSAFE)
         return count, listed

@@ -5,8 +5,11 @@ technical specifications per compute capability.
 """
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,6 +147,46 @@ def answering_for(name: str) -> Iterator[None]:
         for attribute in ("device", "device_of"):
             stack.enter_context(replaced(torch.cpu, attribute, _Within))
         yield
+
+
+def target_driver(gpu: Any, name: str) -> SimpleNamespace:
+    """Make the part of a Triton driver that launchers and compiling need, for a `GPUTarget`."""
+    properties = driver_properties(name)
+    return SimpleNamespace(
+        utils=SimpleNamespace(get_device_properties=lambda _device: properties),
+        get_device_interface=lambda: torch.cuda,
+        get_current_device=lambda: 0,
+        set_current_device=lambda _device: None,
+        get_current_stream=lambda _device: 0,
+        get_current_target=lambda: gpu,
+        get_active_torch_device=lambda: torch.device("cpu"),
+    )
+
+
+@contextlib.contextmanager
+def pretending_driver(name: str) -> Iterator[None]:
+    """Answer torch's and Triton's queries for a target within the block, and those of programs that
+    look for `nvidia-smi`, as some packages do when they are imported.
+    """
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    target = parse_target(name)
+    gpu = GPUTarget(target.backend, target.arch, target.warp_size)
+    with (
+        answering_for(name),
+        replaced(driver, "_active", target_driver(gpu, name)),
+        tempfile.TemporaryDirectory(prefix="roofwatch-pretended-") as folder,
+    ):
+        program = Path(folder) / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\necho '{device_properties(name).name}'\n")
+        program.chmod(0o700)
+        path = os.environ.get("PATH", "")
+        os.environ["PATH"] = os.pathsep.join([folder, path])
+        try:
+            yield
+        finally:
+            os.environ["PATH"] = path
 
 
 class _Within(contextlib.nullcontext[None]):

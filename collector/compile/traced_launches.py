@@ -9,8 +9,7 @@ import torch
 
 from roofwatch.collector.compile.autotuned import every_chosen_configuration
 from roofwatch.collector.compile.interval import Interval
-from roofwatch.collector.compile.launches import target_driver
-from roofwatch.collector.compile.target_device import replaced
+from roofwatch.collector.compile.target_device import replaced, target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import Function, parse_function
 from roofwatch.cuda import CudaKernel

@@ -32,6 +32,7 @@ from roofwatch.collector.compile.loops import (
     bound_while_argument,
 )
 from roofwatch.collector.compile.pointers import base_of
+from roofwatch.collector.compile.shared_axes import Axes, is_inside
 from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 
 _NUMBER = re.compile(r"-?\d+")
@@ -73,12 +74,14 @@ class ValueRanges:
         launch: Launch,
         constraints: Constraints | None = None,
         *,
+        axes: Axes | None = None,
         depth: int = 0,
         steps: list[int] | None = None,
     ) -> None:
         self._function = function
         self._launch = launch
         self._constraints = dict(constraints or {})
+        self.axes: Axes = {} if axes is None else axes
         self._known: dict[Value, Bounds] = {}
         self._open: set[Value] = set()
         self._depth = depth
@@ -96,7 +99,12 @@ class ValueRanges:
 
     def _copy(self, constraints: Constraints, still_open: set[Value]) -> "ValueRanges":
         copy = ValueRanges(
-            self._function, self._launch, constraints, depth=self._depth + 1, steps=self._steps
+            self._function,
+            self._launch,
+            constraints,
+            axes=self.axes,
+            depth=self._depth + 1,
+            steps=self._steps,
         )
         copy._open = set(still_open)
         return copy
@@ -120,6 +128,14 @@ class ValueRanges:
             bounds = bounds.with_interval(bounds.interval.clamped(limits))
         self._known[value] = bounds
         return bounds
+
+    def outside(self, loop: Operation) -> "ValueRanges":
+        outer = {
+            value: limits
+            for value, limits in self._constraints.items()
+            if not is_inside(value, loop)
+        }
+        return self if len(outer) == len(self._constraints) else self._copy(outer, self._open)
 
     def while_open(self, value: Value) -> "ValueRanges":
         return self._copy(self._constraints, self._open | {value})

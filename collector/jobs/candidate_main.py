@@ -119,27 +119,26 @@ class _Server:
         is_recorded: bool,
     ) -> dict[str, Any]:
         """Call the kernel, and copy its outputs into the shared memory."""
-        views = {name: self._view(**place) for name, place in tensors.items()}
+        views = {name: self._view(**span) for name, span in tensors.items()}
         self._declare_operands([*tensors.values(), *upstream])
         for name in gradients:
             views[name].requires_grad_(True)
-        weights = [self._view(**place) for place in upstream]
+        weights = [self._view(**span) for span in upstream]
         if implementation is None:
-            for each in (
-                self._outputs.values()
-            ):  # a copy, which writing into the shared memory at once would save
-                self._torch.empty_like(each).copy_(self._torch.empty_like(each))
+            # the copy that writing into the shared memory at once would save
+            for output in self._outputs.values():
+                self._torch.empty_like(output).copy_(self._torch.empty_like(output))
             return {"outputs": []}
         is_recorded = is_recorded and self._recorder is not None
         with self._recorder.recording() if is_recorded else contextlib.nullcontext():
             results = _call(self._kernels[implementation], {**values, **views}, gradients, weights)
             answer: dict[str, Any] = {"outputs": self._copy(results, output_start)}
             if is_recorded:
-                seen = {
-                    f"{each.name[:200]} on stream {each.stream}"
-                    for each in self._recorder.activities()
+                kernels = {
+                    f"{activity.name[:200]} on stream {activity.stream}"
+                    for activity in self._recorder.activities()
                 }
-                answer["kernels"] = sorted(seen)[:100]
+                answer["kernels"] = sorted(kernels)[:100]
         return answer
 
     def _view(
@@ -148,31 +147,31 @@ class _Server:
         storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
 
-    def _declare_operands(self, places: Sequence[Mapping[str, Any]]) -> None:
+    def _declare_operands(self, spans: Sequence[Mapping[str, Any]]) -> None:
         """Let the interpreter know where each tensor ends in the shared memory."""
         from roofwatch.collector.accuracy.memory_guard import GUARD
 
         begin = self._arena.data_ptr()
-        starts = [(begin + place["start"], place["byte_count"]) for place in places]
+        starts = [(begin + span["start"], span["byte_count"]) for span in spans]
         GUARD.divide_storage({start: start + byte_count for start, byte_count in starts})
 
-    def _copy(self, results: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+    def _copy(self, results: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
         outputs = []
         self._outputs = {}
         for name, result in results.items():
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
-            if place + result.nbytes > len(self._arena):
+            if offset + result.nbytes > len(self._arena):
                 raise ValueError(
                     f"{name} has {result.nbytes} bytes, more than the reference's outputs"
                 )
             target = self._outputs[name] = (
-                self._arena[place:][: result.nbytes].view(result.dtype).view(result.shape)
+                self._arena[offset:][: result.nbytes].view(result.dtype).view(result.shape)
             )
             target.copy_(result.detach())
             dtype = str(result.dtype).removeprefix("torch.")
             outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape)})
-            place += -(-result.nbytes // 64) * 64
+            offset += -(-result.nbytes // 64) * 64
         if self._device != "cpu":
             self._torch.cuda.synchronize()
         return outputs
@@ -209,10 +208,12 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     from roofwatch.collector.jobs.case_call import compiled
 
     spec = _load_spec(setup)
-    return {
-        name: compiled(each) if each.is_compiled else each.launch
-        for name, each in spec.implementations.items()
-    }
+    launches: dict[str, Callable[..., Any]] = {}
+    for name, implementation in spec.implementations.items():
+        launches[name] = implementation.launch
+        if implementation.is_compiled:
+            launches[name] = compiled(implementation)
+    return launches
 
 
 def _load_spec(setup: Mapping[str, Any]) -> Any:
@@ -231,9 +232,14 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
     spec = _load_spec(setup)
     cases = (*spec.cases, *spec.edges)
     case = next(case for case in cases if case.id == setup["compiled_case"])
-    own = Implementation("candidate", Language.TRITON, launch, frozenset({case.direction}))
-    facts = compile_case(spec, own, case)
-    return [each.model_dump(mode="json", include=set(STATIC_FIELDS)) for each in facts][:_MAX_FACTS]
+    candidate = Implementation(
+        name="candidate",
+        language=Language.TRITON,
+        launch=launch,
+        directions=frozenset({case.direction}),
+    )
+    facts = compile_case(spec, candidate, case)
+    return [fact.model_dump(mode="json", include=set(STATIC_FIELDS)) for fact in facts][:_MAX_FACTS]
 
 
 def _call(
@@ -257,5 +263,5 @@ def _call(
         roots = [output for output in outputs.values() if output.is_floating_point()]
         gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
     return outputs | {
-        f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)
+        f"grad_{name}": gradient for name, gradient in zip(differentiated, gradients, strict=True)
     }

@@ -46,12 +46,15 @@ _COMPILE_ERROR_TYPES = frozenset(
 def failure_of(error: BaseException) -> Failure:
     """Classify an error of an implementation, its compiler or its inputs, and locate it."""
     cause = kernel_error(error)
-    # a refusal says all itself
-    place = None if isinstance(cause, UnsupportedError) else place_in_user_code(cause)
+    # a refusal needs no location
     message = f"{type(cause).__name__}: {cause}"[:_MAX_MESSAGE_LENGTH]
+    if not isinstance(cause, UnsupportedError):
+        location = place_in_user_code(cause)
+        if location:
+            message += f" ({location})"
     return Failure(
         outcome=_outcome_of(cause),
-        message=f"{message} ({place})" if place else message,
+        message=message,
         traceback="".join(traceback.format_exception(error))[-_MAX_TRACEBACK_LENGTH:],
     )
 

@@ -63,20 +63,22 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
         ),
         rank_dimension=spec.rank_dimension,
         implementations=tuple(
-            ImplementationInfo(
-                name=implementation.name,
-                language=implementation.language.value,
-                directions=tuple(
-                    sorted(direction.value for direction in implementation.directions)
-                ),
-                is_compiled=implementation.is_compiled,
-                unsupported_targets=dict(implementation.unsupported_targets),
-                source_lines=source_lines(
-                    spec.name, implementation.name, implementation.launch, repository
-                ),
-            )
+            _describe_implementation(spec.name, implementation, repository)
             for implementation in spec.implementations.values()
         ),
+    )
+
+
+def _describe_implementation(
+    kernel: str, implementation: Implementation, repository: Path | None
+) -> ImplementationInfo:
+    return ImplementationInfo(
+        name=implementation.name,
+        language=implementation.language.value,
+        directions=tuple(sorted(direction.value for direction in implementation.directions)),
+        is_compiled=implementation.is_compiled,
+        unsupported_targets=dict(implementation.unsupported_targets),
+        source_lines=source_lines(kernel, implementation.name, implementation.launch, repository),
     )
 
 
@@ -157,18 +159,20 @@ def source_lines(
                 is_jitted=is_jitted,
             )
         )
-    launcher = next((each for each in written if not each.is_jitted), None)
+    launchers = [function for function in written if not function.is_jitted]
+    jitted = [function for function in written if function.is_jitted]
+    # the launcher comes first, and each function once
+    functions = dict.fromkeys([*launchers[:1], *jitted])
     lines = [
         SourceLine(
             kernel=kernel,
             implementation=implementation,
-            function=each.name,
-            file=each.file.relative_to(root).as_posix(),
-            line=each.line,
-            is_jitted=each.is_jitted,
+            function=function.name,
+            file=function.file.relative_to(root).as_posix(),
+            line=function.line,
+            is_jitted=function.is_jitted,
         )
-        for each in dict.fromkeys([launcher or written[0], *written] if written else [])
-        if each.is_jitted or each == launcher
+        for function in functions
     ]
     return tuple(lines[:_MAX_SOURCE_LINES])
 
@@ -182,9 +186,9 @@ def _imported_late(launch: object, root: Path) -> Iterator[WrittenFunction]:
             continue
         package = str(function.__globals__.get("__package__") or "")
         for name in imported_names(function.__code__, package):
-            for each in written_functions(name, root):
-                if position == 0 or each.is_jitted:
-                    yield replace(each, file=each.file.resolve())
+            for imported in written_functions(name, root):
+                if position == 0 or imported.is_jitted:
+                    yield replace(imported, file=imported.file.resolve())
 
 
 def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]]:

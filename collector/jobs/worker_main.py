@@ -28,9 +28,12 @@ from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import ProjectFiles, installed_names
+from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.compile.proof import prove_case
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
+from roofwatch.collector.compile.target_device import pretending_driver
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
 from roofwatch.collector.jobs.case_call import another_call, compiled, failure_of, prepare_call
@@ -45,9 +48,10 @@ from roofwatch.collector.timing.memory import (
 )
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
-from roofwatch.model.errors import CollectorError, TimerError
+from roofwatch.model.errors import CollectorError, SuiteError, TimerError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
@@ -101,7 +105,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         for line in jobs:
             try:
                 reply = suite.do(_JOB.validate_json(line))
-            except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of its case
+            except Exception as error:  # noqa: BLE001  it is the outcome of the case
                 reply = Reply(failure=failure_of(error))
             send(_with_loaded(reply, files, time.perf_counter_ns()))
 
@@ -157,11 +161,27 @@ def _available_memory_bytes() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limits_bytes = [
+        int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
+    ]
     group = Path("/sys/fs/cgroup/memory.max")
     if group.exists() and (text := group.read_text().strip()).isdigit():
-        found.append(int(text))
-    return min(found, default=None)
+        limits_bytes.append(int(text))
+    return min(limits_bytes, default=None)
+
+
+def _load(source: SuiteSource, device: str) -> tuple[KernelSpec, ...]:
+    """Load a suite; without a GPU, a second time if a package cannot be imported without one."""
+    try:
+        return load_suite(source)
+    except SuiteError as error:
+        if device != "cpu":
+            raise
+        try:
+            with pretending_driver(DEFAULT_TARGETS[0]):
+                return load_suite(source)
+        except SuiteError:
+            raise error from None
 
 
 class _Suite:
@@ -173,7 +193,7 @@ class _Suite:
         _set_up_process(settings, self._device)
         self.preloaded = frozenset(sys.modules)
         """Modules that were loaded before the suite."""
-        self._specs = load_suite(settings.source)
+        self._specs = _load(settings.source, self._device)
         self._modules = frozenset(sys.modules) - self.preloaded
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._ranks = Ranks(settings.rank, self._device)
@@ -264,6 +284,7 @@ class _Suite:
                 device=self._launch_device,
                 layout=job.layout,
                 regime=job.regime,
+                as_on_gpu=partial(as_on_gpu, DEFAULT_TARGETS[0]),
             )
         is_varied = job.layout is not None or job.regime is not None
         if is_varied or report.outcome is not Outcome.OK or case in spec.edges:

@@ -117,7 +117,7 @@ class ArtefactFolder:
         kind = kind_of(source)
         try:
             with self._temporary_file(source.name) as copy:
-                if redaction is None or redaction.kept >= EVERYTHING:
+                if redaction is None or redaction.kept_kinds >= EVERYTHING:
                     shutil.copyfile(source, copy)
                 elif kind in _PROFILES:
                     redact_file(source, copy, redaction)

@@ -208,7 +208,8 @@ class _Export:
         for column in columns:
             is_known = column in in_table | _REQUIRED_COLUMNS or not column.isidentifier()
             selected.append(column if is_known else f"NULL AS {column}")
-        return self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"').fetchall()  # noqa: S608  constants
+        query = f'SELECT {", ".join(selected)} FROM "{table}"'  # noqa: S608  constants
+        return self._connection.execute(query).fetchall()
 
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:

@@ -49,7 +49,9 @@ def decimal_mark(texts: Iterable[str], name: str) -> DecimalMark:
 
 def number(text: str, mark: DecimalMark = DecimalMark.POINT) -> float | None:
     """Parse a number; None for `n/a`, `nan` and nothing, which are missing values and never 0."""
-    if mark is DecimalMark.COMMA:
+    # texts of rules in a report keep the point, whatever the locale
+    is_comma = mark is DecimalMark.COMMA and _COMMA.fullmatch(text) is not None
+    if is_comma:
         plain = _GROUPING.sub("", text).replace(",", ".")
     else:
         plain = text.replace(",", "")

@@ -151,7 +151,12 @@ def profile_program(
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
     kernels = _kernels(event for events in by_process for event in events)
-    return CapturedProgram(exit_status, was_ended, processes, kernels)
+    return CapturedProgram(
+        exit_status=exit_status,
+        was_ended=was_ended,
+        processes=processes,
+        kernels=kernels,
+    )
 
 
 def _run(
@@ -359,7 +364,7 @@ def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> TimeSpent
     """Compress a trace into its place, redacted, and return where its time went."""
     try:
         content = recorded.read_bytes()
-        if redaction.kept != EVERYTHING:
+        if redaction.kept_kinds != EVERYTHING:
             redacted = redact_trace(content, recorded.name, redaction)
             if redacted is not None:
                 content, _ = redacted

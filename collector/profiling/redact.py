@@ -231,9 +231,12 @@ def _encode(text: str) -> bytes:
 # --- SQLite export of Nsight Systems. Source: its user guide, SQLite schema
 
 _KEPT_TABLES = re.compile(
-    r"ENUM_.*|StringIds|CUPTI_ACTIVITY_KIND_.*|CUDA_.*|CUDNN_EVENTS|CUBLAS_EVENTS|NVTX_EVENTS|OSRT_API|GPU_METRICS"
-    r"|TARGET_INFO_(GPU|GPU_METRICS|CUDA_.*|SESSION_START_TIME|SYSTEM_ENV)|GPU_CONTEXT_SWITCH_EVENTS|.*_CALLCHAINS"
-    r"|COMPOSITE_EVENTS|SCHED_EVENTS|PROFILER_OVERHEAD|ANALYSIS_DETAILS|DIAGNOSTIC_EVENT|META_DATA_(CAPTURE|EXPORT)"
+    r"ENUM_.*|StringIds|CUPTI_ACTIVITY_KIND_.*|CUDA_.*|CUDNN_EVENTS|CUBLAS_EVENTS|NVTX_EVENTS"
+    r"|OSRT_API|GPU_METRICS"
+    r"|TARGET_INFO_(GPU|GPU_METRICS|CUDA_.*|SESSION_START_TIME|SYSTEM_ENV)"
+    r"|GPU_CONTEXT_SWITCH_EVENTS|.*_CALLCHAINS"
+    r"|COMPOSITE_EVENTS|SCHED_EVENTS|PROFILER_OVERHEAD|ANALYSIS_DETAILS|DIAGNOSTIC_EVENT"
+    r"|META_DATA_(CAPTURE|EXPORT)"
     r"|sqlite_.*"
 )
 _KIND_OF_TABLE = {
@@ -254,8 +257,10 @@ _NAME_COLUMNS = {
 """Columns that refer to `StringIds`."""
 _SETTINGS_TABLES = ("TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT")
 _HARMLESS_SETTING = re.compile(
-    r"Cpu\w+|Cuda\w+|Nv\w+|Has\w+|Is\w+|Supports?\w*|Hardware\w+|Software\w+|Os\w+|dpti\w+|LinuxParanoidLevel|SocInfo"
-    r"|EXPORT_(PRODUCT|SCHEMA|PLATFORM|ARCH|CONFIG|TIME)\w*|\w*(COLLECT|RATE|FREQ|TRIGGER|DURATION|VERSION|PERIOD)\w*"
+    r"Cpu\w+|Cuda\w+|Nv\w+|Has\w+|Is\w+|Supports?\w*|Hardware\w+|Software\w+|Os\w+|dpti\w+"
+    r"|LinuxParanoidLevel|SocInfo"
+    r"|EXPORT_(PRODUCT|SCHEMA|PLATFORM|ARCH|CONFIG|TIME)\w*"
+    r"|\w*(COLLECT|RATE|FREQ|TRIGGER|DURATION|VERSION|PERIOD)\w*"
     r"|CAPTURE_EVENT_TYPE|DEVICE_TYPE|[A-Z_]+_OPTIONS:\w+"
 )
 
@@ -303,7 +308,8 @@ def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted
     changes_before = copy.total_changes
     if not redaction.keeps(Kind.ENVIRONMENT):
         for table in tables.intersection(_SETTINGS_TABLES):
-            copy.execute(f"UPDATE \"{table}\" SET value = '' WHERE NOT is_harmless(name)")  # noqa: S608
+            empty = f"UPDATE \"{table}\" SET value = '' WHERE NOT is_harmless(name)"  # noqa: S608
+            copy.execute(empty)
     _redact_columns(copy, tables - emptied)
     copy.execute("COMMIT")
     changed_count = copy.total_changes - changes_before
@@ -358,7 +364,8 @@ def _all_texts(copy: sqlite3.Connection, tables: Iterable[str]) -> Iterator[str]
     `name=value` too.
     """
     for table in sorted(tables):
-        for columns in copy.execute(f'SELECT * FROM "{table}"'):  # noqa: S608  names of the database
+        query = f'SELECT * FROM "{table}"'  # noqa: S608  names of the database
+        for columns in copy.execute(query):
             texts = [value for value in columns if isinstance(value, str)]
             yield from texts
             if table in _SETTINGS_TABLES and len(texts) >= 2:

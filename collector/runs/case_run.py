@@ -2,7 +2,7 @@
 measurement made of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
@@ -143,26 +143,15 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
     Raises:
         SuiteError: nothing matches.
     """
-    found = tuple(
-        CaseRun(
-            case,
-            implementation,
-            kernel.rank_count(case),
-            runs_here=info.device != "cpu" or implementation.language == "torch",
-        )
-        for kernel in info.kernels
-        if matches(kernel.name, plan.kernels)
-        for case in _select_cases(kernel, info.device, plan)
-        for implementation in kernel.implementations
-        if case.direction in implementation.directions
-        and matches(implementation.name, plan.implementations or ALL)
-    )
-    if found:
-        return found
+    selected: list[CaseRun] = []
+    for kernel in info.kernels:
+        if matches(kernel.name, plan.kernels):
+            selected += _select_of_kernel(kernel, info.device, plan)
+    if selected:
+        return tuple(selected)
     message = (
         f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation "
-        f"that matches "
-        f"{' '.join(plan.implementations or ALL)}"
+        f"that matches {' '.join(plan.implementations or ALL)}"
     )
     if plan.cases:
         message += f" and a case that matches {' '.join(plan.cases)}"
@@ -170,20 +159,35 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
         message += f" and a case tagged {' '.join(plan.tags)}"
     message += f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
     if plan.tags:
-        known = sorted(
-            {tag for kernel in info.kernels for case in kernel.cases for tag in case.tags}
-        )
-        message += f", its cases the tags {' '.join(known)}"
+        all_tags: set[str] = set()
+        for kernel in info.kernels:
+            all_tags.update(*(case.tags for case in kernel.cases))
+        message += f", its cases the tags {' '.join(sorted(all_tags))}"
     raise SuiteError(message)
+
+
+def _select_of_kernel(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[CaseRun]:
+    for case in _select_cases(kernel, device, plan):
+        for implementation in kernel.implementations:
+            if case.direction not in implementation.directions:
+                continue
+            if matches(implementation.name, plan.implementations or ALL):
+                yield CaseRun(
+                    case=case,
+                    implementation=implementation,
+                    rank_count=kernel.rank_count(case),
+                    # Triton and CUDA C++ are timed on GPUs only
+                    runs_here=device != "cpu" or implementation.language == "torch",
+                )
 
 
 def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
     if plan.cases is not None:
         return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
-    known = tuple(
+    offered = tuple(
         case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags
     )
     if plan.tags is not None:
-        return tuple(case for case in known if set(plan.tags) <= set(case.tags))
+        return tuple(case for case in offered if set(plan.tags) <= set(case.tags))
     usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
-    return tuple(case for case in known if usual in case.tags or not case.tags) or known
+    return tuple(case for case in offered if usual in case.tags or not case.tags) or offered

@@ -59,11 +59,11 @@ def deal(selected: Sequence[CaseRun], share_count: int) -> tuple[Share, ...]:
     """
     fair_count = max(1.0, len(selected) / share_count)
     shares: list[Share] = []
-    for rank_count in sorted({one.rank_count for one in selected}):
+    for rank_count in sorted({run.rank_count for run in selected}):
         by_share: dict[int, list[str]] = {}
         total_count = 0
         for case_id, count in Counter(
-            one.case.case_id for one in selected if one.rank_count == rank_count
+            run.case.case_id for run in selected if run.rank_count == rank_count
         ).items():
             # a case goes to the share that contains its middle
             by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
@@ -254,20 +254,17 @@ def spread_run(
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
-        plan = replace(
-            plan,
-            device=device,
-            usual_tag=plan.usual_tag or ("quick" if device == "cuda" else "small"),
-        )
+        usual_tag = "quick" if device == "cuda" else "small"
+        plan = replace(plan, device=device, usual_tag=plan.usual_tag or usual_tag)
         settings = WorkerSettings(source=suite.source, device="cpu")
         with ForkServer() as fork_server, Worker(fork_server, settings) as worker:
             selected = select(worker.start(), plan)
         records = [entry.share for entry in journal.entries() if entry.share is not None]
         measured = {case.case_id for record in records for case in record.cases}
-        missing = [one for one in selected if one.case.case_id not in measured]
+        missing = [run for run in selected if run.case.case_id not in measured]
         shares = deal(missing, _SHARES_PER_DEVICE * cluster.device_count)
-        where = f"{cluster.device_count} {'GPU' if cluster.has_gpus else 'machine'}(s)"
-        on_progress(Progress(0, len(shares), f"measuring on {where}"))
+        noun = "GPU" if cluster.has_gpus else "machine"
+        on_progress(Progress(0, len(shares), f"measuring on {cluster.device_count} {noun}(s)"))
         failures = []
         for done_count, (share, result) in enumerate(cluster.measure(plan, shares), start=1):
             if isinstance(result, CollectorError):
@@ -280,7 +277,7 @@ def spread_run(
         raise CollectorError(
             f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}"
         )
-    position = {one.case.case_id: number for number, one in enumerate(selected)}
+    position = {run.case.case_id: number for number, run in enumerate(selected)}
     records.sort(key=lambda record: position[record.cases[0].case_id])
     return join(records, journal.header.run_ids[ALONE])
 

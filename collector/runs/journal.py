@@ -198,10 +198,10 @@ class Journal:
 
     def _write(self, line: BaseModel) -> None:
         size_bytes = self._file.seek(0, os.SEEK_END)
-        left = memoryview(line.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        unwritten = memoryview(line.model_dump_json(exclude_defaults=True).encode() + b"\n")
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             self._file.truncate(size_bytes)

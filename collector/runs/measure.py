@@ -89,7 +89,9 @@ def measure(
             run = SuiteRun(suite, plan, workers, session, steps, journal, pairing)
             runs.append(run)
             # a new kernel is missing in the base, a removed one in the head
-            run.load(may_be_empty=len(runs) < len(suites) or any(each.cases for each in runs))
+            run.load(
+                may_be_empty=len(runs) < len(suites) or any(other_run.cases for other_run in runs)
+            )
             _prepare(run, steps)
             if is_pair:
                 workers.stop()
@@ -97,13 +99,15 @@ def measure(
         for run in runs:
             run.ceilings = shared
         _drop_unpaired_blocks(runs)
-        carried = find_carried(*(run.record() for run in runs)) if is_pair else frozenset()
-        subjects = dict.fromkeys(
-            subject
-            for run in runs
-            for subject in run.to_time
-            if (only is None or subject in only) and subject not in carried
-        )
+        carried: frozenset[Subject] = frozenset()
+        if is_pair:
+            carried = find_carried(*(run.record() for run in runs))
+        subjects: dict[Subject, None] = {}
+        for run in runs:
+            subjects |= dict.fromkeys(run.to_time)
+        if only is not None:
+            subjects = {subject: None for subject in subjects if subject in only}
+        subjects = {subject: None for subject in subjects if subject not in carried}
         for run in runs:
             run.left_out = frozenset(run.to_time).difference(subjects)
         foreign = next((run.foreign for run in runs if run.foreign is not None), None)
@@ -111,16 +115,12 @@ def measure(
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = {}
         if is_pair:
-            timed_s = (
-                2e-3
-                * plan.block_count
-                * len(subjects)
-                * (plan.sampling.warmup_ms + plan.sampling.budget_ms)
-            )
+            block_s = (plan.sampling.warmup_ms + plan.sampling.budget_ms) / 1e3
+            timed_s = 2 * plan.block_count * len(subjects) * block_s
+            start_s = plan.block_count * max(run.start_s for run in runs)
             steps.note(
-                f"{len(subjects)} to time, {plan.block_count} blocks per side: up to "
-                f"{timed_s:.0f} s, plus starting "
-                "workers"
+                f"{len(subjects)} to time, {plan.block_count} blocks per side: about "
+                f"{timed_s + start_s:.0f} s"
             )
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         _take_blocks(runs, dict.fromkeys(subjects, plan.block_count), steps, order)
@@ -128,8 +128,10 @@ def measure(
             pass
         for run in runs:
             if run.to_profile:
-                for each in runs:  # fresh processes: the timer may hold the profiling interface
-                    each.workers.stop()
+                for (
+                    other_run
+                ) in runs:  # fresh processes: the timer may hold the profiling interface
+                    other_run.workers.stop()
                 run.profile()
     return tuple(run.record() for run in runs)
 
@@ -180,19 +182,24 @@ def _drop_unpaired_blocks(runs: Sequence[SuiteRun]) -> None:
 
 
 def _take_blocks(
-    runs: Sequence[SuiteRun], wanted: Mapping[Subject, int], steps: Steps, order: random.Random
+    runs: Sequence[SuiteRun],
+    block_counts: Mapping[Subject, int],
+    steps: Steps,
+    order: random.Random,
 ) -> bool:
     """Take blocks until every subject has the wanted number; return False if none was missing."""
-    rounds = [
-        [(subject, number) for subject, count in wanted.items() if number < count]
-        for number in range(max(wanted.values(), default=0))
-    ]
-    missing_count = sum(
-        run.lacks_block(*block) for blocks in rounds for block in blocks for run in runs
-    )
+    missing_count = 0
+    for subject, block_count in block_counts.items():
+        for number in range(block_count):
+            missing_count += sum(run.lacks_block(subject, number) for run in runs)
     steps.total += missing_count
-    for blocks in rounds:
-        missing = [block for block in blocks if any(run.lacks_block(*block) for run in runs)]
+    for number in range(max(block_counts.values(), default=0)):
+        # asked again: a subject that has failed meanwhile lacks nothing
+        missing = [
+            subject
+            for subject, block_count in block_counts.items()
+            if number < block_count and _is_missing(runs, subject, number)
+        ]
         if not missing:
             continue
         if len(runs) > 1:
@@ -202,15 +209,21 @@ def _take_blocks(
                 run.workers.stop()
             with runs[0].spent.on(Activity.OVERHEAD), ThreadPoolExecutor(len(runs)) as pool:
                 list(pool.map(lambda run: run.workers.start(), runs))
-        for subject, number in missing:
+        for subject in missing:
             runs[0].cool_down()
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
-                    # both sides use the launches per sample of the side that is timed first
-                    chosen = (
-                        each.cases[subject].launches_per_sample
-                        for each in runs
-                        if subject in each.cases
-                    )
-                    run.take_block(subject, next(filter(None, chosen), None))
+                    run.take_block(subject, _launches_per_sample(runs, subject))
     return missing_count > 0
+
+
+def _is_missing(runs: Sequence[SuiteRun], subject: Subject, number: int) -> bool:
+    return any(run.lacks_block(subject, number) for run in runs)
+
+
+def _launches_per_sample(runs: Sequence[SuiteRun], subject: Subject) -> int | None:
+    """Both sides use the launches per sample of the side that is timed first."""
+    for run in runs:
+        if subject in run.cases and run.cases[subject].launches_per_sample:
+            return run.cases[subject].launches_per_sample
+    return None

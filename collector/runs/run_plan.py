@@ -45,7 +45,14 @@ class Steps:
         """Report a notice once, even if both suites report it."""
         if text not in self._notices:
             self._notices.add(text)
-            self._on_progress(Progress(self._done, self.total, text, is_to_stay=True))
+            self._on_progress(
+                Progress(
+                    done=self._done,
+                    total=self.total,
+                    text=text,
+                    is_to_stay=True,
+                )
+            )
 
     def step(self, text: str) -> None:
         self._done += 1

@@ -97,9 +97,9 @@ def analyse_suite(
         workers = stack.enter_context(compilers(fork_server, source))
         on_progress(Progress(0, 0, "loading the suite"))
         subjects = [
-            each.subject
-            for each in select(workers.start(), plan)
-            if each.implementation.language != "torch"
+            run.subject
+            for run in select(workers.start(), plan)
+            if run.implementation.language != "torch"
         ]
         step_count = len(subjects) * (2 if has_proofs else 1)
         facts: dict[Subject, tuple[StaticFacts, ...]] = {}
@@ -194,7 +194,7 @@ def prove_subjects(
 
 
 def _cache_keys(
-    workers: WorkerPool, subjects: Sequence[Subject], wanted: tuple[str, ...]
+    workers: WorkerPool, subjects: Sequence[Subject], asked_for: tuple[str, ...]
 ) -> dict[Subject, str]:
     codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
     if codes is None:
@@ -208,7 +208,7 @@ def _cache_keys(
             codes[subject.case_id.partition("/")[0]],
             subject.case_id,
             subject.implementation,
-            wanted,
+            asked_for,
         )
         for subject in subjects
     }

@@ -89,6 +89,8 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
+        self.start_s = 0.0
+        """Time to start a worker and load the suite."""
         self._source_digests: dict[str, str] = {}
         self._host_digests: dict[str, str] = {}
 
@@ -102,6 +104,7 @@ class SuiteRun:
         self._steps.say(f"loading the suite{self._of_side}")
         with self.spent.on(Activity.START):
             info = self.workers.start()
+        self.start_s = self.spent.total_ns.get(Activity.START, 0) / 1e9
         self._device = info.device
         try:
             selected = select(info, self.plan)
@@ -109,8 +112,8 @@ class SuiteRun:
             if not may_be_empty:
                 raise
             selected = ()
-        self.cases = {one.subject: one for one in selected}
-        kernels = tuple(dict.fromkeys(one.case.kernel for one in selected))
+        self.cases = {run.subject: run for run in selected}
+        kernels = tuple(dict.fromkeys(run.case.kernel for run in selected))
         with self.spent.on(Activity.START):
             reply = self.workers.request(
                 DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
@@ -154,27 +157,26 @@ class SuiteRun:
         earlier = next(
             (case.method for case in self.cases.values() if case.method is not None), None
         )
-        timer, cache = (
-            (self.plan.timer, self.plan.cache)
-            if earlier is None
-            else (earlier.timer, earlier.cache)
-        )
+        timer, cache = self.plan.timer, self.plan.cache
+        if earlier is not None:
+            timer, cache = earlier.timer, earlier.cache
         chosen = self._ask(
             ChooseTiming(timer=timer, cache=cache), Activity.START, "no timer can be chosen"
         ).chosen
         assert chosen is not None
         self._chosen = chosen
         if not self.ceilings:
-            dtypes = tuple(sorted({found.case.dtype for found in self.cases.values()}))
+            dtypes = tuple(sorted({case_run.case.dtype for case_run in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             self._take(
                 ceilings=self._ask(
                     job, Activity.CEILINGS, "the ceilings cannot be measured"
                 ).ceilings
             )
-        for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
-            if notice is not None:
-                self._steps.note(notice)
+        if not self.is_on_cpu:
+            self._steps.note(str(chosen))
+        if self._session.warning is not None:
+            self._steps.note(self._session.warning)
 
     def _ask(self, job: Job, activity: Activity, problem: str) -> Reply:
         with self.spent.on(activity):
@@ -222,6 +224,7 @@ class SuiteRun:
         unproven = [case for case in self.to_compile if case.proof is None]
         if not (missing or unproven):
             return
+        self._steps.say(f"compiling {len(missing) + len(unproven)} cases{self._of_side}")
         with (
             self.spent.on(Activity.COMPILE),
             compilers(self.workers.fork_server, self.suite.source) as workers,
@@ -243,6 +246,8 @@ class SuiteRun:
             for case in cases
             if case.accuracy is None
         ]
+        if jobs:
+            self._steps.say(f"checking {len(jobs)} results{self._of_side}")
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
@@ -284,6 +289,7 @@ class SuiteRun:
             method=None if self._chosen is None else self._chosen.method,
             launches_per_sample=launches_per_sample,
         )
+        self._steps.say(f"timing {subject}{self._of_side}")
         with self.spent.on(Activity.OVERHEAD):
             reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
         taken = None
@@ -316,17 +322,17 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
-        found = [case for case in self.cases.values() if not self._is_later(case)]
-        cases = tuple({case.case.case_id: case.case for case in found}.values())
+        runs = [case for case in self.cases.values() if not self._is_later(case)]
+        cases = tuple({case.case.case_id: case.case for case in runs}.values())
         method = self._chosen.method
         measurements = with_references(
             case.measurement(method, self.ceilings, self._environment)
-            for case in found
+            for case in runs
             if case.subject not in self.left_out
         )
-        profiles = tuple(case.profile for case in found if case.profile is not None)
-        proofs = [case.proof for case in found if case.proof is not None]
-        source_lines = (line for case in found for line in case.implementation.source_lines)
+        profiles = tuple(case.profile for case in runs if case.profile is not None)
+        proofs = [case.proof for case in runs if case.proof is not None]
+        source_lines = (line for case in runs for line in case.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
             project=self.suite.project,
@@ -340,8 +346,8 @@ class SuiteRun:
             ceilings=self.ceilings,
             cases=cases,
             measurements=measurements,
-            accuracies=tuple(case.accuracy for case in found if case.accuracy is not None),
-            static_facts=tuple(fact for case in found for fact in case.static_facts),
+            accuracies=tuple(case.accuracy for case in runs if case.accuracy is not None),
+            static_facts=tuple(fact for case in runs for fact in case.static_facts),
             overflow_proofs=tuple(proof.overflow for proof in proofs),
             operator_costs=tuple(proof.cost for proof in proofs if proof.cost is not None),
             profiles=profiles,

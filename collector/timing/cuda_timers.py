@@ -46,8 +46,9 @@ class BusyDevice:
             work()
             torch.cuda.synchronize()
             return True
-        spun: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves the annotation out
-        torch.cuda._sleep(self._cycles * count)  # type: ignore[no-untyped-call]  # as above
+        # torch leaves the annotations out
+        spun: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(self._cycles * count)  # type: ignore[no-untyped-call]
         spun.record()
         work()
         was_early = bool(spun.query())
@@ -127,7 +128,8 @@ class EventStopwatch(_CudaStopwatch):
 
 
 def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves the annotation out
+    # torch leaves the annotation out
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 _MAX_GRAPH_LAUNCHES = 8_192

@@ -38,12 +38,14 @@ class Sample:
 class Ranks:
     """The process group of this process on one machine; without a place, it launches alone."""
 
-    place: RankPlace | None = None
+    rank_place: RankPlace | None = None
     device: str = "cpu"
 
     @property
     def count(self) -> int:
-        return 1 if self.place is None else self.place.count
+        if self.rank_place is None:
+            return 1
+        return self.rank_place.count
 
     def join(self) -> None:
         """Form the process group if it does not exist yet.
@@ -51,22 +53,22 @@ class Ranks:
         Raises:
             UnsupportedError: torch or the machine cannot run that many ranks.
         """
-        if self.place is None:
+        if self.rank_place is None:
             return
         self._require_support()
         if distributed.is_initialized():
             return
         if self.device == "cuda":
-            torch.cuda.set_device(self.place.index)
+            torch.cuda.set_device(self.rank_place.index)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve
-        store = distributed.FileStore(  # type: ignore[attr-defined]  # missing from torch's annotations
-            str(self.place.rendezvous), self.count
-        )
+        rendezvous = str(self.rank_place.rendezvous)
+        # missing from torch's annotations
+        store = distributed.FileStore(rendezvous, self.count)  # type: ignore[attr-defined]
         backend = "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl"
         distributed.init_process_group(
             backend,
             store=store,
-            rank=self.place.index,
+            rank=self.rank_place.index,
             world_size=self.count,
         )
 
@@ -75,12 +77,12 @@ class Ranks:
 
         Unlike torch's barrier, an all-reduce does not block the host, whose delay would be timed.
         """
-        if self.place is not None:
+        if self.rank_place is not None:
             distributed.all_reduce(torch.zeros(1, device=self.device))
 
     def slowest_ns(self, elapsed_ns: float) -> float:
         """Longest time of all ranks; the same on each."""
-        if self.place is None:
+        if self.rank_place is None:
             return elapsed_ns
         longest = torch.tensor([elapsed_ns], dtype=torch.float64)
         distributed.all_reduce(longest, distributed.ReduceOp.MAX)

@@ -213,37 +213,42 @@ class CandidateProcess:
             for the rest.
         """
         self.check_settled()
-        place = secrets.randbelow(_SHIFTS) * ALIGNMENT
-        places: list[dict[str, Any]] = []
+        offset = secrets.randbelow(_SHIFTS) * ALIGNMENT
+        spans: list[dict[str, Any]] = []
         tensors = (*arguments.tensors.values(), *arguments.upstream)
         for tensor in tensors:
-            places.append(_place(tensor, place))
-            place += extent(places[-1]["byte_count"])
-        if place > len(self._arena):
+            spans.append(_place(tensor, offset))
+            offset += extent(spans[-1]["byte_count"])
+        if offset > len(self._arena):
             raise CollectorError(
-                f"inputs of {place} bytes do not fit into {len(self._arena)} bytes of shared memory"
+                f"inputs of {offset} bytes do not fit into {len(self._arena)} bytes of shared "
+                "memory"
             )
-        for each, tensor in zip(places, tensors, strict=True):
-            self._bytes(each).copy_(_storage(tensor))
+        for span, tensor in zip(spans, tensors, strict=True):
+            self._bytes(span).copy_(_storage(tensor))
         answer, elapsed_ns = self._ask(
             {
                 "implementation": implementation,
-                "tensors": dict(zip(arguments.tensors, places, strict=False)),
-                "upstream": places[len(arguments.tensors) :],
+                "tensors": dict(zip(arguments.tensors, spans, strict=False)),
+                "upstream": spans[len(arguments.tensors) :],
                 "values": arguments.values,
                 "gradients": arguments.gradients,
-                "output_start": place,
+                "output_start": offset,
                 "is_recorded": is_recorded,
             },
             timeout_s,
         )
-        outputs = self._copy(answer.outputs, place)
-        changed = tuple(
-            name
-            for name, each, tensor in zip(arguments.tensors, places, tensors, strict=False)
-            if not torch.equal(self._bytes(each), _storage(tensor))
+        outputs = self._copy(answer.outputs, offset)
+        changed: list[str] = []
+        for name, span, tensor in zip(arguments.tensors, spans, tensors, strict=False):
+            if not torch.equal(self._bytes(span), _storage(tensor)):
+                changed.append(name)
+        return Returned(
+            outputs=outputs,
+            elapsed_ns=elapsed_ns,
+            kernels=tuple(answer.kernels),
+            changed_inputs=tuple(changed),
         )
-        return Returned(outputs, elapsed_ns, tuple(answer.kernels), changed)
 
     def check_settled(self) -> None:
         """Check that nothing has happened since the last call returned.
@@ -254,7 +259,7 @@ class CandidateProcess:
         """
         returned, self._returned = self._returned, []
         self._check_idle()
-        if any(not torch.equal(copy, place) for place, copy in returned):
+        if any(not torch.equal(copy, output) for output, copy in returned):
             raise ForgeryError("an output was written after the call had returned")
         if select.select([self._control], [], [], 0)[0] and self._process.poll() is None:
             raise ForgeryError("the process sent a message that was not asked for")
@@ -333,7 +338,7 @@ class CandidateProcess:
 
     def _copy(self, outputs: list[Output] | None, start: int) -> dict[str, torch.Tensor]:
         """Copy the outputs, which lie one after another, and remember where they were."""
-        found: dict[str, torch.Tensor] = {}
+        copies: dict[str, torch.Tensor] = {}
         if outputs is None:
             raise ForgeryError("malformed answer: no outputs")
         for output in outputs:
@@ -345,19 +350,19 @@ class CandidateProcess:
             dtype = getattr(torch, output.dtype)
             # torch multiplies the other lengths of an empty shape too
             largest = dtype.itemsize * math.prod(length for length in output.shape if length)
-            if start + largest > len(self._arena) or output.name in found:
+            if start + largest > len(self._arena) or output.name in copies:
                 raise ForgeryError(
                     f"malformed answer: {output.name} does not fit into the shared memory"
                 )
-            place = self._arena[start:][: dtype.itemsize * math.prod(output.shape)]
-            copy = place.clone()
-            self._returned.append((place, copy))
-            found[output.name] = copy.view(dtype).view(output.shape)
-            start += extent(len(place))
-        return found
+            output_bytes = self._arena[start:][: dtype.itemsize * math.prod(output.shape)]
+            copy = output_bytes.clone()
+            self._returned.append((output_bytes, copy))
+            copies[output.name] = copy.view(dtype).view(output.shape)
+            start += extent(len(output_bytes))
+        return copies
 
-    def _bytes(self, place: Mapping[str, Any]) -> torch.Tensor:
-        return self._arena[place["start"] : place["start"] + place["byte_count"]]
+    def _bytes(self, span: Mapping[str, Any]) -> torch.Tensor:
+        return self._arena[span["start"] : span["start"] + span["byte_count"]]
 
     def _how_it_ended(self) -> str:
         try:
@@ -376,25 +381,24 @@ class CandidateProcess:
 
 
 def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    inherited = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     folders = {
         "HOME": scratch,
         "TMPDIR": scratch,
         "TRITON_CACHE_DIR": scratch / "triton",
         "TORCHINDUCTOR_CACHE_DIR": scratch / "inductor",
     }
-    threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = inherited | {name: str(folder) for name, folder in folders.items()}
+    environment |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     # with an empty cache, probing the vector instructions and precompiling headers take longer than
     # a kernel
-    compiler = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-    interpreter = {"TRITON_INTERPRET": "1"} if is_interpreted else {}
-    return (
-        kept
-        | {name: str(folder) for name, folder in folders.items()}
-        | threads
-        | compiler
-        | interpreter
-    )
+    environment |= {
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    }
+    if is_interpreted:
+        environment["TRITON_INTERPRET"] = "1"
+    return environment
 
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:

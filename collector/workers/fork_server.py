@@ -80,7 +80,7 @@ class ForkServer:
                 return status
             time.sleep(_POLL_S)
 
-    def load(self, what: Literal["triton", "torch_compile", "backward"]) -> None:
+    def load(self, feature: Literal["triton", "torch_compile", "backward"]) -> None:
         """Load what every compilation by Triton or torch.compile needs, or every backward pass,
         once for all workers that are forked later.
 
@@ -89,7 +89,7 @@ class ForkServer:
         """
         environments = {python for _, python in self._servers} or {None}
         for python in environments:
-            self._server(Mode.DEVICE, python).ask({"load": what})
+            self._server(Mode.DEVICE, python).ask({"load": feature})
 
     def _server(self, mode: Mode, python: Path | None) -> "_Server":
         key = (mode, python)
@@ -111,7 +111,8 @@ class _Server:
             environment["TRITON_INTERPRET"] = "1"
         self._resources = contextlib.ExitStack()
         self._lock = threading.Lock()
-        self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
+        log = tempfile.TemporaryFile()  # noqa: SIM115  closed by the stack
+        self._log = self._resources.enter_context(log)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = self._resources.enter_context(ours)
         with theirs:
@@ -183,9 +184,11 @@ def read_tail(log: IO[bytes]) -> str:
 
 def without_modules(text: str) -> str:
     """Leave out the list of extension modules that faulthandler adds when a process crashes."""
-    head, found, modules = text.partition("\nExtension modules:")
+    head, separator, modules = text.partition("\nExtension modules:")
     _, _, tail = modules.partition("\n")
-    return "\n".join(filter(None, (head.strip(), tail.strip()))) if found else text
+    if not separator:
+        return text
+    return "\n".join(filter(None, (head.strip(), tail.strip())))
 
 
 # --- in the process that forks
@@ -263,8 +266,10 @@ def _shift_addresses() -> object:
 
 
 def _exit_status(pid: int) -> int | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
+    exited_pid, status = os.waitpid(pid, os.WNOHANG)
+    if not exited_pid:
+        return None
+    return os.waitstatus_to_exitcode(status)
 
 
 def _load_triton() -> None:

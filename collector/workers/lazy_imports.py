@@ -36,7 +36,7 @@ def imported_names(code: CodeType, package: str) -> list[Name]:
     """List what a function imports from modules with `from module import name`, in its own body or
     in functions within it.
     """
-    found: list[Name] = []
+    names: list[Name] = []
     module, level = "", 0
     instructions = list(dis.get_instructions(code))
     for position, instruction in enumerate(instructions):
@@ -44,11 +44,11 @@ def imported_names(code: CodeType, package: str) -> list[Name]:
             module = instruction.argval
             level = _level_before(instructions[:position])
         elif instruction.opname == "IMPORT_FROM":
-            found.append((_absolute(module, level, package), instruction.argval))
+            names.append((_absolute(module, level, package), instruction.argval))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found += imported_names(constant, package)
-    return found
+            names += imported_names(constant, package)
+    return names
 
 
 def written_functions(start: Name, root: Path) -> Iterator[WrittenFunction]:
@@ -71,7 +71,7 @@ def written_functions(start: Name, root: Path) -> Iterator[WrittenFunction]:
                     name=name,
                     file=module.file,
                     line=statement.lineno,
-                    is_jitted=any(_is_jit(each) for each in statement.decorator_list),
+                    is_jitted=any(_is_jit(decorator) for decorator in statement.decorator_list),
                 )
             waiting += _used_by(statement, module_name, module)
 
@@ -157,7 +157,11 @@ def _is_jit(decorator: ast.expr) -> bool:
 
 def _level_before(instructions: list[dis.Instruction]) -> int:
     """Number of dots of a relative import: the constant before the list of names."""
-    constants = [each.argval for each in instructions[-2:] if each.opname == "LOAD_CONST"]
+    constants = [
+        instruction.argval
+        for instruction in instructions[-2:]
+        if instruction.opname == "LOAD_CONST"
+    ]
     return constants[0] if constants and isinstance(constants[0], int) else 0
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.model.optional import map_optional
+
 LAYERS = (
     "cgroup",
     "own_user",
@@ -290,9 +292,9 @@ def _make_root_read_only() -> None:
     )
 
 
-def _mount(kind: str, place: str, options: str | None) -> None:
-    data = None if options is None else options.encode()
-    _check(_libc.mount(kind.encode(), place.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
+def _mount(kind: str, mount_point: str, options: str | None) -> None:
+    data = map_optional(str.encode, options)
+    _check(_libc.mount(kind.encode(), mount_point.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
 
 
 def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
@@ -376,13 +378,13 @@ def _restrict_files(policy: Policy) -> None:
 
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     rights &= ~0 if Path(path).is_dir() else _FILE_RIGHTS
-    rule = struct.pack("=Qi", rights, place)
+    rule = struct.pack("=Qi", rights, path_fd)
     _check(_libc.syscall(_LANDLOCK_ADD, rules, 1, rule, 0))
-    os.close(place)
+    os.close(path_fd)
 
 
 # --- seccomp

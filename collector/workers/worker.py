@@ -140,11 +140,11 @@ class Worker:
             tempfile.TemporaryDirectory(prefix="roofwatch-ranks-")
         )
         for index in range(self._rank_count):
-            place = RankPlace(
+            rank_place = RankPlace(
                 index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous"
             )
             yield self._settings.model_copy(
-                update={"rank": place, "memory_share": 1 / self._rank_count}
+                update={"rank": rank_place, "memory_share": 1 / self._rank_count}
             )
 
     def _receive(self, timeout_s: float, advice: str = "") -> dict[int, Reply]:
@@ -283,7 +283,7 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
         checked = replies[rank].checked
         tensors = () if checked is None else checked.report.tensors
         return _outcome(replies[rank]) is not Outcome.OK, max(
-            (one.errors.rmse_ratio for one in tensors), default=0.0
+            (tensor.errors.rmse_ratio for tensor in tensors), default=0.0
         )
 
     rank = max(sorted(replies), key=badness)

@@ -138,9 +138,9 @@ def _do_parallel(
     with ThreadPoolExecutor(len(workers)) as pool:
 
         def begin(worker: Worker) -> None:
-            own = [job for job in waiting if job.group == latest_group.get(worker)]
+            same_group = [job for job in waiting if job.group == latest_group.get(worker)]
             new = [job for job in waiting if job.group not in latest_group.values()]
-            job = (own or new or waiting[-1:])[0]
+            job = (same_group or new or waiting[-1:])[0]
             waiting.remove(job)
             latest_group[worker] = job.group
             running[pool.submit(worker.request, job, timeout_s=timeout_s)] = (job, worker)

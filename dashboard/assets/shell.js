@@ -18,7 +18,8 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
   const onClick = event => {
-    const link = event.target.closest("a[href]")
+    const row = event.target.closest("[data-row]")
+    const link = event.target.closest("a[href]") ?? (row && row.querySelector("a[href]"))
     if (!link) {
       if (!event.target.closest(".rw-find")) results().innerHTML = ""
       const open = root.querySelector("details[open]")
@@ -40,6 +41,20 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const query = new URLSearchParams(new FormData(event.target))
     go(event.target.getAttribute("action") + "?" + query)
   }
+  // j and k choose the next and the previous row, Enter opens it
+  const onRowKey = event => {
+    const rows = [...document.querySelectorAll("[data-row]")]
+    const step = { j: 1, k: -1 }[event.key]
+    const place = rows.findIndex(row => row.hasAttribute("aria-current"))
+    const isOnPage = event.target === document.body || event.target.closest("[data-row]")
+    const next = step === undefined ? rows[place] : rows[Math.max(0, Math.min(place + step, rows.length - 1))]
+    if (!next || (step === undefined && !(event.key === "Enter" && isOnPage))) return
+    event.preventDefault()
+    rows.forEach(row => row.removeAttribute("aria-current"))
+    next.setAttribute("aria-current", "true")
+    next.scrollIntoView({ block: "nearest" })
+    go(next.querySelector("a[href]").href)
+  }
   let timer
   const onInput = event => {
     if (event.target.type !== "search") return
@@ -54,6 +69,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
       field.focus()
       field.select()
     }
+    if (!isTyping(event.target) && !event.metaKey && !event.ctrlKey && !event.altKey) onRowKey(event)
     const links = [...results().querySelectorAll("a")]
     const place = links.indexOf(document.activeElement)
     const isInside = event.target === field || place >= 0

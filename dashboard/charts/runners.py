@@ -9,12 +9,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.dashboard.charts.palette import GREY, VERMILLION
 from roofwatch.dashboard.charts.style import (
-    GREY,
     NAMED_PARTS,
     OTHERS,
     UNCOUNTED,
-    VERMILLION,
     clock_times,
     commit_lines,
     commit_ticks,

@@ -14,13 +14,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.profiling.activities import DeviceActivity
+from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
 from roofwatch.dashboard.charts.style import (
-    BLUE,
     DOUBTFUL,
-    GREY,
     NAMED_PARTS,
     OTHERS,
-    VERMILLION,
     clock_times,
     hatched,
     lay_out,

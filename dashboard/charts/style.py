@@ -1,27 +1,19 @@
-"""What all figures share: colours with a symbol, dash and pattern each, axes in units, commit
+"""What Plotly's figures share: a symbol, dash and pattern for each colour, axes in units, commit
 ticks.
-
-Colours are those of Okabe and Ito, which colour-blind people can distinguish. Neutral parts are
-mid-grey, readable on light and dark pages.
 """
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
 import plotly.graph_objects as go
 
+from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
 from roofwatch.dashboard.wording import escaped, shortened, written
 from roofwatch.model.history import CommitRef
-from roofwatch.model.metrics import Metric
 
-# Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on
-# one of the two pages
-BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
-SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
 _STYLES = (
     (BLUE, "circle", "solid"),
     (ORANGE, "square", "dash"),
@@ -39,35 +31,6 @@ DOUBTFUL = "x"
 _MAX_COMMIT_TICKS = 16
 _CROWDED = 3e3
 """Ratio of highest to lowest value above which only powers of ten get ticks."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """How Plotly formats an axis. SI prefixes need the base unit, so ns are drawn in seconds."""
-
-    scale: float = 1.0
-    tick_format: str = "~s"
-    tick_suffix: str = ""
-    at_least: tuple[float, float] | None = None
-    """Minimum range of the axis."""
-
-
-AXES: Mapping[str, Axis] = {
-    "ns": Axis(scale=1e-9, tick_suffix="s"),
-    "FLOP/s": Axis(tick_suffix="FLOP/s"),
-    "B/s": Axis(tick_suffix="B/s"),
-    "J": Axis(tick_suffix="J"),
-    "share": Axis(tick_format=".1~%"),
-    "ratio": Axis(tick_format=".1e"),
-    "absolute": Axis(tick_format=".1e"),
-    "registers": Axis(tick_format="d", at_least=(0, 8)),
-    "instructions": Axis(tick_format=",d", at_least=(0, 8)),
-    "bytes": Axis(
-        tick_format=",d",
-        tick_suffix=" B",
-        at_least=(0, 8),
-    ),
-}
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
@@ -125,14 +88,6 @@ def part_marker(index: int) -> dict[str, object]:
     if index < NAMED_PARTS:
         colour, _, _ = style_of(index)
     return {"color": colour, "pattern": hatched(pattern_of(index))}
-
-
-def axis_title(unit: Metric, *, line_break: str = " ") -> str:
-    """Return a title such as `time (s), lower is better`."""
-    base_unit = unit.unit
-    if base_unit == "ns":
-        base_unit = "s"
-    return f"{unit.title}{line_break}({base_unit}), {unit.direction}"
 
 
 def logarithmic(values: Iterable[float]) -> dict[str, object]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.ab.launches import LaunchEvidence
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, moved_facts_of, word_of
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import distribution_figure
@@ -223,7 +223,7 @@ def _show_code(
     targets_of: dict[str, list[str]] = {}
     for judged in worst_first(comparison.code):
         if judged.detail is not None:
-            targets_of.setdefault(_inert(judged.detail), []).append(judged.target)
+            targets_of.setdefault(_inert(judged.detail), []).append(judged.subject.target)
     for remark, targets in targets_of.items():
         st.markdown(f"{code_span(', '.join(targets))}: {remark}")
     if comparison.unchanged_code_count:
@@ -232,26 +232,28 @@ def _show_code(
     _show_disassembly(view, base, head)
 
 
-def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgement]]:
+def code_columns(changes: Sequence[StaticChange]) -> list[Column[StaticChange]]:
     """Return the columns of changed code: what changed, and each fact that differs,
     as `68 → 232`.
     """
-    moved = {name for judgement in judged for name in judgement.moved_facts}
-    functions: list[Column[StaticJudgement]] = []
-    if len({judgement.function for judgement in judged}) > 1:
-        functions.append(Column("function", lambda judgement: judgement.function))
+    moved: set[str] = set()
+    for change in changes:
+        moved.update(moved_facts_of(change))
+    functions: list[Column[StaticChange]] = []
+    if len({change.subject.part for change in changes}) > 1:
+        functions.append(Column("function", lambda change: change.subject.part))
 
-    def verdict(judgement: StaticJudgement) -> str:
+    def verdict(change: StaticChange) -> str:
         # a change that is neither better nor worse has no verdict
-        if judgement.verdict is Verdict.UNCHANGED:
-            return judgement.word
-        return judgement.verdict
+        if change.verdict is Verdict.UNCHANGED:
+            return word_of(change)
+        return change.verdict
 
-    def fact_column(name: str) -> Column[StaticJudgement]:
-        return Column(FACT_TITLES[name], lambda judgement: _fact_text(judgement, name))
+    def fact_column(name: str) -> Column[StaticChange]:
+        return Column(FACT_TITLES[name], lambda change: _fact_text(change, name))
 
     return [
-        Column("target", lambda judgement: judgement.target),
+        Column("target", lambda change: change.subject.target),
         *functions,
         Column(
             "judged",
@@ -263,21 +265,22 @@ def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgeme
     ]
 
 
-def worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
+def worst_first(changes: Iterable[StaticChange]) -> list[StaticChange]:
     return sorted(
-        judged,
-        key=lambda judgement: (
-            judgement.verdict is not Verdict.REGRESSED,
-            natural_order(judgement.target),
+        changes,
+        key=lambda change: (
+            change.verdict is not Verdict.REGRESSED,
+            natural_order(change.subject.target),
         ),
     )
 
 
-def _fact_text(judged: StaticJudgement, name: str) -> str:
-    if judged.base is None or judged.head is None:
+def _fact_text(change: StaticChange, name: str) -> str:
+    evidence = change.evidence
+    if not isinstance(evidence, CodeEvidence) or evidence.base is None or evidence.head is None:
         return ""
-    base_value = fact_values(judged.base).get(name)
-    head_value = fact_values(judged.head).get(name)
+    base_value = fact_values(evidence.base).get(name)
+    head_value = fact_values(evidence.head).get(name)
     if base_value is None or head_value is None:
         return ""
     write = metric(name).format
@@ -328,14 +331,14 @@ def _disassemblies(record: RunRecord) -> dict[str, str]:
     }
 
 
-def _show_launches(moves: Sequence[LaunchMove]) -> None:
+def _show_launches(launches: Sequence[Change[LaunchEvidence]]) -> None:
     st.subheader("Changed launches", anchor=False)
     show_table(
-        moves,
-        Column("launched", lambda move: str(move.remark)),
+        launches,
+        Column("launched", lambda launch: str(launch.detail)),
         Column(
             "share",
-            lambda move: move.share,
+            lambda launch: launch.evidence.share,
             "{:.1%}".format,
             "Share of the profiled time of a call.",
         ),

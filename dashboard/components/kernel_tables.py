@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import streamlit as st
 
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
-from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.dashboard.components.table import Column, show_table
@@ -41,24 +40,6 @@ _LEADS = {
     Verdict.INCONCLUSIVE: "within the noise",
 }
 """Text of the verdict on the best implementation against the second best."""
-
-
-def show_diagnoses(diagnoses: Sequence[Diagnosis]) -> None:
-
-    def first_finding(diagnosis: Diagnosis, field: str) -> str:
-        if not diagnosis.findings:
-            return ""
-        return str(getattr(diagnosis.findings[0], field))
-
-    show_table(
-        diagnoses,
-        Column("case", lambda diagnosis: diagnosis.evidence.case.case_id),
-        Column("implementation", lambda diagnosis: diagnosis.evidence.implementation),
-        Column("limit", lambda diagnosis: str(diagnosis.limit)),
-        Column("why", lambda diagnosis: str(diagnosis.headline)),
-        Column("first finding", lambda diagnosis: first_finding(diagnosis, "title")),
-        Column("try", lambda diagnosis: first_finding(diagnosis, "advice")),
-    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,6 @@ class _Case:
 
 def show_best(measurements: Sequence[Measurement]) -> None:
     """Show the best implementation of each case, its lead, and the time of each implementation."""
-    st.header("Best implementation by case", anchor=False)
     best = {winner.case_id: winner for winner in find_best(measurements)}
     by_case: dict[str, dict[str, Measurement]] = {}
     for measurement in measurements:
@@ -142,7 +122,6 @@ def show_best(measurements: Sequence[Measurement]) -> None:
         ),
         Column("bound", lambda case: (case.fastest and case.fastest.bound) or ""),
         *map(time_column, implementations),
-        if_empty="This run has no times of it.",
     )
 
 
@@ -286,13 +265,10 @@ def show_counters(counters: Sequence[Counters]) -> None:
 
         return Column(on_one_line(title), text)
 
-    st.header("Hardware counters", anchor=False)
     show_table(
         dict.fromkeys(name for launch in counters for name in launch.values),
         Column("counter", lambda name: name.replace("_", " ")),
         *map(launch_column, counters),
-        if_empty="No hardware counters in this run. On a machine with Nsight Compute: roofwatch "
-        "ncu KERNEL",
     )
     findings = [(launch.function, finding) for launch in counters for finding in launch.findings]
     if findings:
@@ -328,7 +304,6 @@ class _Checked:
 
 
 def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
-    st.header("Accuracy against the float64 reference", anchor=False)
     error = metric("rmse_ratio")
     largest = metric("max_abs_error")
 
@@ -352,11 +327,8 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         tensor_column(largest.title, "max_abs_error", largest.format),
         Column("executed on", lambda checked: checked.check.executor),
         Column("message", lambda checked: checked.check.message or ""),
-        if_empty="No accuracy check is stored for this kernel in this run.",
     )
-    if accuracies:
-        st.caption(
-            "A tensor is compared with the torch implementation of the same precision, within the "
-            "limits of its dtype; "
-            "a failure message has the limit."
-        )
+    st.caption(
+        "A tensor is compared with the torch implementation of the same precision, within the "
+        "limits of its dtype; a failure message has the limit."
+    )

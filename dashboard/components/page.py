@@ -24,7 +24,7 @@ from roofwatch.dashboard.components.shell import (
 )
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.navigation import path_of
-from roofwatch.dashboard.wording import code_span, shortened
+from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.history import CommitRef
 from roofwatch.model.stored_results import FleetRun, RunnerCoverage
@@ -67,17 +67,31 @@ class SourceLinks:
             f'target="_blank">{named}</a>'
         )
 
+    def line_html(self, sha: str, file: str, line: int) -> str:
+        """Return a source line as HTML, linked unless the recorded path leaves the repository."""
+        named = f"<code>{escaped(file)}:{line}</code>"
+        path = self._path_in_repository(file)
+        if path is None:
+            return named
+        address = f"{self.repository_url}/blob/{quote(sha)}/{path}#L{line}"
+        return f'<a href="{escape(address)}" target="_blank" rel="noopener">{named}</a>'
+
+    def _path_in_repository(self, file: str) -> str | None:
+        parts = PurePosixPath(file).parts
+        # a path comes from a record, which is untrusted
+        leaves_repository = ".." in parts or file.startswith("/") or "\\" in file
+        if self.repository_url is None or leaves_repository:
+            return None
+        return quote("/".join(parts))
+
     def line(self, sha: str, file: str, line: int) -> str:
         """Return a source line as Markdown, linked unless the recorded path leaves the
         repository.
         """
         named = code_span(f"{file}:{line}")
-        parts = PurePosixPath(file).parts
-        # a path comes from a record, which is untrusted
-        leaves_repository = ".." in parts or file.startswith("/") or "\\" in file
-        if self.repository_url is None or leaves_repository:
+        path = self._path_in_repository(file)
+        if path is None:
             return named
-        path = quote("/".join(parts))
         return f"[{named}]({self.repository_url}/blob/{quote(sha)}/{path}#L{line})"
 
 

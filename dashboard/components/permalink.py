@@ -34,7 +34,8 @@ class Permalink:
         """Return a choice of the address, which the header changes; the default is the first."""
         chosen = self._known(label, options, parameter)
         value = chosen[0] if chosen else default or options[0]
-        self._chosen[parameter] = [value]
+        if value:
+            self._chosen[parameter] = [value]
         return value
 
     def read_some(self, label: str, options: Sequence[str], *, parameter: str) -> list[str]:
@@ -89,37 +90,6 @@ class Permalink:
         )
         self._chosen[parameter] = [chosen]
         return chosen
-
-    def choose_some(
-        self,
-        label: str,
-        options: Sequence[str],
-        *,
-        parameter: str,
-        title: Callable[[str], str] = on_one_line,
-        default: Sequence[str] = (),
-        placeholder: str = "all",
-        place: DeltaGenerator | None = None,
-    ) -> list[str]:
-        """Choose any of `options`; an empty choice means the default."""
-        key = self._key(parameter)
-        requested = self._requested(parameter, label, options)
-        if requested is None:
-            requested = st.session_state.get(key, [])
-        valid = [value for value in requested if value in options]
-        st.session_state[key] = valid or list(default)
-        chosen = (place or st).multiselect(
-            label,
-            options,
-            key=key,
-            format_func=title,
-            placeholder=placeholder,
-        )
-        # whatever the order of the clicks, equal choices have one address
-        in_order = [value for value in options if value in chosen]
-        if in_order:
-            self._chosen[parameter] = in_order
-        return in_order
 
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
         """Choose yes or no; the default is no."""
@@ -181,10 +151,6 @@ class Permalink:
         if pinned is not None:
             self._chosen[parameter] = [pinned]
         return pinned
-
-    def choose_next(self, parameter: str, value: str) -> None:
-        """Set a choice from a callback, before the view is drawn again."""
-        st.session_state[self._key(parameter)] = value
 
     def asked_or_chosen(self, parameter: str) -> str | None:
         """Return what the address asks for, else the previous choice, without validation."""

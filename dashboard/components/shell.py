@@ -257,10 +257,10 @@ def _filters_html(header: Header) -> str:
                 f"<label>{label}<select name={parameter} multiple size=5>"
                 f"{''.join(options)}</select></label>"
             )
-    kept = {name: header.query[name] for name in ("project", "range") if name in header.query}
+    remaining = {name: header.query[name] for name in ("project", "range") if name in header.query}
     hidden = "".join(
         f'<input type=hidden name={name} value="{escape(str(value))}">'
-        for name, value in kept.items()
+        for name, value in remaining.items()
     )
     return (
         f'<details class=rw-more><summary>Filter</summary><form action="{path_of(header.view)}">'

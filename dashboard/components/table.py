@@ -104,7 +104,10 @@ def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
     """Show rows of cells in HTML, which may have links."""
     head = "".join(f"<th scope=col>{title}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    st.html(
+        f"<div class=rw-scroll><table class=rw-table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:

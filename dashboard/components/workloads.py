@@ -1,17 +1,12 @@
-"""Workloads: their newest rates on each runner, the values of a step with their formulas, and why a
-step changed.
-"""
+"""Workloads: the values of a step with their formulas, and why a step changed."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterator
 from operator import itemgetter
 from uuid import UUID
 
 import streamlit as st
 
 from roofwatch.ci.ab.step_ledger import ledgers_of_records
-from roofwatch.ci.history.recent import Spread, compare_medians
 from roofwatch.ci.report.step import (
     changed_rows,
     kernels_text,
@@ -21,157 +16,14 @@ from roofwatch.ci.report.step import (
     what_a_step_is,
 )
 from roofwatch.dashboard import data
-from roofwatch.dashboard.comparison import ComparedCase
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View
-from roofwatch.dashboard.components.regressions import sparkline
-from roofwatch.dashboard.components.table import Column, grouped, show_html_table, show_table
-from roofwatch.dashboard.wording import natural_order, percent, shortened
+from roofwatch.dashboard.comparison import ComparedRow
+from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.wording import natural_order
 from roofwatch.db.queries import questions
-from roofwatch.model.metrics import TIME, format_ns, metric
+from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.record import RunRecord
-from roofwatch.model.stored_results import RecentRuns, RecentSeries
-from roofwatch.model.verdict import Verdict
-from roofwatch.spec.workload import WORKLOADS
 
 CPU_NOTE = "Rates and times of a CPU say nothing about a GPU."
-_ROWS_AT_FIRST = 10
-_Subject = tuple[str, str]
-"""Case ID and implementation."""
-
-
-@dataclass(frozen=True)
-class _Newest:
-    """The newest value of one workload on one runner class."""
-
-    series: RecentSeries
-    token_count: float | None
-    is_cpu: bool
-    is_within_noise: bool
-
-    @property
-    def rates(self) -> list[float]:
-        """Return the tokens per second of each run; empty without tokens."""
-        if not self.token_count:
-            return []
-        return [self.token_count / median_ns * 1e9 for median_ns in self.series.values]
-
-    @property
-    def rank(self) -> tuple[object, ...]:
-        """Return the sort key: GPUs first."""
-        key = self.series.key
-        return self.is_cpu, natural_order(key.case_id), key.runner_class
-
-
-def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
-    """Show the newest rate and time of each workload on each runner against the run before, if
-    there are any.
-    """
-    workloads = [newest for runner in recent for newest in _newest_of(view, runner)]
-    if not workloads:
-        return
-    workloads.sort(key=lambda newest: newest.rank)
-    st.header("Workloads", anchor=False)
-    if len(workloads) > _ROWS_AT_FIRST:
-        label = f"Show more than the first {_ROWS_AT_FIRST} workloads"
-        if not view.link.switch(label, parameter="workloads"):
-            workloads = workloads[:_ROWS_AT_FIRST]
-    titles = (
-        "workload",
-        "runner",
-        "token rate",
-        "time of a step",
-        "change of the rate",
-        "newest runs",
-        "",
-    )
-    show_html_table((_row(view, newest) for newest in workloads), *titles)
-    note = CPU_NOTE if any(newest.is_cpu for newest in workloads) else ""
-    st.caption(
-        "The run before → the newest run, with the implementation that is the fastest there. "
-        f"{note}"
-    )
-
-
-def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
-    """Return the fastest implementation of each workload in its newest run."""
-    facets = view.filters.facets
-    workload_cases = [case for case in facets.cases if case.family == WORKLOADS]
-    token_counts = {case.case_id: case.costs.get("tokens_per_s") for case in workload_cases}
-    times = [line for line in runner.series if line.key.metric == TIME.key]
-    of_workloads = [line for line in times if line.key.case_id in token_counts]
-    admitted = [line for line in of_workloads if view.filters.admits_series(line.key)]
-    fastest: dict[str, RecentSeries] = {}
-    for case_id, series in grouped(admitted, lambda line: line.key.case_id).items():
-        # of the newest commit that any implementation was measured at
-        fastest[case_id] = min(
-            series,
-            key=lambda line: (-line.places[-1], line.values[-1]),
-        )
-    unchanged = _unchanged_cases(fastest.values())
-    return [
-        _Newest(
-            series=series,
-            token_count=token_counts[case_id],
-            is_cpu=runner.runner_class in facets.cpu_classes,
-            is_within_noise=case_id in unchanged,
-        )
-        for case_id, series in fastest.items()
-    ]
-
-
-def _unchanged_cases(series: Iterable[RecentSeries]) -> set[str]:
-    """Cases whose newest two runs differ by no more than their noise."""
-    medians: dict[_Subject, tuple[float, float]] = {}
-    spreads: dict[_Subject, Spread] = {}
-    for line in series:
-        if len(line.values) < 2:
-            continue
-        subject = line.key.case_id, line.key.implementation
-        *_, previous_ns, newest_ns = line.values
-        medians[subject] = previous_ns, newest_ns
-        spread = Spread.of(line.values)
-        if spread is not None:
-            spreads[subject] = spread
-    comparisons = compare_medians(medians, spreads)
-    return {
-        case_id
-        for (case_id, _), comparison in comparisons.items()
-        if comparison.verdict is Verdict.UNCHANGED
-    }
-
-
-def _row(view: View, newest: _Newest) -> list[str]:
-    return [f"<td>{cell}</td>" for cell in _cells(view, newest)]
-
-
-def _cells(view: View, newest: _Newest) -> Iterator[str]:
-    """Write the cells of a row as HTML. Text from records is escaped."""
-    key = newest.series.key
-    times_ns = newest.series.values
-    case = escape(shortened(key.case_id.removeprefix(f"{key.kernel}/")))
-    yield (
-        f"<b>{escape(shortened(key.kernel))}</b> {escape(shortened(key.implementation))}<br>{case}"
-    )
-    badge = "<span class=rw-badge>CPU</span>" if newest.is_cpu else ""
-    yield f"{escape(shortened(key.runner_class))} {badge}"
-    yield " → ".join(map(metric("tokens_per_s").format, newest.rates[-2:]))
-    yield " → ".join(map(metric("median_ns").format, times_ns[-2:]))
-    change = ""
-    # a rate rises when the time falls
-    if len(times_ns) > 1:
-        change = percent(times_ns[-2] / times_ns[-1] - 1)
-    if newest.is_within_noise:
-        change += ", within noise"
-    yield change
-    yield sparkline(newest.rates or times_ns)
-    yield view.anchor(
-        "Trend",
-        "roof",
-        kernel=key.kernel,
-        metric="tokens_per_s" if newest.token_count else "median_ns",
-        case=key.case_id,
-        runner=key.runner_class,
-    )
 
 
 # --- one run
@@ -182,15 +34,12 @@ _STEP_COLUMNS = ("case", "implementation", "metric", "value", "formula")
 
 def show_step_values(part: RunRecord) -> None:
     """Show the values of each workload of a record, with the formula of each."""
-    st.header("Values of a step", anchor=False)
     show_table(
         sorted(
             _values_of(part),
             key=lambda row: (natural_order(row[0]), row[1]),
         ),
         *(Column(title, itemgetter(index)) for index, title in enumerate(_STEP_COLUMNS)),
-        if_empty="This run has no measurement of this workload.",
-        key=MAIN_FIGURE,
     )
     if part.environment.device_kind == "cpu":
         st.caption(CPU_NOTE)
@@ -229,23 +78,19 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
 # --- two runs
 
 
-def show_step_changes(
-    view: View,
-    rows: Sequence[ComparedCase],
-    base_id: UUID,
-    head_id: UUID,
-) -> None:
+def show_step_change(row: ComparedRow, base_id: UUID, head_id: UUID) -> None:
     """Show the difference of a step as a sum over kernels, gaps and overlap, if both runs profiled
-    any of the rows.
+    it.
     """
-    profiled = {f"{row.case_id} {row.implementation}": row for row in rows if row.is_profiled}
-    if not profiled:
+    if not row.is_profiled:
         return
-    st.header("Why a step changed", anchor=False)
-    title = view.link.choose("Step of", list(profiled), parameter="step")
-    records = data.ask(questions.read_case_of_runs, base_id, head_id, profiled[title].case_id)
-    ledgers = {ledger.title: ledger for ledger in ledgers_of_records(*records)}
-    ledger = ledgers[title]
+    records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
+    title = f"{row.key.case_id} {row.key.implementation}"
+    ledgers = [ledger for ledger in ledgers_of_records(*records) if ledger.title == title]
+    if not ledgers:
+        return
+    (ledger,) = ledgers
+    st.header("Why the step changed", anchor=False)
     show_table(
         terms(ledger),
         Column("term", lambda term: term.name),

@@ -1,262 +1,230 @@
-"""Open regressions, how kernels changed, and the health of runners."""
+"""What got slower, whose it is, whether to believe it, and what to do: one row for each commit."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 
 import streamlit as st
 
-from roofwatch.ci.alerts.silence import report_interval
-from roofwatch.ci.history.recent import is_judged
-from roofwatch.ci.history.summary import Movement, movements
-from roofwatch.ci.messages import count_of
+from roofwatch.ci.history.commit_rows import CommitRow, rows_by_commit, summarise
+from roofwatch.ci.history.recent import possible_changes
+from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.dashboard import data
-from roofwatch.dashboard.components.health import (
-    show_false_alarms,
-    show_gaps,
-    show_newest,
-    show_quarantine,
+from roofwatch.dashboard.components.bisection import show_bisection, show_trail
+from roofwatch.dashboard.components.evidence import show_evidence
+from roofwatch.dashboard.components.ledger_detail import changes_html, headline_of, show_detail
+from roofwatch.dashboard.components.ledger_list import (
+    rows_html,
+    runners_of,
+    split_rows,
+    summary_html,
+    suspicions_html,
 )
 from roofwatch.dashboard.components.page import (
-    MAIN_FIGURE,
     NO_RUNS,
     View,
     open_view,
     show_first_steps,
     show_no_match,
 )
-from roofwatch.dashboard.components.regressions import (
-    find_triager,
-    in_order,
-    row_html,
-    show_others,
-    show_selected,
-    trend_of,
-)
-from roofwatch.dashboard.components.table import show_html_table
-from roofwatch.dashboard.components.workloads import show_workloads
-from roofwatch.dashboard.wording import percent, shortened
+from roofwatch.dashboard.wording import escaped, shortened
 from roofwatch.db.queries import questions
-from roofwatch.model.metrics import Layer
-from roofwatch.model.stored_results import RecentRuns, RunnerCoverage
-from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.stored_results import RecentRuns, RoofCell
+from roofwatch.model.triage import TriagedRegression
 
-_ROWS_AT_FIRST = 10
-_WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
-_WINDOW_AT_FIRST = "30 days"
-_SPILL_METRICS = {"spilled_registers", "spill_store_count", "spill_load_count", "local_bytes"}
-_UNCHANGED = "="
-_UNDECIDED = "?"
-_SLOWER, _FASTER = "213, 94, 0", "0, 114, 178"
-"""Red, green, blue."""
-_FULL_COLOUR_AT = math.log(1.5)
-"""Log ratio at full colour: 1.5 times slower or faster."""
+_ROWS_AT_FIRST = 25
+_SUSPICIONS_SHOWN = 5
 
 
 def show() -> None:
-    now = datetime.now(UTC)
     with open_view(
-        "ledger", "Overview", "What became slower, at which commit, by how much, and why."
+        "ledger", "Ledger", "what got slower, whose it is, and what to do about it"
     ) as view:
-        admits = view.filters
-        standings = data.ask(
-            questions.list_runner_coverage,
-            view.project,
-            runner_classes=admits.runner_classes,
-            branches=admits.branches,
-        )
-        if not standings and not admits.is_narrow:
+        if not view.runners and not view.filters.is_narrow:
             show_first_steps(NO_RUNS)
-        runners = [
-            replace(
-                runner,
-                cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)),
-            )
-            for runner in standings
-        ]
-        found = [
-            one
-            for one in data.ask(questions.list_triaged, view.project)
-            if admits.admits_regression(one.regression)
-        ]
-        _show_open(view, [one for one in found if one.is_open], now)
-        show_others(view, found, now)
+        triaged = data.ask(questions.list_triaged, view.project)
+        admitted = [one for one in triaged if view.filters.admits_regression(one.regression)]
+        every_row = rows_by_commit(admitted)
+        in_range = [row for row in every_row if view.range.admits(row.commit.committed_at)]
         recent = data.ask(
-            questions.read_recent_runs, view.project, runner_classes=admits.runner_classes
+            questions.read_recent_runs, view.project, runner_classes=view.filters.runner_classes
         )
-        if runners:
-            show_newest(view, runners, recent, [one.regression for one in found])
-        show_workloads(view, recent)
-        since = _choose_window(view, runners)
-        _show_movements(view, found, runners, recent, since, now)
-        if runners:
-            show_gaps(runners)
-            show_quarantine(view)
-        else:
-            show_no_match(view, "runs")
-        show_false_alarms(found, since)
+        cells = _read_cells(view)
+        _show_summary(view, in_range, recent, cells)
+        asked = _asked_row(view, every_row)
+        listed = in_range if asked is None or asked in in_range else [asked, *in_range]
+        groups = split_rows(listed)
+        chosen = asked or next(iter(groups["slower"] or groups["faster"]), None)
+        key = "ledger-asked" if asked is not None else "ledger-first"
+        with st.container(key=key):
+            list_part, detail_part = st.columns([31, 19], gap="medium")
+        with list_part:
+            _show_groups(view, groups, chosen)
+            _show_older(view, every_row, in_range)
+            _show_suspicions(view, recent, triaged)
+            _show_settled(view, groups["settled"], chosen)
+            _show_accuracy(count_false_alarms(triaged))
+        if chosen is not None:
+            with detail_part:
+                _show_chosen(view, chosen, cells, count_false_alarms(triaged))
+            if asked is not None:
+                st.set_page_config(page_title=f"{shortened(headline_of(asked))} · roofwatch")
 
 
-def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) -> None:
-    line = st.container(
-        horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"
+def _read_cells(view: View) -> Sequence[RoofCell]:
+    return data.ask(
+        questions.list_roof_cells,
+        view.project,
+        runner_classes=view.filters.runner_classes,
+        since=view.range.since,
+        until=view.range.until,
+        limit=2,
     )
-    line.header(f"Open regressions: {len(waiting)}", anchor=False, width="content")
-    if not waiting:
-        st.success("No open regressions.", icon=":material/check:")
-    may_triage = find_triager(view.project)[0] is not None
-    shown = in_order(waiting)
-    label = f"Show more than the first {_ROWS_AT_FIRST}"
-    if len(shown) > _ROWS_AT_FIRST and not view.link.switch(label, parameter="all", place=line):
-        shown = shown[:_ROWS_AT_FIRST]
-    selected = []
-    with st.container(gap="xsmall"):
-        for one in shown:
-            with st.container(border=True, key=f"row-{one.regression_id}"):
-                row, links = st.columns([13, 1], vertical_alignment="center")
-                row.html(row_html(view, one, now))
-                with links.container(gap=None):
-                    view.page_link("regression", "Details", regression=one.regression_id)
-                    view.page_link("roof", "Trend", **trend_of(one.regression.change_points[0]))
-                    if may_triage and st.checkbox("Select", key=f"select {one.regression_id}"):
-                        selected.append(one)
-    if may_triage and waiting:
-        show_selected(view.project, selected)
 
 
-def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:
-    """Return the start of the window, counted from the newest commit so a link stays stable."""
-    line = st.container(
-        horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"
-    )
-    line.header("Changes by kernel and runner", anchor=False, width="content")
-    chosen = view.link.choose(
-        "Time range",
-        list(_WINDOWS),
-        parameter="window",
-        default=_WINDOW_AT_FIRST,
-        place=line.container(width=200),
-    )
-    days = _WINDOWS[chosen]
-    newest = max((runner.newest_commit_at for runner in runners), default=None)
-    return None if days is None or newest is None else newest - timedelta(days=days)
-
-
-def _show_movements(
+def _show_summary(
     view: View,
-    found: Sequence[TriagedRegression],
-    runners: Sequence[RunnerCoverage],
+    rows: Sequence[CommitRow],
     recent: Sequence[RecentRuns],
-    since: datetime | None,
-    now: datetime,
+    cells: Sequence[RoofCell],
 ) -> None:
-    """Show the change of each kernel that changed on each runner class, as a table of links."""
-    regressions = [one.regression for one in found if one.triage.state is not TriageState.INVALID]
-    admits = view.filters
-    moved = {
-        (one.kernel, one.runner_class): one
-        for one in movements(regressions, since=since)
-        if admits.admits_kernel(one.kernel) and admits.admits_runner(one.runner_class)
-    }
-    broken = {
-        one.series.kernel: "✕ incorrect" if one.after is None else "▲ spills"
-        for regression in (one.regression for one in found if one.is_open)
-        for one in regression.change_points
-        if one.series.definition.layer is Layer.ACCURACY or one.series.metric in _SPILL_METRICS
-    }
-    measured = {
-        (case.case_id.partition("/")[0], runner.runner_class)
-        for runner in runners
-        for case in runner.cases
-        if case.outcomes
-    }
-    sizes = dict.fromkeys(broken, 0.0)
-    for one in moved.values():
-        size = math.inf if one.relative_change is None else abs(one.relative_change)
-        sizes[one.kernel] = max(size, sizes.get(one.kernel, 0.0))
-    kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
-    undecided, judged = _undecided_and_judged(recent)
-    rest = {kernel for kernel, _ in measured} - set(kernels)
-    rest_words = _words_on_rest(rest, undecided, judged)
-    if not kernels:
-        st.text(f"No decided change in this time range. {rest_words}")
+    admitted = [cell for cell in cells if view.filters.admits_series(cell.key)]
+    title = view.range.title.capitalize()
+    until = view.range.until or max(
+        (runner.newest_commit_at for runner in view.runners), default=None
+    )
+    if until is not None and view.range.until is None:
+        title += f" to {until.astimezone(view.zone):%-d %b %Y}"
+    st.html(summary_html(summarise(rows, recent, admitted), title))
+
+
+def _asked_row(view: View, rows: Sequence[CommitRow]) -> CommitRow | None:
+    """Return the row that the address names; if it is gone, say so and keep the address."""
+    regression_id = st.query_params.get("regression")
+    sha = st.query_params.get("commit")
+    verdict = st.query_params.get("verdict")
+    if regression_id is None and sha is None:
+        return None
+    for name in ("regression", "commit", "verdict"):
+        value = st.query_params.get(name)
+        if value is not None:
+            view.link.keep(name, value)
+    for row in rows:
+        is_part = any(part.regression_id == regression_id for part in row.parts)
+        is_commit = row.commit.sha == sha and verdict in (None, str(row.verdict))
+        if is_part or (is_commit and regression_id is None) or (is_commit and is_part):
+            return row
+    name = regression_id or sha or ""
+    st.html(
+        f"<p class=rw-note role=status>Nothing is stored about <code>{escaped(shortened(name))}"
+        "</code> any more, or the filters hide it: a newer analysis no longer finds a change "
+        "there. The address is kept; the ledger is below.</p>"
+    )
+    return None
+
+
+def _show_groups(
+    view: View, groups: Mapping[str, list[CommitRow]], chosen: CommitRow | None
+) -> None:
+    titles = {"slower": "Slower", "faster": "Faster", "undecided": "Cannot say"}
+    is_empty = True
+    for name, title in titles.items():
+        rows = groups[name]
+        if not rows:
+            continue
+        is_empty = False
+        limit = len(rows)
+        if len(rows) > _ROWS_AT_FIRST and st.query_params.get("all") != "yes":
+            limit = _ROWS_AT_FIRST
+        st.html(
+            f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>"
+            f"{rows_html(view, rows[:limit], runners_of(view, rows), chosen=chosen)}"
+        )
+        if limit < len(rows):
+            address = escape(view.address_of("ledger", all="yes"))
+            st.html(f'<p><a href="{address}" target="_self">Show all {len(rows)}</a></p>')
+    if is_empty and view.filters.is_narrow:
+        show_no_match(view, "changes")
+    elif is_empty:
+        st.html("<p class=rw-empty>Nothing changed in this range.</p>")
+
+
+def _show_older(view: View, every_row: Sequence[CommitRow], in_range: Sequence[CommitRow]) -> None:
+    older = [row for row in split_rows(every_row)["slower"] if row not in in_range]
+    if older:
+        address = escape(view.address_of("ledger", range="all"))
+        st.html(
+            f'<p class=rw-soft>Still open from other times: <a href="{address}" target="_self">'
+            f"{len(older)}</a>.</p>"
+        )
+
+
+def _show_suspicions(
+    view: View, recent: Sequence[RecentRuns], triaged: Sequence[TriagedRegression]
+) -> None:
+    """Show what the newest runs show and nothing has decided."""
+    judged = [one.regression for one in triaged]
+    possible = [
+        change
+        for change in possible_changes(recent, judged)
+        if view.filters.admits_kernel(change.kernel)
+    ]
+    if not possible:
         return
-    newest = max(runner.newest_commit_at for runner in runners) if runners else now
-    stale = {
-        runner.runner_class
-        for runner in runners
-        if runner.newest_commit_at < newest or report_interval(runner.result_times).is_silent(now)
-    }
-    classes = [runner.runner_class for runner in runners]
-
-    def cell(kernel: str, runner_class: str) -> str:
-        movement = moved.get((kernel, runner_class))
-        text = ""
-        if (kernel, runner_class) in measured:
-            is_unchanged = (kernel, runner_class) in judged - undecided
-            text = _UNCHANGED if is_unchanged else _UNDECIDED
-        if movement is not None:
-            change = (
-                "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
-            )
-            text = view.anchor(change, "roof", kernel=kernel, runner=runner_class)
-        kind = ' class="rw-stale"' if runner_class in stale else ""
-        return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
-
-    def row(kernel: str) -> Iterator[str]:
-        yield f"<th scope=row>{escape(shortened(kernel))} {broken.get(kernel, '')}</th>"
-        yield from (cell(kernel, one) for one in classes)
-
-    with st.container(key=MAIN_FIGURE):
-        show_html_table(map(row, kernels), "kernel", *(escape(shortened(one)) for one in classes))
-    st.caption(
-        f"Change in median time, or in a value of another tool, over the range; worst case per "
-        f"cell. {_UNCHANGED} no significant "
-        f"change. {_UNDECIDED} undecided: too few values, or no time. Blank: no data. Hatched: the "
-        f"runner is silent or has not measured the newest commit. {rest_words}"
+    jobs = data.ask(questions.list_jobs, view.project)
+    st.html(
+        f"<h2>Suspicions <span class=rw-soft>{len(possible)}, cannot say yet</span></h2>"
+        f"<div class=rw-scroll>{suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)}</div>"
     )
 
 
-_Place = tuple[str, str]
-"""Kernel and runner class."""
+def _show_settled(view: View, rows: Sequence[CommitRow], chosen: CommitRow | None) -> None:
+    if rows:
+
+        def show_rows() -> None:
+            st.html(rows_html(view, rows, runners_of(view, rows), chosen=chosen))
+
+        view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
 
 
-def _undecided_and_judged(recent: Sequence[RecentRuns]) -> tuple[set[_Place], set[_Place]]:
-    """Return where times wait for a verdict, and where they support one."""
-    undecided: set[_Place] = set()
-    judged: set[_Place] = set()
-    for runner in recent:
-        for series in runner.series:
-            place = (series.key.kernel, runner.runner_class)
-            if is_judged(series.values):
-                judged.add(place)
-            else:
-                undecided.add(place)
-    return undecided, judged
+def _show_accuracy(counted: FalseAlarms) -> None:
+    """Write how far the alerts of this project can be trusted."""
+    if counted.interval is None:
+        return
+    low, high = counted.interval
+    st.html(
+        f"<p class=rw-soft>Alerts of all time: {counted.reported_count}; of "
+        f"{counted.decided_count} decided {counted.true_count} were real, "
+        f"{counted.false_count} false ({low:.0%} to {high:.0%} false, 95 % interval).</p>"
+    )
 
 
-def _words_on_rest(kernels: set[str], undecided: set[_Place], judged: set[_Place]) -> str:
-    """Say why kernels are not in the table of changes: each only as far as it was measured."""
-    waiting = kernels & {kernel for kernel, _ in undecided}
-    unchanged = kernels & {kernel for kernel, _ in judged} - waiting
-    parts = {
-        "unchanged": unchanged,
-        "undecided, with too few values": waiting,
-        "without a time": kernels - waiting - unchanged,
-    }
-    texts = [f"{words}: {count_of(len(own), 'kernel')}" for words, own in parts.items() if own]
-    return f"Not listed: {'; '.join(texts)}." if texts else ""
+def _show_chosen(
+    view: View, row: CommitRow, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+) -> None:
+    with st.container(key="detail"):
+        change = show_detail(view, row, cells, false_alarms)
+        count = sum(len(part.regression.change_points) for part in row.parts)
+        view.link.unfold(
+            f"Every series: {count}",
+            partial(_show_changes, view, row, change),
+            parameter="every",
+        )
+        view.link.unfold(
+            "Base and head: samples, machine code, environment",
+            partial(show_evidence, view, change),
+            parameter="evidence",
+        )
+        part = next(part for part in row.parts if change in part.regression.change_points)
+        view.link.unfold("Bisection", partial(show_bisection, part), parameter="bisection")
+        view.link.unfold(
+            "Decisions", partial(show_trail, view, part.triage.regression_id), parameter="trail"
+        )
 
 
-def cell_colour(movement: Movement | None) -> str:
-    """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
-    if movement is None:
-        return ""
-    depth = _FULL_COLOUR_AT if movement.relative_change is None else movement.log_cost_change
-    strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
-    return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
+def _show_changes(view: View, row: CommitRow, change: ChangePoint) -> None:
+    st.html(changes_html(view, row, change))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ SECRET_COLUMNS = {"token": {"secret_sha256"}}
 _DECISIONS = (
     "GRANT UPDATE ON triage TO {}",
     "GRANT INSERT ON audit_entry TO {}",
+    # a decision may be to measure again
+    "GRANT INSERT, UPDATE ON agenda_job TO {}",
     # locking a row needs the right to update some column
     "GRANT UPDATE (id) ON project TO {}",
 )

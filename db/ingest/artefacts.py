@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
+from roofwatch.db.schema.subjects import RunId
 from roofwatch.model.record import Artefact
 from roofwatch.model.stored_results import StoredArtefact
 
@@ -21,7 +22,7 @@ CHUNK_BYTES = 2**20
 _LEVEL = 3
 
 
-def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:
+def list_artefacts(session: Session, run_id: RunId) -> list[StoredArtefact]:
     """Files that the record of a run names, in its order; empty if there is no such run."""
     query = (
         select(RunArtefactRow)

@@ -62,12 +62,12 @@ def ingest_record(
     """
     digest = content_hash(record)
     try:
-        _check_clock(engine, record)
         _check_name(record)
         with (
             engine.connect().execution_options(isolation_level="READ COMMITTED") as connection,
             connection.begin(),
         ):
+            _check_clock(connection, record)
             return store_record(
                 connection, record, digest, is_quarantined=is_quarantined, replaces=replaces
             )
@@ -100,7 +100,12 @@ def store_record(
     ).one_or_none()
     if stored is not None:
         if stored.content_hash == digest:
-            return IngestResult(str(record.run_id), record.project, digest, was_new=False)
+            return IngestResult(
+                run_id=str(record.run_id),
+                project=record.project,
+                content_hash=digest,
+                was_new=False,
+            )
         _check_may_replace(record, digest, stored.name == project_name, replaces=replaces)
         connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
     shared = store_shared(connection, record, project_name)
@@ -113,7 +118,11 @@ def store_record(
     note_values(connection, record, shared.series)
     is_new = stored is None
     return IngestResult(
-        str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new
+        run_id=str(record.run_id),
+        project=record.project,
+        content_hash=digest,
+        was_new=is_new,
+        was_replaced=not is_new,
     )
 
 
@@ -160,9 +169,8 @@ def _name(record: RunRecord) -> str:
     return f"run {record.run_id} of {record.project}"
 
 
-def _check_clock(engine: Engine, record: RunRecord) -> None:
-    with engine.connect() as connection:
-        now = connection.execute(select(func.now())).scalar_one()
+def _check_clock(connection: Connection, record: RunRecord) -> None:
+    now = connection.execute(select(func.now())).scalar_one()
     if not _EARLIEST_START <= record.started_at <= now + _MAX_CLOCK_AHEAD:
         raise IngestError(
             f"{_name(record)}: started at {record.started_at.isoformat(timespec='seconds')}, but "

@@ -108,7 +108,15 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
         StaticFactRow,
         fact_rows,
     )
-    return SharedIds(project, environment, commit, cases, versions, series, static_facts)
+    return SharedIds(
+        project=project,
+        environment=environment,
+        commit=commit,
+        cases=cases,
+        case_versions=versions,
+        series=series,
+        static_facts=static_facts,
+    )
 
 
 def ensure_rows(

@@ -95,7 +95,12 @@ def prune(
         if part not in days:
             continue
         kept_days = days[part]
-        total = Pruned(part, now - timedelta(days=kept_days), 0, 0)
+        total = Pruned(
+            part=part,
+            older_than=now - timedelta(days=kept_days),
+            run_count=0,
+            size_bytes=0,
+        )
         if is_dry_run:
             total = _measure(engine, total)
         else:
@@ -151,7 +156,12 @@ def _remove_in_batches(
             rows = session.execute(locked).all()
             _remove(session, part, [run for run, _ in rows], now)
         if rows:
-            yield Pruned(part, older_than, len(rows), sum(size for _, size in rows))
+            yield Pruned(
+                part=part,
+                older_than=older_than,
+                run_count=len(rows),
+                size_bytes=sum(size for _, size in rows),
+            )
 
 
 def _batches(due: Sequence[Any]) -> Iterator[list[UUID]]:

@@ -123,7 +123,13 @@ def read_time_columns(
             {column: of_runs[is_ok] for column, of_runs in values.items()},
         )
         yield TimeColumns(
-            SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class),
+            SeriesKey(
+                project=project,
+                case_id=name,
+                implementation=implementation,
+                metric="median_ns",
+                runner_class=runner_class,
+            ),
             places=places[positions],
             medians_ns=values["median_ns"],
             relative_spreads=values["spread"],
@@ -168,7 +174,12 @@ def read_error_columns(
         positions, values = _unpack([row], columns, runs)
         name, implementation, runner_class, tensor = row[: len(by)]
         key = SeriesKey(
-            project, name, implementation, "rmse_ratio", runner_class=runner_class, tensor=tensor
+            project=project,
+            case_id=name,
+            implementation=implementation,
+            metric="rmse_ratio",
+            runner_class=runner_class,
+            tensor=tensor,
         )
         yield ErrorColumns(key, runs["place"].to_numpy()[positions], values["rmse_ratio"])
 

@@ -1,11 +1,12 @@
 """The two runs of a comparison, named by commit or run, and what they found."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, exists, select
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.errors import NotStoredError
@@ -15,8 +16,9 @@ from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName, RunId
 from roofwatch.model.record import RunRecord, Side
-from roofwatch.model.stored_results import RunDetail
+from roofwatch.model.stored_results import RunDetail, RunsOfRunner
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 """A commit's sha, an abbreviation of it, or a run id."""
@@ -81,7 +83,7 @@ def find_runs_to_compare(
 
 def read_case_of_both(
     session: Session,
-    project: Word,
+    project: ProjectName,
     base_sha: Word,
     head_sha: Word,
     case_id: Word,
@@ -95,37 +97,100 @@ def read_case_of_both(
     return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
 
 
-def read_kernel_of_run(session: Session, run_id: UUID, kernel: Word) -> RunRecord | None:
+def read_kernel_of_run(session: Session, run_id: RunId, kernel: Word) -> RunRecord | None:
     """Read one kernel from the record of a run; None if there is no such run."""
     return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
 
 
-def read_runs_of_commits(
-    session: Session, project: Word, base_sha: Word, head_sha: Word, *, runner_classes: Words = ()
+def read_runs_by_runner(
+    session: Session,
+    project: ProjectName,
+    base_sha: Word,
+    head_sha: Word,
+    *,
+    runner_classes: Words = (),
+) -> list[RunsOfRunner]:
+    """Read, on each runner class, the newest pair of two commits, else the best run of each; those
+    with a run of one commit only come last and have no details.
+    """
+    query = (
+        select(
+            RunRow.run_id,
+            RunRow.pair_id,
+            RunRow.pair_side,
+            CommitRow.sha,
+            EnvironmentRow.runner_class,
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(
+            CommitRow.project_id == project_id(project),
+            CommitRow.sha.in_((base_sha, head_sha)),
+            is_on(project, runner_classes),
+        )
+        .order_by(*_BEST_FIRST)
+    )
+    runs_by_class: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in session.execute(query):
+        runs_by_class[row.runner_class].append(row)
+    chosen = {
+        runner_class: _pair_or_best(rows, base_sha, head_sha)
+        for runner_class, rows in sorted(runs_by_class.items())
+    }
+    whole = {name: ids for name, ids in chosen.items() if None not in ids}
+    run_ids = [run_id for ids in whole.values() for run_id in ids]
+    details = {
+        detail.summary.run_id: detail
+        for detail in read_run_details(session, RunRow.run_id.in_(run_ids))
+    }
+    both = [
+        RunsOfRunner(name, details[str(base_id)], details[str(head_id)])
+        for name, (base_id, head_id) in whole.items()
+    ]
+    return [*both, *(RunsOfRunner(name) for name in chosen if name not in whole)]
+
+
+def _pair_or_best(
+    rows: Sequence[Any], base_sha: str, head_sha: str
+) -> tuple[UUID | None, UUID | None]:
+    """Choose the runs of both commits on one runner class, of which the best come first."""
+    bases = {row.pair_id: row.run_id for row in rows if _is_side(row, base_sha, Side.BASE)}
+    for row in rows:
+        if _is_side(row, head_sha, Side.HEAD) and row.pair_id in bases:
+            return bases[row.pair_id], row.run_id
+    base = next((row.run_id for row in rows if row.sha == base_sha), None)
+    head = next((row.run_id for row in rows if row.sha == head_sha), None)
+    return base, head
+
+
+def _is_side(row: Any, sha: str, side: Side) -> bool:
+    return row.sha == sha and row.pair_id is not None and row.pair_side == side.value
+
+
+def read_runs_on(
+    session: Session,
+    project: ProjectName,
+    base_sha: Word,
+    head_sha: Word,
+    base_runner: Word,
+    head_runner: Word,
 ) -> tuple[RunDetail, RunDetail]:
-    """Read the best run of each commit; for the base preferably on the runner class of the head.
+    """Read the best run of each commit, each on a runner class of its own.
 
     Raises:
-        NotStoredError: a commit has no run, or none on the runner classes, if any are given.
+        NotStoredError: a commit has no run on its runner class.
     """
-    is_wanted = is_on(project, runner_classes)
-    head = session.execute(_best_run(project, head_sha, is_wanted)).first()
-    is_same_runner = EnvironmentRow.runner_class == (None if head is None else head.runner_class)
-    base = session.execute(
-        _best_run(project, base_sha, is_wanted, func.coalesce(is_same_runner, False).desc())
-    ).first()
-    for sha, run in ((base_sha, base), (head_sha, head)):
+    ids: list[UUID] = []
+    for sha, runner_class in ((base_sha, base_runner), (head_sha, head_runner)):
+        run = session.execute(_best_run(project, sha, is_on(project, (runner_class,)))).first()
         if run is None:
-            raise NotStoredError(
-                f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose "
-                f"another"
-            )
-    assert base is not None
-    assert head is not None
-    return read_runs(session, base.run_id, head.run_id)
+            raise NotStoredError(f"commit {sha[:8]} of {project}: no run on {runner_class}")
+        ids.append(run.run_id)
+    base_id, head_id = ids
+    return read_runs(session, base_id, head_id)
 
 
-def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
+def read_runs(session: Session, base_id: RunId, head_id: RunId) -> tuple[RunDetail, RunDetail]:
     """Read what two runs found.
 
     Raises:
@@ -136,7 +201,7 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
 
 
 def read_case_of_runs(
-    session: Session, base_id: UUID, head_id: UUID, case_id: Word
+    session: Session, base_id: RunId, head_id: RunId, case_id: Word
 ) -> tuple[RunRecord, RunRecord]:
     """Read one case from the records of two runs.
 

@@ -26,6 +26,7 @@ from roofwatch.db.schema.run_filter import (
     project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import SHARE_OF_STEP
@@ -133,7 +134,7 @@ def read_profiled_runs(
     ]
 
 
-def list_step_shares(session: Session, project: Word, runner_class: Word) -> list[StepShare]:
+def list_step_shares(session: Session, project: ProjectName, runner_class: Word) -> list[StepShare]:
     """List the shares of each step in its newest run on a runner class."""
     newest = (
         select(ImportedRow.case_id, ImportedRow.implementation, ImportedRow.run_number)
@@ -173,7 +174,7 @@ def list_step_shares(session: Session, project: Word, runner_class: Word) -> lis
     ]
 
 
-def list_functions(session: Session, project: Word, kernel: Word) -> list[KernelFunction]:
+def list_functions(session: Session, project: ProjectName, kernel: Word) -> list[KernelFunction]:
     """List the compiled functions of a kernel's cases."""
     query = (
         select(CaseRow.name, StaticFactRow.implementation, StaticFactRow.function)

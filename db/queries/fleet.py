@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
+from roofwatch.db.schema.run_filter import CaseIds, Limit, Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,
@@ -34,13 +34,14 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import ProjectName, RunIds
 from roofwatch.model.machine import Ceiling
 from roofwatch.model.stored_results import CaseCost, FleetRun, KernelCost
 
 
 def list_fleet_runs(
     session: Session,
-    project: Word,
+    project: ProjectName,
     *,
     limit: Limit,
     or_run: Word | None = None,
@@ -117,7 +118,15 @@ def list_kernel_costs(
     columns = [*by, count, func.count().filter(is_wanted, timed.c.is_degraded), *amounts]
     query = _with_cases(columns, timed).group_by(*by).having(count > 0)
     return [
-        KernelCost(str(run_id), kernel, family, count, degraded_count, timed_ns or 0.0, energy_j)
+        KernelCost(
+            run_id=str(run_id),
+            kernel=kernel,
+            family=family,
+            measurement_count=count,
+            degraded_count=degraded_count,
+            timed_ns=timed_ns or 0.0,
+            energy_j=energy_j,
+        )
         for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(
             query
         )

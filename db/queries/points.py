@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     CTE,
+    Boolean,
     Double,
     FromClause,
     Integer,
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from roofwatch.db.queries.series_keys import WORK
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
     ImportedRow,
     MeasurementRow,
@@ -40,6 +42,12 @@ from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import METRICS, Layer, Metric
 
 _KEY_PARTS = ("case_id", "implementation", "runner_class", "function", "target", "tensor")
+_COUNTED = {
+    "moved_bytes": ("read_bytes", "written_bytes", "kernel_bytes"),
+    "peak_bytes": ("peak_bytes",),
+    "wait_count": ("wait_count",),
+}
+"""The counts of an operator cost that a metric adds up."""
 _COLUMNS = {
     "outcome": Text,
     "value": Double,
@@ -50,6 +58,7 @@ _COLUMNS = {
     "block_count": SmallInteger,
     "timing": Text,
     "series_id": Integer,
+    "is_degraded": Boolean,
 }
 
 
@@ -59,7 +68,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its
     runs count, or empty; `run_number`; `outcome`; `value`, NULL if the run failed; `low` and
     `high`, the quartiles; `code_hash`; `message`; for times also `block_count`; for measurements
-    `series_id` and `timing` (`values.timing_of`).
+    `series_id`, `timing` (`values.timing_of`) and `is_degraded`.
     """
     by_metric: dict[Metric, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
@@ -68,6 +77,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
         Layer.MEASURED: _measured,
         Layer.ACCURACY: _accuracy,
         Layer.STATIC: _static,
+        Layer.OPERATORS: _operators,
         Layer.IMPORTED: _imported,
     }
     parts = [
@@ -130,6 +140,7 @@ def _measured(project: str, keys: FromClause, metric: str) -> Select[Any]:
         **columns,
         outcome=table.outcome,
         message=table.message,
+        is_degraded=table.is_degraded,
         series_id=series.c.id,
         timing=func.concat_ws(", ", series.c.timer, series.c.cache),
     ).join(table, table.series_id == series.c.id)
@@ -171,6 +182,20 @@ def _static(project: str, keys: FromClause, metric: str) -> Select[Any]:
     columns = {name: facts.c[name] for name in ("value", "outcome", "message", "code_hash")}
     return _points(facts, CompilationRow.run_number, **columns).join(
         CompilationRow, CompilationRow.static_fact_id == facts.c.id
+    )
+
+
+def _operators(project: str, keys: FromClause, metric: str) -> Select[Any]:
+    table = CaseDocumentRow
+    cases = _first(_cases(project, keys, keys.c.implementation, CaseRow.id))
+    counts = [table.document[name].as_float() for name in _COUNTED[metric]]
+    value = sum((func.coalesce(count, 0.0) for count in counts), start=literal(0.0))
+    outcome = literal(Outcome.OK.value, Text)
+    return _points(cases, table.run_number, value=value, outcome=outcome).join(
+        table,
+        (table.case_id == cases.c.id)
+        & (table.implementation == cases.c.implementation)
+        & (table.kind == "operator_costs"),
     )
 
 

@@ -22,6 +22,7 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef, MeasuredCommit
 from roofwatch.model.stored_results import (
     CaseOption,
@@ -42,7 +43,7 @@ def list_projects(session: Session) -> list[str]:
 
 
 def list_commits(
-    session: Session, project: Word, *, runner_classes: Words = ()
+    session: Session, project: ProjectName, *, runner_classes: Words = ()
 ) -> list[MeasuredCommit]:
     """List the commits with runs (on some runner classes) by place on the branch; those that left
     it come first.
@@ -65,11 +66,11 @@ def list_commits(
         query = query.where(CommitRow.id.in_(measured))
     commits = [
         MeasuredCommit(
-            row.first_parent_count,
-            row.sha,
-            row.author,
-            row.subject,
-            row.committed_at,
+            first_parent_count=row.first_parent_count,
+            sha=row.sha,
+            author=row.author,
+            subject=row.subject,
+            committed_at=row.committed_at,
             is_unreachable=is_unreachable,
         )
         for row, is_unreachable in session.execute(query)
@@ -94,7 +95,7 @@ def find_commit(session: Session, project: str, name: str) -> str | None:
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
 
 
-def list_releases(session: Session, project: Word) -> list[Release]:
+def list_releases(session: Session, project: ProjectName) -> list[Release]:
     """List the git tags at measured commits, by place on the branch."""
     tags = RunRow.document["commit"]["tags"]
     query = (
@@ -107,7 +108,7 @@ def list_releases(session: Session, project: Word) -> list[Release]:
     return sorted(releases, key=lambda release: (release.commit, release.name))
 
 
-def read_filter_options(session: Session, project: Word) -> FilterOptions:
+def read_filter_options(session: Session, project: ProjectName) -> FilterOptions:
     """Read the filter options of a project; empty if it has no runs."""
     project_row_id = project_id(project)
     # a side of a pair may have measured only what a change affects
@@ -165,12 +166,12 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     return FilterOptions(
         cases=tuple(
             CaseOption(
-                case_id,
-                kernel,
-                dtype,
-                family or "",
-                tuple(tags or ()),
-                dict(zip(WORK, costs, strict=True)),
+                case_id=case_id,
+                kernel=kernel,
+                dtype=dtype,
+                family=family or "",
+                tags=tuple(tags or ()),
+                costs=dict(zip(WORK, costs, strict=True)),
             )
             for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
         ),
@@ -190,7 +191,13 @@ def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {line["kernel"]: line["file"] for line in reversed(jitted_first)}
 
 
-def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
+def _has_words(text: str, words: Iterable[str]) -> bool:
+    return all(word.lower() in text.lower() for word in words)
+
+
+def search(
+    session: Session, project: ProjectName, text: Word, *, limit: Limit = 10
+) -> SearchResults:
     """Find measured kernels, cases, commits, runner classes and releases, at most `limit` of each,
     commits and releases newest first.
 
@@ -215,7 +222,7 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
     releases = [
         release
         for release in reversed(list_releases(session, project))
-        if all(word.lower() in release.name.lower() for word in words)
+        if _has_words(release.name, words)
     ]
     kernels = select(CaseRow.kernel).where(
         *(CaseRow.kernel.icontains(word, autoescape=True) for word in words)

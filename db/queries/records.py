@@ -35,6 +35,7 @@ from roofwatch.db.schema.runs import (
     RunArtefactRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import RunId
 from roofwatch.model.history import BOUNDS
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
@@ -56,7 +57,7 @@ class _Stored:
     rows: Mapping[str, list[_Row]]
 
 
-def load_record(session: Session, run_id: UUID) -> RunRecord:
+def load_record(session: Session, run_id: RunId) -> RunRecord:
     """Read the record that was ingested.
 
     Raises:
@@ -148,7 +149,15 @@ def _read(
     for run, commit, environment, project, *parts in session.execute(of_runs):
         # no row of a part is NULL, not an empty array
         rows = {name: part or [] for name, part in zip(queries, parts, strict=True)}
-        stored.append(_Stored(run, commit, environment, project, rows))
+        stored.append(
+            _Stored(
+                run=run,
+                commit=commit,
+                environment=environment,
+                project=project,
+                rows=rows,
+            )
+        )
     return stored
 
 

@@ -18,13 +18,13 @@ from roofwatch.db.schema.measurements import ImportedRow, MeasurementRow, Series
 from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
     Limit,
-    Word,
     Words,
     is_in_series,
     is_on,
     project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
@@ -44,7 +44,7 @@ _MAX_TIMES = 51
 
 
 def list_runner_coverage(
-    session: Session, project: Word, *, runner_classes: Words = (), branches: Words = ()
+    session: Session, project: ProjectName, *, runner_classes: Words = (), branches: Words = ()
 ) -> list[RunnerCoverage]:
     """List the runner classes that ever gave a result of the project, by name.
 
@@ -89,7 +89,14 @@ def list_runner_coverage(
         all_outcomes = frozenset(map(Outcome, outcomes or ())) | imported.get(
             (of_run, case_id), set()
         )
-        cases[of_run].append(CaseCoverage(case_id, all_outcomes, count, degraded_count))
+        cases[of_run].append(
+            CaseCoverage(
+                case_id=case_id,
+                outcomes=all_outcomes,
+                measurement_count=count,
+                degraded_count=degraded_count,
+            )
+        )
     return [
         RunnerCoverage(
             runner_class=runner_class,
@@ -125,13 +132,19 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
         query
     ):
         runs[runner_class].append(
-            RunnerRun(run_id, device_name, started_at, harness_version, CommitRef(*commit))
+            RunnerRun(
+                run_id=run_id,
+                device_name=device_name,
+                started_at=started_at,
+                harness_version=harness_version,
+                commit=CommitRef(*commit),
+            )
         )
     return dict(runs)
 
 
 def read_recent_runs(
-    session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
+    session: Session, project: ProjectName, *, runner_classes: Words = (), limit: Limit = 40
 ) -> list[RecentRuns]:
     """Read the successful times, and the values of other tools with a known direction, of the
     newest runs on the default branch, of each runner class or of some.
@@ -184,16 +197,31 @@ def read_recent_runs(
     for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(
         query
     ):
-        key = SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class)
+        key = SeriesKey(
+            project=project,
+            case_id=name,
+            implementation=implementation,
+            metric="median_ns",
+            runner_class=runner_class,
+        )
         values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
         series_of_class[runner_class].append(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
     classes = {number: runner_class for runner_class, number, *_ in rows}
-    for key, numbers, imported_values in _recent_imports(session, project, classes):
+    for key, numbers, imported_values in read_recent_imports(session, project, classes):
+        if not key.is_performance:
+            continue
         values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
         places, numbers_in_order = zip(*values, strict=True)
-        series_of_class[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
+        series_of_class[key.runner_class].append(
+            RecentSeries(
+                key=key,
+                timing="",
+                places=places,
+                values=numbers_in_order,
+            )
+        )
     return [
         RecentRuns(
             runner_class=runner_class,
@@ -233,7 +261,7 @@ def _medians_ns(blocks_ns: Sequence[Sequence[float]]) -> tuple[tuple[float, ...]
     return tuple((statistics.median(samples_ns),) for samples_ns in blocks_ns)
 
 
-def _recent_imports(
+def read_recent_imports(
     session: Session, project: str, classes: Mapping[int, str]
 ) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
     """Read the positive values of other tools in some runs, whose runner classes are given by
@@ -256,7 +284,13 @@ def _recent_imports(
         .group_by(CaseRow.name, row.implementation, row.key, EnvironmentRow.runner_class)
     )
     for name, implementation, metric, runner_class, numbers, values in session.execute(query):
-        key = SeriesKey(project, name, implementation, metric, runner_class=runner_class)
+        key = SeriesKey(
+            project=project,
+            case_id=name,
+            implementation=implementation,
+            metric=metric,
+            runner_class=runner_class,
+        )
         if key.is_performance:
             yield key, numbers, [value or 0.0 for value in values]
 

@@ -31,6 +31,7 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import RunId
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
@@ -177,7 +178,7 @@ def list_imported_values(session: Session, run_id: UUID) -> list[tuple[str, str,
     ]
 
 
-def read_imported_values(session: Session, base_id: UUID, head_id: UUID) -> list[ImportedPair]:
+def read_imported_values(session: Session, base_id: RunId, head_id: RunId) -> list[ImportedPair]:
     """Read the values of other tools that two runs have, by series."""
     row = ImportedRow
     query = (

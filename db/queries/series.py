@@ -34,6 +34,7 @@ from roofwatch.db.schema.run_filter import (
     is_on,
 )
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import (
     OUTCOMES,
     CommitRef,
@@ -112,7 +113,7 @@ def read_series(
 
 def read_case_history(
     session: Session,
-    project: Word,
+    project: ProjectName,
     case_id: Word,
     *,
     with_every_run: bool = False,

@@ -28,6 +28,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
     ImportedRow,
     MeasurementRow,
@@ -40,6 +41,7 @@ from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, Ru
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import METRICS, RATES, Layer
+from roofwatch.model.proofs import OPERATORS
 
 WORK: Mapping[str, Any] = {rate.key: getattr(CaseVersionRow, rate.work) for rate in RATES}
 """Work of a case by the metric that is this work over its time."""
@@ -87,9 +89,27 @@ def list_series_keys(
         names = metrics_of(layer)
         selected_metrics = [name for name in names if metric in (None, name)]
         if selected_metrics:
-            queries.append(query(_Filter(subject, runs, selected_metrics, names[0])))
+            queries.append(
+                query(
+                    _Filter(
+                        subject=subject,
+                        runs=runs,
+                        metrics=selected_metrics,
+                        first_metric=names[0],
+                    )
+                )
+            )
     if metric not in METRICS:
-        queries.append(_imported(_Filter(subject, runs, [] if metric is None else [metric], "")))
+        queries.append(
+            _imported(
+                _Filter(
+                    subject=subject,
+                    runs=runs,
+                    metrics=[] if metric is None else [metric],
+                    first_metric="",
+                )
+            )
+        )
     rows = session.execute(union_all(*queries)).all()
     with_tensors = {row[:3] for row in rows if row.tensor}
     of_tensors = frozenset(metrics_of(Layer.ACCURACY))
@@ -254,6 +274,19 @@ def _static(filters: _Filter) -> Select[Any]:
     )
 
 
+def _operators(filters: _Filter) -> Select[Any]:
+    table = CaseDocumentRow
+    columns = _columns(filters, table.implementation, lambda _: true(), function=OPERATORS)
+    return (
+        select(*columns)
+        .select_from(table)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .join(_run(filters, table.run_number), true())
+        .where(filters.subject, table.kind == "operator_costs")
+        .group_by(CaseRow.name, table.implementation)
+    )
+
+
 def _imported(filters: _Filter) -> Select[Any]:
     """Look for imported metrics; without names, for all."""
     table = ImportedRow
@@ -275,4 +308,9 @@ def _imported(filters: _Filter) -> Select[Any]:
     return query.where(table.key.in_(filters.metrics)) if filters.metrics else query
 
 
-_SUBJECTS = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}
+_SUBJECTS = {
+    Layer.MEASURED: _measured,
+    Layer.ACCURACY: _accuracy,
+    Layer.STATIC: _static,
+    Layer.OPERATORS: _operators,
+}

@@ -1,8 +1,9 @@
 """Series for drawing: long ones become a median and a band, which the database computes."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -28,8 +29,9 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.series import POINT_COLUMNS
-from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, is_in_series, project_id
+from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import SubjectMark, Subjects
 from roofwatch.model.history import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import is_metric
@@ -44,6 +46,9 @@ BAND_QUANTILES = (0.05, 0.5, 0.95)
 _LEAST_RUNS = 4
 """About the minimum runs of a stretch of a band."""
 _MAX_KEYS = 2_000
+_FURTHER_COLUMNS = ("number", "run_number", "series_id", "is_degraded")
+_DEGRADED = ("throttled or shared",)
+"""A measurement's row does not say which of the two."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,10 @@ class TrendQuestion:
     """Include runs of a modified work tree."""
     branches: tuple[str, ...] = ()
     """Only commits measured on one of these; empty for the project's default branch."""
-    length: int | None = None
-    """Number of commits in the window."""
-    end: str | None = None
-    """Sha of the last commit; None for the newest."""
+    since: datetime | None = None
+    """Only commits of this date or later."""
+    until: datetime | None = None
+    """Only commits of this date or earlier."""
     kept_commits: tuple[str, ...] = ()
     """Commits (sha) whose points are kept, with the point before each; for example of change
     points.
@@ -72,20 +77,27 @@ def _check(trend: TrendQuestion) -> TrendQuestion:
         raise ValueError(f"{len(trend.keys)} series, at most {_MAX_KEYS} may be asked for at once")
     if not all(is_metric(key.metric) for key in trend.keys):
         raise ValueError("unknown metric")
-    if trend.length is not None and not 1 <= trend.length <= 1_000_000:
-        raise ValueError("a window has 1 to 1,000,000 commits")
     return trend
 
 
-CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check)]
+def _subjects_of(trend: TrendQuestion) -> Subjects:
+    return Subjects(projects=frozenset([trend.project, *(key.project for key in trend.keys)]))
+
+
+CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check), SubjectMark(_subjects_of)]
 
 
 def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     """Read series in one statement, without those that have no points in the window."""
     points = _points(trend)
     if points is None:
-        return Trend((), {}, 0, 0)
-    thinned = _kept(_within_window(points, trend), trend)
+        return Trend(
+            series=(),
+            places={},
+            commit_count=0,
+            run_count=0,
+        )
+    thinned = _kept(points, trend)
     query = (
         select(
             *COMMIT_COLUMNS,
@@ -94,6 +106,7 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
             thinned.c.run_count,
             thinned.c.quantiles,
             thinned.c.value_count,
+            thinned.c.is_degraded,
             RunRow.run_id,
             RunRow.started_at,
             thinned.c.runner_class,
@@ -111,35 +124,6 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
         .order_by(thinned.c.number, thinned.c.at)
     )
     return _trend(trend, session.execute(query).all())
-
-
-def list_window_ends(
-    session: Session, trend: CheckedTrend, *, limit: Limit = 200
-) -> list[CommitRef]:
-    """List commits that a window of this length may end with, newest first: evenly spread, and the
-    requested end.
-    """
-    points = _points(trend)
-    if points is None or trend.length is None:
-        return []
-    commits = (
-        select(
-            points.c.place, points.c.commit_id, (func.max(points.c.place).over() + 1).label("count")
-        )
-        .group_by(points.c.place, points.c.commit_id)
-        .subquery("commits")
-    )
-    step = func.greatest(1, (commits.c.count - trend.length + limit - 1) // limit)
-    is_spread = and_(
-        commits.c.place >= trend.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0
-    )
-    query = (
-        select(*COMMIT_COLUMNS)
-        .join(commits, commits.c.commit_id == CommitRow.id)
-        .where(or_(is_spread, CommitRow.sha == trend.end))
-        .order_by(commits.c.place.desc())
-    )
-    return [CommitRef(*row) for row in session.execute(query)]
 
 
 def _points(trend: TrendQuestion) -> CTE | None:
@@ -161,7 +145,7 @@ def _points(trend: TrendQuestion) -> CTE | None:
     along = (CommitRow.first_parent_count, CommitRow.sha)
     return (
         select(
-            *(points.c[name] for name in ("number", "run_number", "series_id", *POINT_COLUMNS)),
+            *(points.c[name] for name in (*_FURTHER_COLUMNS, *POINT_COLUMNS)),
             run.c.harness_version,
             run.c.environment_id,
             run.c.commit_id,
@@ -176,10 +160,18 @@ def _points(trend: TrendQuestion) -> CTE | None:
         .join(CommitRow, CommitRow.id == run.c.commit_id)
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .where(
-            or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class)
+            or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class),
+            *_dates(trend),
         )
         .cte("placed")
     )
+
+
+def _dates(trend: TrendQuestion) -> Iterator[ColumnElement[bool]]:
+    if trend.since is not None:
+        yield CommitRow.committed_at >= trend.since
+    if trend.until is not None:
+        yield CommitRow.committed_at <= trend.until
 
 
 def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
@@ -197,22 +189,6 @@ def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
         branch_run.is_unreachable.is_(False),
     )
     return and_(condition, is_of_branches, was_measured)
-
-
-def _within_window(points: CTE, trend: TrendQuestion) -> CTE:
-    if trend.length is None:
-        return points
-    newest = select(func.max(points.c.place)).scalar_subquery()
-    end = (
-        select(func.max(points.c.place))
-        .where(points.c.commit_id.in_(_commit_ids(trend, CommitRow.sha == trend.end)))
-        .scalar_subquery()
-    )
-    last = func.greatest(func.coalesce(end, newest), trend.length - 1)
-    window_place = points.c.place - func.greatest(0, last - trend.length + 1)
-    others = [column for name, column in points.c.items() if name != "place"]
-    is_within = and_(points.c.place > last - trend.length, points.c.place <= last)
-    return select(*others, window_place.label("place")).where(is_within).cte("within")
 
 
 def _commit_ids(trend: TrendQuestion, condition: ColumnElement[bool]) -> Select[int]:
@@ -310,10 +286,21 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
         measured = [*values, setting]
-        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured))
+        point = SeriesPoint(*run, OUTCOMES[outcome], *measured)
+        if row.is_degraded:
+            point.degraded_by = _DEGRADED
+        points[row.number].append(point)
         if row.value_count:
             low, median, high = row.quantiles
-            bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
+            bands[row.number].append(
+                BandPoint(
+                    commit=run[0],
+                    low=low,
+                    median=median,
+                    high=high,
+                    run_count=row.value_count,
+                )
+            )
     return Trend(
         series=tuple(
             Series(trend.keys[number], tuple(points[number]), tuple(bands[number]))

@@ -115,7 +115,10 @@ def read_queue_state(session: Session) -> QueueState:
     )
     failing_count, last_duration_s = session.execute(jobs).one()
     return QueueState(
-        waiting_count, float(oldest_wait_s or 0), failing_count, float(last_duration_s or 0)
+        waiting_count=waiting_count,
+        oldest_wait_s=float(oldest_wait_s or 0),
+        failing_count=failing_count,
+        last_duration_s=float(last_duration_s or 0),
     )
 
 

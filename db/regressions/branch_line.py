@@ -73,7 +73,11 @@ def note_unreachable(engine: Engine, project: str) -> None:
         by_branch: defaultdict[str | None, list[BranchCommit]] = defaultdict(list)
         for row in rows:
             commit = BranchCommit(
-                row.sha, row.committed_at, row.first_run_at, row.is_alone, row.is_named
+                sha=row.sha,
+                committed_at=row.committed_at,
+                first_run_at=row.first_run_at,
+                is_alone=row.is_alone,
+                is_named=row.is_named,
             )
             by_branch[row.on_branch].append(commit)
         unreachable = {

@@ -97,6 +97,12 @@ def read_case_analyses(session: Session, project: str) -> list[CaseAnalysis]:
         .order_by(row.case_id)
     )
     return [
-        CaseAnalysis(case_id, findings.encode(), series.encode(), bytes(days), controls.encode())
+        CaseAnalysis(
+            case_id=case_id,
+            findings=findings.encode(),
+            series=series.encode(),
+            days=bytes(days),
+            controls=controls.encode(),
+        )
         for case_id, findings, series, days, controls in session.execute(query)
     ]

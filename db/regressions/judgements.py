@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
+from roofwatch.db.regressions.decisions import is_snooze_over
 from roofwatch.db.regressions.triage import follow_regressions
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.run_filter import is_in_series, project_id
@@ -166,12 +167,18 @@ def list_triaged(
         query = query.where(RegressionRow.state.in_(states))
     if triage is not None:
         query = query.where(TriageRow.state == triage)
-    regressions = [
-        TriagedRegression(
-            str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row)
+    now = datetime.now(UTC)
+    regressions: list[TriagedRegression] = []
+    for document, row in session.execute(query).all():
+        decided = to_value(Triage, row)
+        regressions.append(
+            TriagedRegression(
+                regression_id=str(row.regression_id),
+                regression=_DOCUMENT.validate_python(document),
+                triage=decided,
+                is_snoozed=not is_snooze_over(session, project, decided, now),
+            )
         )
-        for document, row in session.execute(query)
-    ]
     return sorted(regressions, key=lambda triaged: triaged.regression.place)
 
 

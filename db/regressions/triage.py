@@ -12,7 +12,7 @@ from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.schema.regressions import TriageRow
-from roofwatch.db.schema.run_filter import is_in_series
+from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import Regression
@@ -60,10 +60,8 @@ def decide(
         StaleTriageError: the state is not the expected one.
         StoreError: the project has no such regression.
     """
-    project_id = lock_project(session, project)
-    row = session.get(TriageRow, regression_id)
-    if row is None or row.project_id != project_id:
-        raise StoreError(f"regression {regression_id}: not in project {project!r}")
+    lock_project(session, project)
+    row = require_row(session, project, regression_id)
     if expected is not None and row.state is not expected:
         raise StaleTriageError(
             f"the regression is {row.state}, not {expected}; look again, then decide"
@@ -71,6 +69,21 @@ def decide(
     row.newest_first_parent_count = max(_measured_commits(session, project), default=0)
     _change(session, row, project, state, person=person, reason=reason, actor=actor)
     return to_value(Triage, row)
+
+
+def require_row(session: Session, project: str, regression_id: UUID) -> TriageRow:
+    """Return the row of a regression.
+
+    Raises:
+        StoreError: the project has no such regression.
+    """
+    query = select(TriageRow).where(
+        TriageRow.regression_id == regression_id, TriageRow.project_id == project_id(project)
+    )
+    row = session.scalars(query).first()
+    if row is None:
+        raise StoreError(f"regression {regression_id}: not in project {project!r}")
+    return row
 
 
 def follow_regressions(

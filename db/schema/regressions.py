@@ -69,6 +69,11 @@ class TriageRow(Base):
     person: Mapped[str | None]
     reason: Mapped[str | None]
     changed_at: Mapped[datetime | None]
+    assignee: Mapped[str | None]
+    issue_url: Mapped[str | None]
+    # hidden until then, or until this commit is measured
+    snoozed_until: Mapped[datetime | None]
+    snoozed_until_sha: Mapped[str | None]
 
 
 class BisectionRow(Base):

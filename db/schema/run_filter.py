@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import fields
 from typing import Annotated, Any, TypedDict
-from uuid import UUID
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, false, func, or_, select, true
@@ -19,7 +18,6 @@ _DEFAULT_BRANCHES = ("main", "master", "trunk")
 # Parameters come from anybody with a token, so their types limit them.
 Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Words = Annotated[tuple[Word, ...], Field(max_length=10_000)]
-RunIds = Annotated[tuple[UUID, ...], Field(max_length=10_000)]
 CaseIds = Annotated[frozenset[Word], Field(max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=10_000)]
 

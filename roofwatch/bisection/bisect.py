@@ -109,7 +109,14 @@ def bisect(
         CollectorError: the machine cannot be measured.
     """
     with open_suite(plan.path, commits.good_sha, fork_server, plan.benchmarks) as good:
-        return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
+        return _Bisection(
+            plan=plan,
+            commits=commits,
+            good=good,
+            fork_server=fork_server,
+            on_progress=on_progress,
+            on_step=on_step,
+        ).run()
 
 
 @dataclass

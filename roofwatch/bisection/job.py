@@ -1,6 +1,7 @@
 """Run one bisection, store its progress and its result in the database, and write it as text."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -63,7 +64,10 @@ def run_bisection(
         if url is not None and stored is None:
             from roofwatch.bisection.stored import begin
 
-            stored = begin(url, plan, commits, regression_id)
+            commit_range = replace(
+                plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1]
+            )
+            stored = begin(url, commit_range, plan.output, regression_id)
         with progress_bar("bisection") as on_progress:
             progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
         result = result_of(progress, end, plan.search.threshold)
@@ -130,7 +134,12 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
         size.relative_change,
         size.relative_interval,
     )
-    return BisectionResult(end.state, progress, answer, tuple(notes))
+    return BisectionResult(
+        state=end.state,
+        progress=progress,
+        answer=answer,
+        notes=tuple(notes),
+    )
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:
@@ -159,7 +168,7 @@ def commit_table(commits: Sequence[BisectionCommit]) -> Table:
 def sentences(series: str, result: BisectionResult) -> Iterator[str]:
     """Write the result, what was skipped and why, and how much was measured."""
     answer, progress = result.answer, result.progress
-    if answer is not None:
+    if answer is not None and answer.relative_change and answer.relative_interval:
         low, high = answer.relative_interval
         change = "slower" if answer.relative_change > 0 else "faster"
         if result.state is BisectionState.FOUND:

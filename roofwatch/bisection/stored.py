@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan
-from roofwatch.bisection.commits import CommitRange, describe_machine
+from roofwatch.bisection.commits import describe_machine
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -57,10 +57,10 @@ class StoredBisection:
 
 def _redacted(result: BisectionResult) -> BisectionResult:
     """Remove private data: reasons contain errors of the user's suite."""
-    redact, found = Redaction.of_this_machine().text, result.progress
-    commits = tuple(replace(one, reason=redact(one.reason)) for one in found.commits)
-    steps = tuple(replace(step, note=redact(step.note)) for step in found.steps)
-    progress = replace(found, commits=commits, steps=steps)
+    redact = Redaction.of_this_machine().text
+    commits = [replace(commit, reason=redact(commit.reason)) for commit in result.progress.commits]
+    steps = [replace(step, note=redact(step.note)) for step in result.progress.steps]
+    progress = replace(result.progress, commits=tuple(commits), steps=tuple(steps))
     return replace(result, progress=progress, notes=tuple(map(redact, result.notes)))
 
 
@@ -72,15 +72,18 @@ def _claim_id(output: Path) -> UUID:
 
 
 def begin(
-    url: str, plan: BisectPlan, commits: CommitRange, regression_id: UUID | None
+    url: str, commit_range: BisectionRange, output: Path, regression_id: UUID | None
 ) -> StoredBisection:
-    """Store that this machine begins a bisection that somebody started on its command line."""
-    commit_range = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
+    """Store that this machine begins a bisection that somebody started on its command line.
+
+    Raises:
+        StoreError: the database is not reachable, or another runner works on it.
+    """
     with open_store(url) as engine:
         claim = begin_bisection(
             engine,
             commit_range,
-            _claim_id(plan.output),
+            _claim_id(output),
             requested_by="command line",
             regression_id=regression_id,
         )
@@ -103,10 +106,12 @@ def claim_next(
         claim = claim_bisection(
             engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
         )
-        known = None if claim is None else read_bisection(session, claim.bisection_id)
-    if claim is None or known is None:
+        if claim is None:
+            return None
+        commit_range = read_bisection(session, claim.bisection_id)
+    if commit_range is None:
         return None
-    return replace(plan, commit_range=known), claim
+    return replace(plan, commit_range=commit_range), claim
 
 
 def read_regression(
@@ -121,14 +126,12 @@ def read_regression(
         StoreError: there is no such regression.
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
-        triaged = list_triaged(session, project)
-        found = next(
-            (one.regression for one in triaged if one.regression_id == str(regression_id)), None
-        )
-        if found is None:
+        by_id = {triaged.regression_id: triaged for triaged in list_triaged(session, project)}
+        stored = by_id.get(str(regression_id))
+        if stored is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
-        point = series_to_bisect(found)
+        point = series_to_bisect(stored.regression)
         if point is None:
-            return found, None
+            return stored.regression, None
         series = read_series(session, project, keys=[point.series])
-        return found, range_of(project, point, series)
+        return stored.regression, range_of(project, point, series)

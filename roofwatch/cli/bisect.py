@@ -24,6 +24,7 @@ from roofwatch.terminal import fail, print_result, progress
 if TYPE_CHECKING:
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.model.history import Regression
+    from roofwatch.watch.facts import FactSearch
 
 app = typer.Typer()
 
@@ -93,7 +94,13 @@ def bisect(
     name = project or suite_at(path, None).project
     plan = BisectPlan(
         path=path,
-        commit_range=BisectionRange(name, case_id, implementation, good or "", bad or ""),
+        commit_range=BisectionRange(
+            project=name,
+            case_id=case_id,
+            implementation=implementation,
+            good_sha=good or "",
+            bad_sha=bad or "",
+        ),
         run=replace(options, targets="").plan(),
         output=output,
         search=SearchPlan(error_rate=error_rate),
@@ -109,7 +116,8 @@ def bisect(
             folder = load_settings().data_dir
             stored, commit_range = read_regression(url, folder, name, regression)
             if commit_range is None:
-                _locate_facts(path, name, stored, options, output, fork_server, as_json=as_json)
+                search = _fact_search(path, name, stored, options, output, fork_server)
+                _locate_facts(search, url, regression, as_json=as_json)
                 return
             plan = replace(plan, commit_range=commit_range)
         elif next_one:
@@ -130,36 +138,39 @@ def bisect(
         raise typer.Exit(EXIT_WRONG)
 
 
-def _locate_facts(
+def _fact_search(
     path: Path | None,
     project: str,
     regression: "Regression",
     options: RunOptions,
     output: Path,
     fork_server: "ForkServer",
-    *,
-    as_json: bool,
-) -> None:
-    """Find the commit of a change of compiled code or correctness, without timing."""
+) -> "FactSearch":
     from roofwatch.bisection.commits import list_commits
-    from roofwatch.watch.facts import FactSearch, fact_lines
+    from roofwatch.watch.facts import FactSearch
 
     point = regression.change_points[0]
     target = point.series.target
-    plan = replace(options, targets=target or "", static=bool(target)).plan()
     commits = list_commits(path, point.previous_commit.sha, point.commit.sha)
-    with progress("bisection") as on_progress:
-        search = FactSearch(
-            path=path,
-            project=project,
-            subject=(point.series.case_id, point.series.implementation),
-            commits=commits,
-            plan=plan,
-            output=output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-facts",
-            fork_server=fork_server,
-            on_progress=on_progress,
-        )
-        changes = search.run()
+    return FactSearch(
+        path=path,
+        project=project,
+        subject=(point.series.case_id, point.series.implementation),
+        commits=commits,
+        plan=replace(options, targets=target or "", static=bool(target)).plan(),
+        output=output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-facts",
+        fork_server=fork_server,
+    )
+
+
+def _locate_facts(
+    search: "FactSearch", url: str | None, regression_id: UUID, *, as_json: bool
+) -> None:
+    """Find the commit of a change of compiled code or correctness, without timing."""
+    from roofwatch.watch.facts import fact_lines, search_and_store
+
+    with progress("bisection") as search.on_progress:
+        changes = search_and_store(search, url, regression_id)
     document = {"regressions": changes, "records": str(search.output)}
     print_result(document, *fact_lines(changes), as_json=as_json)
     if not any(not change.is_range for change in changes):

@@ -17,6 +17,7 @@ from roofwatch.cli import (
     alert,
     bisect,
     db,
+    imports,
     measure,
     pair,
     post,
@@ -27,6 +28,7 @@ from roofwatch.cli import (
     show,
     static,
     token,
+    triage,
     watch,
 )
 from roofwatch.terminal import (
@@ -49,6 +51,7 @@ _PANELS = {
         "ingest",
         "import",
         "show",
+        "triage",
         "alert",
         "artefact",
     ),
@@ -90,7 +93,9 @@ for group in (
     profile,
     static,
     records,
+    imports,
     show,
+    triage,
     post,
     publish,
     alert,

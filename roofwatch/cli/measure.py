@@ -11,8 +11,10 @@ from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
+    Like,
     Output,
     ProjectName,
+    ReferenceFunction,
     Resume,
     RunOptions,
     SuitePath,
@@ -115,8 +117,8 @@ def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL|FILE",
-            help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder.",
+            metavar="KERNEL|FILE|FILE.py::FUNCTION",
+            help="Bundled kernel or a pattern, benchmark file, folder, or a function of a file.",
         ),
     ],
     *,
@@ -138,6 +140,8 @@ def check(
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Run under compute-sanitizer, on a GPU.")
     ] = False,
+    like: Like = None,
+    reference: ReferenceFunction = None,
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -148,6 +152,7 @@ def check(
     """
     from roofwatch import tables
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.check import Depth, check_suite, check_target
     from roofwatch.measurement.explain_check import (
         check_summary,
@@ -165,6 +170,7 @@ def check(
         if errors is not None:
             print_error(errors)
         raise typer.Exit(EXIT_WRONG if errors is not None else status)
+    target = benchmark_of(target, like, reference)
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
@@ -206,6 +212,8 @@ def run(
         typer.Option("--affected", help="Only kernels that the change since --base can affect."),
     ] = False,
     base: Annotated[str | None, typer.Option(help="Base revision of --affected.")] = None,
+    like: Like = None,
+    reference: ReferenceFunction = None,
     resume: Resume = False,
     as_json: AsJson = False,
 ) -> None:
@@ -216,12 +224,15 @@ def run(
     Exit status 1: the record is written and something in it failed. 2: nothing could be timed.
     """
     from roofwatch import tables
+    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.revisions import only_affected, suite_of
     from roofwatch.measurement.run import measure_suite
     from roofwatch.model.errors import GitError
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
 
     plan = options.plan()
+    if path is not None:
+        path = Path(benchmark_of(str(path), like, reference))
     if affected != (base is not None):
         raise GitError(
             "use --affected and --base together: only kernels changed since that revision are "

@@ -9,15 +9,17 @@ import typer
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
+    Like,
     NoiseFloorFile,
     RecordFolder,
+    ReferenceFunction,
     Resume,
     RunOptions,
     SuiteFrom,
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import json_text, print_result, progress, write_text
+from roofwatch.terminal import json_text, print_error, print_result, progress, write_text
 
 app = typer.Typer()
 
@@ -27,6 +29,8 @@ _Budget = Annotated[
 ]
 _RECORDS = Path("roofwatch-records")
 _FEWEST_BLOCKS = 3
+_WAITING_BUDGET_S = 20.0
+"""While a person waits: with the first blocks of a small suite, less than a minute."""
 _BUDGET_S = 120.0
 """Halving the interval takes four times the blocks, so more than two minutes would rarely decide
 more.
@@ -44,7 +48,15 @@ def ab(
     head: Annotated[str | None, typer.Option(help="Head revision. Default: the work tree.")] = None,
     output: RecordFolder = _RECORDS,
     options: RunOptions,
-    budget: _Budget = _BUDGET_S,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Seconds for more blocks of open verdicts. Default: 20, with CI=true 120.",
+        ),
+    ] = None,
+    like: Like = None,
+    reference: ReferenceFunction = None,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the change can affect.")
     ] = False,
@@ -60,6 +72,41 @@ def ab(
     """
     import os
 
+    from roofwatch.function_benchmark import benchmark_of
+    from roofwatch.measurement.revisions import (
+        find_base,
+        has_same_source,
+        note_not_measured,
+        noting_failure,
+        only_affected,
+        open_pair,
+    )
+    from roofwatch.model.timing_method import Preset
+    from roofwatch.report_files import read_baseline, read_noise_floor
+    from roofwatch.settings import load_settings
+    from roofwatch.static_gate import baseline_file
+
+    path = Path(benchmark_of(str(path), like, reference))
+    accepted = read_baseline(baseline_file(path))
+    floor = read_noise_floor(noise_floor, Preset(options.preset))
+    policy = load_settings(path.parent).check.policy
+
+    def stop_without_measuring() -> None:
+        note_not_measured(path, head, output)
+        nothing: dict[str, object] = {"records": [], "judgement": None, "exit_code": 0}
+        print_result(nothing, as_json=as_json)
+
+    # before anything that takes longer is loaded
+    with noting_failure(path, head, output):
+        revision = find_base(path, base, head, os.environ)
+        if has_same_source(path, revision, head):
+            print_error(
+                f"nothing to measure: {head or 'the work tree'} has the same source as {revision}; "
+                "change a kernel, or measure the noise of this machine: roofwatch calibrate"
+            )
+            stop_without_measuring()
+            return
+
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import (
@@ -69,61 +116,42 @@ def ab(
         remark_lines,
         verdict_line,
     )
-    from roofwatch.measurement.revisions import (
-        find_base,
-        note_not_measured,
-        noting_failure,
-        only_affected,
-        open_pair,
-    )
-    from roofwatch.measurement.run import (
-        FIRST_BLOCKS,
-        measure_revisions,
-        needs_more,
-    )
+    from roofwatch.measurement.run import FIRST_BLOCKS, measure_revisions, needs_more
     from roofwatch.model.record import RunRecord
-    from roofwatch.model.timing_method import Preset
     from roofwatch.records import device_summary
-    from roofwatch.report_files import read_baseline, read_noise_floor
-    from roofwatch.settings import load_settings
-    from roofwatch.static_gate import baseline_file
-
-    accepted = read_baseline(baseline_file(path))
-    floor = read_noise_floor(noise_floor, Preset(options.preset))
-    policy = load_settings(path.parent).check.policy
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor, policy=policy)
 
     plan = options.plan(fewest_blocks=FIRST_BLOCKS)
-    with ForkServer() as fork_server, noting_failure(path, head, output):
-        revision = find_base(path, base, head, os.environ)
-        with open_pair(path, revision, head, fork_server, uses_head=suite_from == "head") as (
+    if budget is None:
+        budget = _BUDGET_S if os.environ.get("CI") else _WAITING_BUDGET_S
+    uses_head = suite_from == "head"
+    with (
+        ForkServer() as fork_server,
+        noting_failure(path, head, output),
+        open_pair(path, revision, head, fork_server, uses_head=uses_head) as (old, new),
+    ):
+        skipped: tuple[str, ...] = ()
+        if affected:
+            restricted = only_affected(path, revision, head, plan, options.kernel)
+            if restricted is None:
+                stop_without_measuring()
+                return
+            plan, skipped = restricted
+        measured = measure_revisions(
             old,
             new,
-        ):
-            skipped: tuple[str, ...] = ()
-            if affected:
-                restricted = only_affected(path, revision, head, plan, options.kernel)
-                if restricted is None:
-                    note_not_measured(path, head, output)
-                    nothing: dict[str, object] = {"records": [], "judgement": None, "exit_code": 0}
-                    print_result(nothing, as_json=as_json)
-                    return
-                plan, skipped = restricted
-            measured = measure_revisions(
-                old,
-                new,
-                plan,
-                fork_server=fork_server,
-                judge=judge,
-                helps=needs_more,
-                budget_s=budget,
-                output=output,
-                title="base against head",
-                skipped=skipped,
-                is_resumed=resume,
-            )
+            plan,
+            fork_server=fork_server,
+            judge=judge,
+            helps=needs_more,
+            budget_s=budget,
+            output=output,
+            title="base against head",
+            skipped=skipped,
+            is_resumed=resume,
+        )
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)
     print_result(
@@ -134,9 +162,9 @@ def ab(
             "judgement": judged,
             "exit_code": judged.exit_code,
         },
+        verdict_line(judged),
         *judgement_tables(judged),
         *remark_lines(judged),
-        verdict_line(judged),
         *next_steps(judged),
         *device_summary(*records),
         f"records: {' '.join(files)}",

@@ -220,7 +220,7 @@ def profile(
     its exit status is passed on.
     """
     from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
-    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.profiles.report import folder_for, print_report, report_of
 
     folder = output or folder_for(command)
@@ -235,7 +235,7 @@ def profile(
             with_shapes=shapes,
             with_stacks=stacks,
         ),
-        redaction=Redaction.of_this_machine(kept=map_optional(parse_kept, keep)),
+        redaction=Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep)),
         max_seconds=max_seconds,
         stdout_to_stderr=as_json,
     )
@@ -316,7 +316,7 @@ def redact(
     it.
     """
     from roofwatch.collector.outbox.artefact_folder import redact_file
-    from roofwatch.collector.redaction import Redaction, RedactionError, parse_kept
+    from roofwatch.collector.redaction import Redaction, RedactionError, parse_kinds
 
     if output is None:
         raise RedactionError(f"{file}: name the copy with -o")
@@ -324,7 +324,9 @@ def redact(
         raise RedactionError(
             f"{file}: the copy must not replace the original; give another name with -o"
         )
-    redacted = redact_file(file, output, Redaction.of_this_machine(kept=parse_kept(keep or ())))
+    redacted = redact_file(
+        file, output, Redaction.of_this_machine(kept_kinds=parse_kinds(keep or ()))
+    )
     emptied = f"; emptied: {', '.join(redacted.removed)}" if redacted.removed else ""
     line = (
         f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})"

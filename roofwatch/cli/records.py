@@ -1,9 +1,6 @@
-"""Commands for record files and the other files of a run: store, send, fetch, compare, import and
-export them.
-"""
+"""Commands for record files and the other files of a run: store, send, fetch and compare them."""
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -24,9 +21,14 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.table import Table
 
+    from roofwatch.ci.history.recent import PossibleChange
     from roofwatch.ci.report.not_measured import NotMeasured
+    from roofwatch.model.history import Regression
+    from roofwatch.model.record import RunRecord
 
 app = typer.Typer()
 artefact_app = typer.Typer(
@@ -49,25 +51,35 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Store records in the database, each once, and analyse their projects for regressions."""
+    from roofwatch.records import read_record_files
+
+    # an unreadable file stops the command before anything is stored
+    store_and_judge(read_record_files(files), replaces=replace, as_json=as_json)
+
+
+def store_and_judge(
+    records: "Iterable[tuple[Path, RunRecord]]", *, replaces: bool = False, as_json: bool
+) -> None:
+    """Store records, each with its file, analyse their projects, and print what was found."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.ci.history.recent import possible_changes
     from roofwatch.comparison_tables import possible_lines, regressions_table
-    from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.ingest.ingest import IngestResult, ingest_record
     from roofwatch.db.queries import questions
-    from roofwatch.records import read_record_files
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
-    # an unreadable file stops the command before anything is stored
-    read_files = read_record_files(files)
+    results: list[IngestResult] = []
+    lacking: list[str] = []
+    regressions: list[Regression] = []
+    possible: list[PossibleChange] = []
     with open_configured_store() as engine:
-        results = [ingest_record(engine, record, replaces=replace) for _, record in read_files]
-        lacking: list[str] = []
-        for file, record in read_files:
+        # a history may not fit in memory, so each record is gone once it is stored
+        for file, record in records:
+            results.append(ingest_record(engine, record, replaces=replaces))
             lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
         projects = sorted({result.project for result in results})
-        regressions, possible = [], []
         for project in projects:
             judged = analyse_project(engine, project)
             recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
@@ -181,9 +193,9 @@ def compare(
     }
     print_result(
         document,
+        verdict_line(judgement),
         *judgement_tables(judgement),
         *remark_lines(judgement),
-        verdict_line(judgement),
         *next_steps(judgement),
         as_json=as_json,
     )
@@ -218,7 +230,7 @@ def report(
     """
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
-    from roofwatch.ci.report.findings import to_junit, to_sarif
+    from roofwatch.ci.report.interchange import to_junit, to_sarif
     from roofwatch.ci.report.not_measured import NotMeasured
     from roofwatch.model.errors import RecordError
     from roofwatch.report_files import read_measured
@@ -277,146 +289,6 @@ def schema(*, output: Output = None) -> None:
     print_or_write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n", output)
 
 
-@app.command("import")
-def import_(
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Result files of other tools, or folders of them.")
-    ] = None,
-    *,
-    git_history: Annotated[
-        str | None,
-        typer.Option(metavar="BRANCH:PATH", help="Every version of a file on a branch."),
-    ] = None,
-    format_name: Annotated[
-        str | None, typer.Option("--as", help="Format. Default: recognised.")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Project. Default: the file's, or this repository's.")
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option(help="Measured commit. Default: the one that the file names.")
-    ] = None,
-    direction: Annotated[
-        list[str] | None,
-        typer.Option(help="Which values of a metric are better: metric=lower or metric=higher."),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--map", help="Columns of a table (--as table): case=a,b value=c unit=ms."),
-    ] = None,
-    commits: Annotated[
-        Path | None,
-        typer.Option(help="Commits without a repository: lines of SHA, date and subject."),
-    ] = None,
-    repository: Annotated[
-        Path | None,
-        typer.Option(help="Repository of the commits: tells whether a kernel's sources changed."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
-    ] = False,
-    store: Annotated[
-        bool, typer.Option("--ingest", help="Store the records too, and judge the history.")
-    ] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")] = Path(
-        "roofwatch-records"
-    ),
-    as_json: AsJson = False,
-) -> None:
-    """Turn results of pytest-benchmark, Google Benchmark, asv, nvbench, TritonBench, vLLM and
-    others into records.
-
-    Nothing is written if a file is damaged.
-    """
-    from roofwatch.importers.commit_list import read_commit_list
-    from roofwatch.importers.git_history import versions_of
-    from roofwatch.importers.records import (
-        import_file,
-        known_files,
-        mapping,
-        mapping_table,
-        to_records,
-        turned,
-        with_controls,
-    )
-    from roofwatch.importers.source_identity import with_source_identity
-    from roofwatch.importers.table_map import TableMap
-    from roofwatch.settings import load_settings
-
-    table = TableMap.parse(columns) if columns else None
-    configured = load_settings().import_
-    presets = {
-        name: TableMap.of(preset, name=f"import.presets.{name}")
-        for name, preset in configured.presets.items()
-    }
-    is_table = table is not None or format_name in presets
-    with ExitStack() as closing:
-        paths = list(files or ())
-        if git_history is not None:
-            paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
-        readable = paths if is_table else known_files(paths)
-        imported_files = [
-            (file, *import_file(file, format_name, table=table, presets=presets))
-            for file in readable
-        ]
-    if not imported_files:
-        raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
-    runs = []
-    for file, name, run in imported_files:
-        if configured.controls:
-            run = with_controls(run, configured.controls)
-        if direction:
-            run = turned(run, direction)
-        runs.append((file, name, run))
-    if dry_run:
-        mapped = [mapping(name, run) for _, name, run in runs]
-        tables = [mapping_table(file, name, run) for file, name, run in runs]
-        print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
-        return
-    listed_commits = map_optional(read_commit_list, commits)
-    written = []
-    for file, _, run in runs:
-        completed = run
-        if listed_commits is not None:
-            completed = listed_commits.complete(run)
-        if repository is not None:
-            completed = with_source_identity(completed, repository, commit)
-        records = to_records(
-            completed,
-            file,
-            project=project,
-            revision=commit,
-            folder=repository or Path.cwd(),
-        )
-        written += list(records)
-    paths = [output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz" for record in written]
-    for record, path in zip(written, paths, strict=True):
-        record.write(path)
-    if store:
-        ingest(paths, as_json=as_json)
-        return
-    values = sum(len(record.imported) for record in written)
-    line = (
-        f"written: {len(paths)} record(s) with {values} values to {output}; store them: "
-        f"roofwatch ingest {output}"
-    )
-    print_result({"records": [str(path) for path in paths]}, line, as_json=as_json)
-
-
-@app.command()
-def export(
-    files: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")],
-    *,
-    output: Output = None,
-) -> None:
-    """Write records as JSON for PyTorch's benchmark database (version 3)."""
-    from roofwatch.importers.kernels import to_pytorch
-    from roofwatch.records import read_record_files
-
-    entries = to_pytorch(record for _, record in read_record_files(files))
-    print_or_write(json.dumps(entries, indent=2) + "\n", output)
-
-
 @artefact_app.command("add")
 def add(
     record: Annotated[Path, typer.Argument(help="Record file of the run.")],
@@ -428,11 +300,11 @@ def add(
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
     along.
     """
-    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
+    redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"

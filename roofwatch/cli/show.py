@@ -99,16 +99,23 @@ def series(
         times = [row for row in rows if row[0].key.metric == TIME.key]
         # of a project that only has values of other tools, these are shown
         rows = times or [row for row in rows if row[0].key.is_performance]
-    report: Table | str = series_table(rows)
-    if not rows:
-        excluded = []
-        if not pairs:
-            excluded.append("runs of pairs (--pairs)")
-        if not dirty:
-            excluded.append("dirty work trees (--dirty)")
-        hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-        report = f"project {project} has no such series{hint}"
+    report: Table | str
+    if rows:
+        report = series_table(rows)
+    else:
+        report = f"project {project} has no such series{_excluded(pairs=pairs, dirty=dirty)}"
     print_result({"series": stored_series, "noise_floors": noise_floors}, report, as_json=as_json)
+
+
+def _excluded(*, pairs: bool, dirty: bool) -> str:
+    names: list[str] = []
+    if not pairs:
+        names.append("runs of pairs (--pairs)")
+    if not dirty:
+        names.append("dirty work trees (--dirty)")
+    if not names:
+        return ""
+    return f"; excluded: {', '.join(names)}"
 
 
 @show_app.command("regressions")

@@ -68,8 +68,8 @@ def static(
 
     Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
-    from roofwatch import comparison_tables, tables
-    from roofwatch.ci.report.findings import static_findings
+    from roofwatch import change_tables, tables
+    from roofwatch.ci.static.comparison import is_listed
     from roofwatch.static_gate import answer, notes, to_json
 
     plan = replace(options, device="cpu").plan(
@@ -92,8 +92,8 @@ def static(
     shown = [facts] if answered.base is None or not answered.facts else []
     if answered.base is None and answered.proofs:
         shown.append(tables.analyses(answered.proofs, answered.costs))
-    if any(item.is_listed for item in answered.applied.judged):
-        shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
+    if any(map(is_listed, answered.applied.changes)):
+        shown.append(change_tables.changes_table(answered.applied.changes))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 

@@ -21,6 +21,7 @@ _LIGER = TableMap(
     commit=FOLDER,
     measured="timestamp",
     device="gpu_name",
+    skip=("x_label", "liger_version"),
 )
 _FLYDSL = TableMap(
     rows="records",
@@ -36,23 +37,28 @@ _FLYDSL = TableMap(
     device="arch",
     status="status",
     unless="pr",
-    controls=("aiter",),
+    controls=("aiter", "ck", "hipblaslt", "torch*"),
+    skip=("runner", "source", "extra.baseline", "vs_tag.tag", "vs_main.label"),
 )
 _TILEOPS = TableMap(
-    case=("op",),
+    case=("op|classname",),
     parameters=("name",),
-    value=("*_device_busy_ms", "*_latency_ms", "*_tflops"),
-    low=("*_device_busy_p10_ms", "-", "-"),
-    high=("*_device_busy_p90_ms", "-", "-"),
-    metric=("device time", "latency", "compute rate"),
-    unit=("ms", "ms", "TFLOP/s"),
-    better=("lower", "lower", "higher"),
+    value=("*_device_busy_ms", "*_latency_ms", "*_tflops", "*_bandwidth_tbs"),
+    low=("*_device_busy_p10_ms", "-", "-", "-"),
+    high=("*_device_busy_p90_ms", "-", "-", "-"),
+    metric=("device time", "latency", "compute rate", "memory rate"),
+    unit=("ms", "ms", "TFLOP/s", "TB/s"),
+    better=("lower", "lower", "higher", "higher"),
     commit="meta.commit",
-    measured="meta.date",
-    device="meta.gpu",
+    measured="meta.date|suite.timestamp",
+    device="meta.gpu|meta.environment.gpu",
+    driver="meta.environment.driver",
+    torch="meta.environment.torch",
+    cuda="meta.environment.cuda",
+    triton="meta.packages.triton",
     status="status",
     skip=("baseline",),
-    controls=("torch-ref", "torch-compile", "torch-sdpa", "torch-gather"),
+    own=("tileops",),
     beside="meta.json",
 )
 _FLASH_ATTENTION = TableMap(
@@ -67,41 +73,75 @@ _FLASH_ATTENTION = TableMap(
         "seqlen_kv",
         "seqlen",
         "causal",
+        "batch",
+        "nheads",
+        "nheads_kv",
+        "gather_kv",
+        "dtype",
     ),
-    value=("tflops", "ms"),
-    metric=("compute rate", "time"),
-    unit=("TFLOP/s", "ms"),
-    better=("higher", "lower"),
+    value=("ms", "tflops", "tbs"),
+    metric=("time", "compute rate", "memory rate"),
+    unit=("=ms", "TFLOP/s", "TB/s"),
+    better=("lower", "higher", "higher"),
     implementation="backend",
-    commit="sha",
+    commit="full_sha|sha|commit",
     measured="date",
     run="date",
     device="gpu.name",
+    status="status|error",
+    skip=("mfu_pct", "bw_pct", "hostname", "gpu.count", "gpu.sm", "gpu.arch"),
 )
 _HELION = TableMap(
     rows="summary.history",
     zip="per_shape.shapes",
     case=("kernel",),
     parameters=("per_shape.shapes",),
-    value=("per_shape.helion_latency_ms", "per_shape.*_speedup", "per_shape.helion_compile_time_s"),
+    value=(
+        "per_shape.*_latency_ms",
+        "per_shape.*_speedup",
+        "per_shape.*_compile_time_s",
+    ),
     metric=("latency", "speedup", "compile time"),
-    unit=("ms", "×", "s"),
+    unit=("ms", "×", "=s"),
     better=("lower", "higher", "lower"),
-    implementation="helion",
-    commit="full_sha",
+    commit="full_sha|sha",
     measured="date",
     run="run_id",
     device="platform",
+    status="per_shape.*_accuracy",
+    own=("helion",),
 )
 _AITER = TableMap(
     case=(FILE,),
-    parameters=("M", "N", "K", "m", "n", "k", "cu_num", "q_dtype_w", "dtype", "bias", "outdtype"),
-    value=("us", "tflops", "bw"),
-    metric=("time", "compute rate", "memory rate"),
-    unit=("=us", "TFLOP/s", "GB/s"),
-    better=("lower", "higher", "higher"),
-    implementation="libtype",
+    parameters=(OTHERS,),
+    value=("us", "us1", "us2", "tflops", "bw"),
+    metric=("time", "time of stage 1", "time of stage 2", "compute rate", "memory rate"),
+    unit=("=us", "=us", "=us", "TFLOP/s", "GB/s"),
+    better=("lower", "lower", "lower", "higher", "higher"),
     device="gfx",
+    # what the tuner chose, and its errors
+    skip=(
+        "libtype",
+        "solidx",
+        "solutionIdx",
+        "kernelId",
+        "splitK",
+        "kernelName",
+        "kernelName1",
+        "kernelName2",
+        "block_m",
+        "ksplit",
+        "run_1stage",
+        "errRatio",
+        "err_ratio",
+        "err1",
+        "err2",
+        "xbf16",
+        "flat",
+        "BV",
+        "_tag",
+        "tag",
+    ),
 )
 _FLASHINFER = TableMap(
     case=("routine",),
@@ -131,16 +171,36 @@ _FLASHINFER = TableMap(
 _PROTON = TableMap(
     tree="children",
     case=("path",),
-    value=("metrics.time (ns)",),
-    metric=("total time",),
-    unit=("ns",),
-    better=("lower",),
+    value=(
+        "metrics.time (ns)/metrics.count",
+        "metrics.time (ns)",
+        "metrics.time (us)",
+        "metrics.time (ms)",
+        "metrics.time (s)",
+        "metrics.cycles",
+        "metrics.normalized_cycles",
+        "metrics.count",
+    ),
+    metric=(
+        "average time",
+        "total time",
+        "total time",
+        "total time",
+        "total time",
+        "cycles",
+        "cycles by warp",
+        "launches",
+    ),
+    unit=("ns", "ns", "us", "ms", "=s", "=cycles", "=cycles", "=count"),
+    better=("lower", "lower", "lower", "lower", "lower", "lower", "lower", "unknown"),
 )
 _ROCPROF_STATS = TableMap(
     case=("Name",),
     value=("AverageNs", "Calls"),
+    low=("MinNs", "-"),
+    high=("MaxNs", "-"),
     metric=("average time", "calls"),
-    unit=("ns", "count"),
+    unit=("ns", "=count"),
     better=("lower", "unknown"),
 )
 _ROCPROF_TRACE = TableMap(
@@ -150,24 +210,37 @@ _ROCPROF_TRACE = TableMap(
     metric=("time",),
     unit=("ns",),
     better=("lower",),
+    skip=("Agent_Id", "Queue_Id", "Thread_Id", "Stream_Id", "Correlation_Id"),
+)
+_ROCPROF_COUNTERS = TableMap(
+    case=("Kernel_Name",),
+    parameters=("Grid_Size",),
+    value=("Counter_Value",),
+    metric=("Counter_Name",),
+    skip=("Agent_Id", "Queue_Id", "Thread_Id", "Process_Id", "Correlation_Id"),
 )
 
 PRESETS: Mapping[str, TableImporter] = {
     "liger": TableImporter(_LIGER, "liger", (b"kernel_operation_mode", b"y_value_50")),
-    "flydsl": TableImporter(_FLYDSL, "FlyDSL", (b'"records"', b'"op"', b'"vs_main"')),
-    "tileops": TableImporter(_TILEOPS, "TileOPs", (b"<testcase", b"_device_busy_ms")),
+    "flydsl": TableImporter(_FLYDSL, "FlyDSL", (b'"records"', b'"op"', b'"metric"', b'"shape"')),
+    "tileops": TableImporter(_TILEOPS, "TileOPs", (b"<testcase", b"tileops_latency_ms")),
     "flash-attention": TableImporter(
         _FLASH_ATTENTION, "flash-attention", (b'"sha"', b'"gpu"', b'"results"', b'"tflops"')
     ),
-    "helion": TableImporter(_HELION, "Helion", (b'"helion_speedup_geomean"', b'"summary"')),
+    "helion": TableImporter(
+        _HELION, "Helion", (b'"generated_at"', b'"runs"', b'"full_sha"', b'"run_id"')
+    ),
     "aiter": TableImporter(_AITER, "aiter", (b",us,", b"kernelName", b"cu_num")),
-    "flashinfer": TableImporter(_FLASHINFER, "FlashInfer", (b"routine,median_time,std_time",)),
+    "flashinfer": TableImporter(_FLASHINFER, "FlashInfer", (b"routine,", b"median_time,")),
     "proton": TableImporter(
         _PROTON, "Proton", (b'"frame"', b'"children"', b'"metrics"'), re.compile(r"\.hatchet")
     ),
-    "rocprofv3": TableImporter(_ROCPROF_STATS, "rocprofv3", (b'"TotalDurationNs"', b'"AverageNs"')),
+    "rocprofv3": TableImporter(_ROCPROF_STATS, "rocprofv3", (b"TotalDurationNs", b"AverageNs")),
+    "rocprofv3-counters": TableImporter(
+        _ROCPROF_COUNTERS, "rocprofv3", (b"Kernel_Name", b"Counter_Name", b"Counter_Value")
+    ),
     "rocprofv3-trace": TableImporter(
-        _ROCPROF_TRACE, "rocprofv3", (b'"Kernel_Name"', b'"Start_Timestamp"')
+        _ROCPROF_TRACE, "rocprofv3", (b"Kernel_Name", b"Start_Timestamp", b"End_Timestamp")
     ),
 }
-"""By format, for `--as`."""
+"""By format, for `--as`. Of two that recognise a file, the first reads it."""

@@ -1,6 +1,4 @@
-"""Which importer reads a file, imported files as records,
-and the mapping that `--dry-run` prints.
-"""
+"""Imported files as records: one for each commit, device and time."""
 
 import hashlib
 import json
@@ -8,150 +6,21 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
-from importlib.metadata import entry_points
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from rich.table import Table
-
 from roofwatch.collector.git import find_repository, project_of
-from roofwatch.importers import (
-    FileImportError,
-    ImportedCommit,
-    ImportedRow,
-    ImportedRun,
-    Importer,
-    read_bytes,
-)
+from roofwatch.importers import FileImportError, ImportedCommit, ImportedRow, ImportedRun
 from roofwatch.importers.git_history import read_commits
-from roofwatch.importers.histories import HISTORIES
-from roofwatch.importers.kernels import KERNELS
-from roofwatch.importers.presets import PRESETS
-from roofwatch.importers.programs import PROGRAMS
 from roofwatch.importers.ratios import judge_middles, ratios_to_libraries
-from roofwatch.importers.serving import SERVING
-from roofwatch.importers.table_map import TableMap
-from roofwatch.importers.tables import TableImporter
 from roofwatch.model.errors import GitError
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import CaseRecord
 from roofwatch.model.metrics import Better
 from roofwatch.model.record import Commit, RunRecord, utc_now
 from roofwatch.model.results import ImportedValue
-from roofwatch.terminal import make_table
-
-MAX_VALUES = 2_000_000
-_HEAD_BYTES = 2**16
-_GROUP = "roofwatch.importers"
-
-
-def importers() -> dict[str, Importer]:
-    """All importers by format, those of other packages first; of those equally likely, the first
-    reads a file.
-    """
-    plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **PRESETS}
-
-
-def import_file(
-    path: Path,
-    format_name: str | None = None,
-    *,
-    table: TableMap | None = None,
-    presets: Mapping[str, TableMap] | None = None,
-) -> tuple[str, ImportedRun]:
-    """Read a file by the importer that recognises it, or by the named one; returns the format's
-    name too.
-
-    Args:
-        path: The file.
-        format_name: `table` reads the columns that `table` maps.
-        table: Map of the columns.
-        presets: Further maps by format.
-
-    Raises:
-        FileImportError: no importer knows the file, or it is damaged.
-    """
-    known = importers()
-    for preset, columns in (presets or {}).items():
-        known[preset] = TableImporter(columns, preset)
-    if table is not None:
-        known["table"] = TableImporter(table, "table")
-    name = format_name or _recognised(path, known)
-    if name not in known:
-        what = (
-            f"{path}: of no known format; name it with --as"
-            if name is None
-            else f"--as {name}: unknown; choose one"
-        )
-        raise FileImportError(f"{what}: {', '.join(known)}")
-    try:
-        run = known[name].read(path)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        kind = type(error).__name__
-        raise FileImportError(
-            f"{path}: not a complete {name} file ({kind}: {error}); copy it again"
-        ) from None
-    if not run.rows:
-        raise FileImportError(f"{path}: the {name} file holds no results")
-    if len(run.rows) > MAX_VALUES:
-        raise FileImportError(
-            f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file"
-        )
-    return name, replace(run, rows=tuple(_with_plausible_direction(row) for row in run.rows))
-
-
-_RATE_UNIT = re.compile(
-    r".*(/ ?(ns|us|µs|ms|s|sec|second|min|h)|per sec(ond)?|\bHz|flops)", re.IGNORECASE
-)
-
-
-def _with_plausible_direction(row: ImportedRow) -> ImportedRow:
-    """The row; without a direction where tool and unit disagree, such as jmh's `ops/s`, for which
-    a history says that lower is better.
-    """
-    is_wrong = row.better is Better.LOWER and _RATE_UNIT.fullmatch(row.unit)
-    return replace(row, better=Better.UNKNOWN) if is_wrong else row
-
-
-def with_controls(run: ImportedRun, patterns: Collection[str]) -> ImportedRun:
-    """Mark the rows whose implementation matches a pattern as rows of a library."""
-    rows = [
-        replace(row, is_control=True)
-        if any(fnmatchcase(row.implementation, pattern) for pattern in patterns)
-        else row
-        for row in run.rows
-    ]
-    return replace(run, rows=tuple(rows))
-
-
-def known_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files, and those of each folder that an importer knows."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        inside = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_known(file)]
-        if not inside:
-            raise FileImportError(f"{path}: contains no file of a known format")
-        yield from inside
-
-
-def _is_known(path: Path) -> bool:
-    return not path.name.endswith("benchmarks.json") and _recognised(path, importers()) is not None
-
-
-def _recognised(path: Path, known: Mapping[str, Importer]) -> str | None:
-    head = read_bytes(path)[:_HEAD_BYTES]
-    certainties = {name: one.sniff(head, path.name) for name, one in known.items()}
-    best = max(certainties, key=lambda name: certainties[name])
-    return best if certainties[best] > 0 else None
-
 
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BACKWARD = re.compile(r"(?<![a-z])(backward|bwd)(?![a-z])", re.IGNORECASE)
@@ -162,100 +31,16 @@ _DTYPE = re.compile(
 )
 _MAX_TEXT = 100
 _MAX_NAME = 300
-
-
-def turned(run: ImportedRun, given: Iterable[str]) -> ImportedRun:
-    """Set the directions that a person gives, as `metric=lower` or `metric=higher`.
-
-    Raises:
-        FileImportError: one has another form, or the file has no such metric.
-    """
-    directions = {}
-    for one in given:
-        name, _, better = one.rpartition("=")
-        if not name or better not in ("lower", "higher"):
-            raise FileImportError(f"--direction {one}: write metric=lower or metric=higher")
-        directions[name] = Better(better)
-    unknown = directions.keys() - {row.metric for row in run.rows}
-    if unknown:
-        known = ", ".join(sorted({row.metric for row in run.rows})[:50])
-        raise FileImportError(f"--direction {min(unknown)}: no such metric; the file has {known}")
-    return replace(
-        run,
-        rows=tuple(replace(row, better=directions.get(row.metric, row.better)) for row in run.rows),
-    )
-
-
-def mapping(format_name: str, run: ImportedRun) -> dict[str, Any]:
-    """What `--dry-run --json` prints: one row for every number."""
-    return {
-        "format": format_name,
-        "tool_version": run.tool_version,
-        "commit": run.commit.sha,
-        "dirty": run.commit.is_dirty,
-        "rows": [
-            {
-                "case": row.case,
-                "parameters": _parameters(row),
-                "metric": row.metric,
-                "unit": row.unit,
-                "direction": row.better,
-                "statistic": row.statistic,
-                "value": row.value,
-                "sample_count": row.sample_count,
-                "outcome": row.outcome,
-            }
-            for row in run.rows
-        ],
-    }
-
-
-def mapping_table(file: Path, format_name: str, run: ImportedRun) -> Table:
-    """One row per number; samples of one kind share a row."""
-    rows = []
-    for _, group in groupby(
-        run.rows, lambda row: (row.case, dict(row.parameters), row.metric, row.unit, row.statistic)
-    ):
-        first, *others = own = list(group)
-        listed = " ".join(f"{key}={value}" for key, value in first.parameters.items())
-        shown = (
-            f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
-        )
-        outcomes = " ".join(dict.fromkeys(str(row.outcome) for row in own))
-        rows.append(
-            (
-                first.case,
-                listed,
-                first.metric,
-                first.statistic,
-                shown,
-                first.unit,
-                str(first.better),
-                outcomes,
-            )
-        )
-    commit = f"commit {run.commit.sha or 'not named'}{', dirty' if run.commit.is_dirty else ''}"
-    title = (
-        f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
-    )
-    columns = ("case", "parameters", "metric", "statistic", "value", "unit", "better", "outcome")
-    return make_table(columns, rows, title=title)
-
-
-def _parameters(row: ImportedRow) -> dict[str, Any]:
-    """The parameters, and what else tells the row from others."""
-    others = {
-        "implementation": row.implementation,
-        "definition": row.definition,
-        "commit": row.commit and row.commit.sha,
-    }
-    return {**row.parameters, **{name: value for name, value in others.items() if value}}
+_MAX_MESSAGE = 4_000
+_ValueKey = tuple[str, str, str, str, str, Better]
+"""Case id, implementation, metric, statistic, unit and direction."""
 
 
 def to_records(
     run: ImportedRun, path: Path, *, project: str | None, revision: str | None, folder: Path
 ) -> Iterator[RunRecord]:
-    """Turn a file into records, one for each commit and time. Equal content gives equal records.
+    """Turn a file into records, one for each commit, device and time. Equal content gives equal
+    records.
 
     A project or revision is used in place of what the file names. The repository around the folder
     knows the order and dates of the commits; it may lack them.
@@ -264,173 +49,246 @@ def to_records(
         FileImportError: the commit or the project is not known.
     """
     repository = find_repository(folder)
-    name = project or _project(run, path, repository)
-    groups: dict[ImportedCommit, list[ImportedRow]] = defaultdict(list)
+    project_name = project or _project(run, path, repository)
+    groups: dict[tuple[ImportedCommit, str], list[ImportedRow]] = defaultdict(list)
     for row in run.rows:
-        groups[row.commit or run.commit].append(row)
-    if revision is not None and len(groups) > 1:
+        groups[row.commit or run.commit, row.device or run.device or ""].append(row)
+    measured_commits = list(dict.fromkeys(commit for commit, _ in groups))
+    if revision is not None and len(measured_commits) > 1:
         raise FileImportError(
-            f"{path}: has results of {len(groups)} commits, so --commit cannot name one"
+            f"{path}: has results of {len(measured_commits)} commits, so --commit cannot name one"
         )
-    commits = _commits(groups, path, revision, repository)
-    for told, rows in groups.items():
-        commit = commits[told]
-        measured_at = (
-            told.measured_at if told.measured_at is not None else commit.committed_at.timestamp()
-        )
-        started_at = datetime.fromtimestamp(measured_at, UTC)
-        cases, values = _results(rows, run.tool)
-        record = RunRecord(
-            run_id=uuid5(NAMESPACE_URL, "roofwatch"),
-            project=name,
-            commit=commit,
-            started_at=started_at,
-            finished_at=started_at,
-            harness_version=_shortened(
-                f"{run.tool} {run.tool_version or 'of unknown version'}", _MAX_NAME
-            ),
-            environment=_environment(run),
-            cases=cases,
-            imported=values,
-        )
-        yield record.model_copy(update={"run_id": uuid5(NAMESPACE_URL, record.content_hash)})
+    commits = _commits(measured_commits, path, revision, repository)
+    for (measured_commit, device), rows in groups.items():
+        commit = commits[measured_commit]
+        measured_at = measured_commit.measured_at
+        if measured_at is None:
+            measured_at = commit.committed_at.timestamp()
+        yield _record(run, rows, commit, project_name, device=device, measured_at=measured_at)
+
+
+def _record(
+    run: ImportedRun,
+    rows: Sequence[ImportedRow],
+    commit: Commit,
+    project: str,
+    *,
+    device: str,
+    measured_at: float,
+) -> RunRecord:
+    started_at = datetime.fromtimestamp(measured_at, UTC)
+    cases, values = _results(rows, run.tool)
+    version = run.tool_version or "of unknown version"
+    record = RunRecord(
+        run_id=uuid5(NAMESPACE_URL, "roofwatch"),
+        project=project,
+        commit=commit,
+        started_at=started_at,
+        finished_at=started_at,
+        harness_version=_shortened(f"{run.tool} {version}", _MAX_NAME),
+        environment=_environment(run, device),
+        cases=cases,
+        imported=values,
+    )
+    return record.model_copy(update={"run_id": uuid5(NAMESPACE_URL, record.content_hash)})
 
 
 def _project(run: ImportedRun, path: Path, repository: Path | None) -> str:
-    named = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
-    if not named and repository is None:
+    from_file = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
+    if from_file:
+        return from_file
+    if repository is None:
         raise FileImportError(
             f"{path}: names no project, and there is no repository here; name it with --project"
         )
-    return named or project_of(repository or path)
+    return project_of(repository)
+
+
+# --- commits
 
 
 def _commits(
-    told: Iterable[ImportedCommit], path: Path, revision: str | None, repository: Path | None
+    measured_commits: Collection[ImportedCommit],
+    path: Path,
+    revision: str | None,
+    repository: Path | None,
 ) -> dict[ImportedCommit, Commit]:
-    """The commits as git knows them. If it lacks any, as the file tells them all, in the order of
+    """Read the commits from git. If it lacks any, take what the file says of them, in the order of
     their times.
     """
-    wanted = {one: revision or one.sha for one in told}
-    if None in wanted.values():
+    revisions = {commit: revision or commit.sha for commit in measured_commits}
+    names = {name for name in revisions.values() if name is not None}
+    if None in revisions.values():
         raise FileImportError(
             f"{path}: names no commit; name it with --commit, or look at the file with --dry-run"
         )
-    try:
-        if repository is not None:
-            known = read_commits(repository, {sha or "" for sha in wanted.values()})
-            # the work tree says nothing of what was measured earlier
+    if repository is not None:
+        try:
+            from_git = read_commits(repository, names)
+        except GitError:
+            if revision is not None and not _SHA.fullmatch(revision):
+                raise
+        else:
             return {
-                one: known[sha or ""].model_copy(
-                    update={"is_dirty": one.is_dirty, "branch": one.branch}
-                )
-                for one, sha in wanted.items()
+                commit: _as_measured(from_git[name or ""], commit)
+                for commit, name in revisions.items()
             }
-    except GitError:
-        if revision is not None and not _SHA.fullmatch(revision):
-            raise
-    return {one: _by_time(one, sha or "", path) for one, sha in wanted.items()}
-
-
-def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
-    if not _SHA.fullmatch(sha):
+    has_order = len(names) == 1 or all(_has_order(commit) for commit in measured_commits)
+    if not has_order:
         raise FileImportError(
-            f"{path}: {sha[:50]!r} is no full sha, and no repository here knows it; use --commit"
+            f"{path}: has no times for its {len(names)} commits, so their order is not known; "
+            f"name the repository with --repository, or a list with --commits"
         )
-    time = told.committed_at if told.committed_at is not None else told.measured_at
+    return {
+        commit: _by_time(commit, name or "", path, has_repository=repository is not None)
+        for commit, name in revisions.items()
+    }
+
+
+def _as_measured(commit: Commit, measured_commit: ImportedCommit) -> Commit:
+    """Return a commit of git as it was measured: the work tree says nothing of earlier runs."""
+    return commit.model_copy(
+        update={"is_dirty": measured_commit.is_dirty, "branch": measured_commit.branch}
+    )
+
+
+def _has_order(commit: ImportedCommit) -> bool:
+    time = commit.committed_at if commit.committed_at is not None else commit.measured_at
+    return time is not None or commit.place is not None
+
+
+def _by_time(commit: ImportedCommit, sha: str, path: Path, *, has_repository: bool) -> Commit:
+    if not _SHA.fullmatch(sha):
+        where = "the repository does not have it" if has_repository else "no repository is here"
+        raise FileImportError(
+            f"{path}: {sha[:50]!r} is no full SHA, and {where}; name the repository with "
+            f"--repository, a list of commits with --commits, or the commit with --commit"
+        )
+    time = commit.committed_at if commit.committed_at is not None else commit.measured_at
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
+    position = commit.place
+    if position is None:
+        position = max(0, int(committed_at.timestamp()))
     return Commit(
         sha=sha,
-        first_parent_count=(
-            max(0, int(committed_at.timestamp())) if told.place is None else told.place
-        ),
+        first_parent_count=position,
         committed_at=committed_at,
-        author=told.author[:500],
-        subject=told.subject[:1_000],
-        branch=told.branch,
-        is_dirty=told.is_dirty,
+        author=commit.author[:500],
+        subject=commit.subject[:1_000],
+        branch=commit.branch,
+        is_dirty=commit.is_dirty,
     )
 
 
-def _environment(run: ImportedRun) -> Environment:
+def _environment(run: ImportedRun, device: str) -> Environment:
+    versions = {
+        field: _shortened(text, _MAX_TEXT) for field, text in run.environment.items() if text
+    }
     return Environment(
         device_kind="unknown",
-        device_name=_shortened(run.device or "unknown device", _MAX_NAME),
+        device_name=_shortened(device or "unknown device", _MAX_NAME),
+        device_memory_bytes=None,
+        driver_version=versions.get("driver_version"),
+        cpu_name="unknown",
+        core_count=None,
+        thread_count=None,
+        os="unknown",
+        python_version="unknown",
+        torch_version=versions.get("torch_version", "unknown"),
+        triton_version=versions.get("triton_version"),
+        cuda_version=versions.get("cuda_version"),
         imported_from=run.tool,
-        **dict.fromkeys(("cpu_name", "os", "python_version", "torch_version"), "unknown"),
-        **dict.fromkeys(("device_memory_bytes", "core_count", "thread_count")),
     )
+
+
+# --- cases and values
 
 
 def _results(
     rows: Iterable[ImportedRow], tool: str
 ) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
-    """Cases and values, with ratios to libraries. Several numbers under one name, such as samples,
-    become their median and quartiles.
+    """Make cases and values, with ratios to libraries. Several numbers under one name, such as
+    samples, become their median and quartiles.
     """
     cases: dict[str, CaseRecord] = {}
-    groups: dict[tuple[Any, ...], list[ImportedRow]] = defaultdict(list)
+    case_of_key: dict[tuple[str, str], CaseRecord] = {}
+    groups: dict[_ValueKey, list[ImportedRow]] = defaultdict(list)
     for row in rows:
-        case = _case(row)
-        cases[case.case_id] = case
-        implementation = (row.implementation or tool) + (
-            f" ({row.definition})" if row.definition else ""
-        )
-        key = (
-            case.case_id,
-            _shortened(implementation, _MAX_NAME),
-            *map(_label, (row.metric, row.statistic, row.unit)),
-        )
-        groups[*key, row.better].append(row)
-    names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
-    values = judge_middles(
-        ImportedValue(
-            **dict(zip(names, key, strict=True)),
-            **_summary(own),
-            is_control=own[0].is_control,
-            code_hash=own[0].code_hash,
-        )
-        for key, own in groups.items()
-    )
+        # rows of a case differ in metric and implementation only
+        case_key = (row.case, repr(row.parameters))
+        if case_key not in case_of_key:
+            case = _case(row)
+            case_of_key[case_key] = case
+            cases[case.case_id] = case
+        case_id = case_of_key[case_key].case_id
+        groups[_value_key(row, case_id, tool)].append(row)
+    values = judge_middles(_value(key, rows_of_key) for key, rows_of_key in groups.items())
     return tuple(cases.values()), (*values, *ratios_to_libraries(values))
 
 
+def _value_key(row: ImportedRow, case_id: str, tool: str) -> _ValueKey:
+    implementation = row.implementation or tool
+    if row.definition:
+        implementation += f" ({row.definition})"
+    return (
+        case_id,
+        _shortened(implementation, _MAX_NAME),
+        _label(row.metric),
+        _label(row.statistic),
+        _label(row.unit),
+        row.better,
+    )
+
+
+def _value(key: _ValueKey, rows: Sequence[ImportedRow]) -> ImportedValue:
+    case_id, implementation, metric, statistic, unit, better = key
+    return ImportedValue(
+        case_id=case_id,
+        implementation=implementation,
+        metric=metric,
+        statistic=statistic,
+        unit=unit,
+        better=better,
+        is_control=rows[0].is_control,
+        code_hash=rows[0].code_hash,
+        **_summary(rows),
+    )
+
+
 def _label(text: str) -> str:
-    """Part of a metric's name; tags are made harmless."""
+    """Return part of a metric's name; tags are made harmless."""
     return _shortened(text.replace("<", "‹").replace(">", "›"), _MAX_NAME)
 
 
 def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
-    good = [row.value for row in rows if row.outcome is Outcome.OK and row.value is not None]
-    if not good:
+    good_rows = [row for row in rows if row.outcome is Outcome.OK]
+    numbers = [row.value for row in good_rows if row.value is not None]
+    if not numbers:
         failed = next((row for row in rows if row.outcome is not Outcome.OK), rows[0])
-        return {"outcome": failed.outcome, "message": (failed.message or "")[:4_000] or None}
-    if len(good) == 1:
+        message = (failed.message or "")[:_MAX_MESSAGE]
+        return {"outcome": failed.outcome, "message": message or None}
+    if len(numbers) == 1:
         count = rows[0].sample_count
         return {
             "outcome": Outcome.OK,
-            "value": good[0],
+            "value": numbers[0],
             "low": rows[0].low,
             "high": rows[0].high,
             "sample_count": count if isinstance(count, int) else None,
         }
-    low, middle, high = statistics.quantiles(good, n=4, method="inclusive")
+    low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
     return {
         "outcome": Outcome.OK,
         "value": middle,
         "low": low,
         "high": high,
-        "sample_count": len(good),
+        "sample_count": len(numbers),
     }
 
 
 def _case(row: ImportedRow) -> CaseRecord:
     kernel = _shortened(row.case.replace("/", ".") or "unnamed", _MAX_TEXT)
-    shape = {
-        _shortened(str(key), 50): _length(value)
-        for key, value in row.parameters.items()
-        if str(key)
-    }
+    shape = _shape(row.parameters)
     listed = ",".join(f"{key}={value}" for key, value in shape.items())
     return CaseRecord(
         case_id=_shortened(f"{kernel}/{listed}" if listed else kernel, _MAX_NAME),
@@ -444,11 +302,22 @@ def _case(row: ImportedRow) -> CaseRecord:
     )
 
 
+def _shape(parameters: Mapping[str, Any]) -> dict[str, int | str]:
+    shape: dict[str, int | str] = {}
+    for key, value in parameters.items():
+        if str(key):
+            shape[_shortened(str(key), 50)] = _length(value)
+    return shape
+
+
 def _dtype(row: ImportedRow) -> str | None:
-    """The only type of numbers in a case's name and parameters."""
+    """Find the only type of numbers in a case's name and parameters."""
     text = f"{row.case} {json.dumps(dict(row.parameters), default=str)}"
-    found = {match.lower() for match in _DTYPE.findall(text)}
-    return _DTYPES.get(*found, *found) if len(found) == 1 else None
+    names = {match[0].lower() for match in _DTYPE.finditer(text)}
+    if len(names) != 1:
+        return None
+    (name,) = names
+    return _DTYPES.get(name, name)
 
 
 def _length(value: object) -> int | str:
@@ -458,8 +327,11 @@ def _length(value: object) -> int | str:
 
 
 def _shortened(text: str, length: int) -> str:
-    """The text on one line; the end of a longer one gives way to a hash of it."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    """Return the text on one line; the end of a longer one gives way to a hash of it."""
+    line = text
+    if not text.isprintable() or "  " in text or text != text.strip():
+        printable = "".join(letter if letter.isprintable() else " " for letter in text)
+        line = " ".join(printable.split())
     if len(line) <= length:
         return line
     return f"{line[: length - 9]}…{hashlib.sha256(line.encode()).hexdigest()[:8]}"

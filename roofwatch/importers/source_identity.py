@@ -143,13 +143,13 @@ class SourceTree:
 
     def _files_of(self, kernel: str) -> list[str]:
         """Find the files that are named like a kernel."""
-        words = _MODE.sub("", kernel).strip() or kernel
-        wanted = {_plain(words), _plain(words.split()[0])}
-        return [
-            path
-            for path in self.blobs
-            if _plain(PurePosixPath(path).stem) in wanted and not _NOT_SOURCES.search(path)
-        ]
+        names = names_of(kernel)
+        paths: list[str] = []
+        for path in self.blobs:
+            is_named = plain_name(PurePosixPath(path).stem) in names
+            if is_named and not _NOT_SOURCES.search(path):
+                paths.append(path)
+        return paths
 
     def _closure(self, begin: Iterable[str]) -> set[str]:
         waiting, reached = list(begin), set(begin)
@@ -186,6 +186,13 @@ class SourceTree:
             yield path
 
 
+def names_of(case: str) -> tuple[str, ...]:
+    """List the names that a kernel may have, by the name of a case; the longest first."""
+    words = _MODE.sub("", case).strip() or case
+    first_word = (words.split() or [words])[0]
+    return tuple(dict.fromkeys((plain_name(words), plain_name(first_word))))
+
+
 def with_source_identity(
     run: ImportedRun, folder: Path, revision: str | None = None
 ) -> ImportedRun:
@@ -217,7 +224,8 @@ def with_source_identity(
     return replace(run, rows=tuple(rows))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a name in lower case, with underscores between its words."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 

@@ -1,7 +1,8 @@
 """Which columns of a table mean what, as a person or a preset says."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,7 +19,19 @@ OTHERS = "*"
 AUTO = "auto"
 """As the direction: by the metric's name and its unit."""
 _LISTS = frozenset(
-    {"case", "parameters", "value", "low", "high", "metric", "unit", "better", "skip", "controls"}
+    {
+        "case",
+        "parameters",
+        "value",
+        "low",
+        "high",
+        "metric",
+        "unit",
+        "better",
+        "skip",
+        "controls",
+        "own",
+    }
 )
 
 
@@ -27,24 +40,23 @@ class Value:
     """One kind of number in a record. A name that is no column is the word itself."""
 
     column: str
-    """`A-B` is a difference of two columns. A `*` stands for the implementation's name."""
+    """`A-B` is a difference of two columns, `A/B` a quotient. A `*` stands for the implementation's
+    name.
+    """
     low: str | None
     high: str | None
     metric: str
     unit: str
     better: str
 
-    def implementations(self, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Find the columns that a `*` matches: implementation, its column, and what it matched."""
-        if "*" not in self.column:
-            yield "", self.column, ""
-            return
+    def matches(self, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Find the columns that a `*` matches, and what it matched."""
         start, _, end = self.column.partition("*")
         pattern = re.compile(f"{re.escape(start)}(.*){re.escape(end)}")
-        for column in record:
+        for column in columns:
             match = pattern.fullmatch(column)
             if match is not None:
-                yield match[1].strip(" _-"), column, match[1]
+                yield column, match[1]
 
 
 @dataclass(frozen=True)
@@ -67,13 +79,20 @@ class TableMap:
     device: str | None = None
     project: str | None = None
     status: str | None = None
-    """Anything but `ok` in this column is a failure."""
+    """Says `ok`, or which failure; a `*` in it is the implementation's name."""
     unless: str | None = None
     """Rows with a value in this column are left out, for example those of pull requests."""
     skip: tuple[str, ...] = ()
     """Columns that are no parameters, and implementations that are left out."""
     controls: tuple[str, ...] = ()
     """Implementations that are libraries."""
+    own: tuple[str, ...] = ()
+    """Implementations of the project: all others are libraries."""
+    driver: str | None = None
+    torch: str | None = None
+    triton: str | None = None
+    cuda: str | None = None
+    """Versions, if the file has them."""
     rows: str = ""
     """Of JSON: path to the list of records, such as `summary.history`. What encloses a record is
     part of it.
@@ -83,17 +102,22 @@ class TableMap:
     tree: str = ""
     """Of JSON: key of a node's children; the column `path` has the names from the root on."""
     beside: str = ""
-    """A JSON file in the same folder, whose keys begin with its name: `meta.commit`."""
+    """A JSON file in the same folder, if there is one. Its keys begin with its name: `meta.commit`.
+    """
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> "TableMap":
-        """Read `case=kernel,mode value=p50 unit=ms better=lower commit=folder`.
+        """Read `case=kernel,mode value=p50 unit=ms commit=folder`; a name with spaces in quotes.
 
         Raises:
             FileImportError: a word has another form, or `case` or `value` is missing.
         """
         entries_of_map: dict[str, str] = {}
-        for word in " ".join(words).split():
+        try:
+            entries = shlex.split(" ".join(words))
+        except ValueError as error:
+            raise FileImportError(f"--map: {error}") from None
+        for word in entries:
             key, _, text = word.partition("=")
             if not text:
                 raise FileImportError(f"--map {word}: write key=column")
@@ -108,11 +132,11 @@ class TableMap:
             FileImportError: a key is unknown, or `case` or `value` is missing; the message begins
             with the name.
         """
-        known = {field.name for field in fields(cls)}
+        keys = {field.name for field in fields(cls)}
         entries: dict[str, Any] = {}
         for key, text in entries_of_map.items():
-            if key not in known:
-                listed = ", ".join(sorted(known))
+            if key not in keys:
+                listed = ", ".join(sorted(keys))
                 raise FileImportError(
                     f"{name} {key}: unknown; write key=column with one of {listed}"
                 )

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,32 +17,85 @@ Record = Mapping[str, Any]
 _PATH = "path"
 """Column with the names of a tree's nodes."""
 _ROOT = "ROOT"
-_LISTS_KEPT = 10_000
+_MAX_ITEMS = 10_000
+_DELIMITERS = ",;\t|"
 
 
-def read_records(path: Path, columns: TableMap) -> list[Record]:
+@dataclass(frozen=True)
+class Table:
+    """The records of a file, and what was left out."""
+
+    records: list[Record]
+    notes: tuple[str, ...] = ()
+
+
+def read_table(path: Path, columns: TableMap) -> Table:
     """Read the records of a file.
 
     Raises:
         FileImportError: it is damaged, or of no known form.
     """
     document = read_bytes(path)
-    start = document.lstrip()[:1]
+    start = document.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    notes: tuple[str, ...] = ()
     if start in (b"[", b"{"):
         records = list(_json_records(parse_json(document, path), columns, path))
     elif start == b"<":
         records = list(_xml_records(document, path))
     else:
-        records = [dict(row) for row in csv.DictReader(io.StringIO(document.decode("utf-8-sig")))]
+        records, notes = _csv_records(document.decode("utf-8-sig"))
     if columns.zip:
-        records = [item for record in records for item in _zipped(record, columns.zip)]
+        records, notes = _zipped(records, columns.zip)
     if columns.beside:
-        beside = path.parent / columns.beside
-        if not beside.is_file():
-            raise FileImportError(f"{path}: needs {columns.beside} in the same folder")
-        shared = _flat(parse_json(read_bytes(beside), beside), f"{beside.stem}.")
-        records = [{**shared, **record} for record in records]
-    return records
+        records, notes = _with_file_beside(records, path.parent / columns.beside, notes)
+    return Table(records, notes)
+
+
+def _with_file_beside(
+    records: list[Record], beside: Path, notes: tuple[str, ...]
+) -> tuple[list[Record], tuple[str, ...]]:
+    """Add the keys of a JSON file in the same folder to each record."""
+    if not beside.is_file():
+        return records, (*notes, f"there is no {beside.name} in the same folder")
+    shared = _flat(parse_json(read_bytes(beside), beside), f"{beside.stem}.")
+    return [{**shared, **record} for record in records], notes
+
+
+# --- CSV
+
+
+def _csv_records(text: str) -> tuple[list[Record], tuple[str, ...]]:
+    """Read lines of cells; a line with more or fewer cells than the header is left out."""
+    header_line = next((line for line in text.splitlines() if line.strip()), "")
+    # the name of a kernel may hold any of the delimiters, so the header decides
+    delimiter = max(_DELIMITERS, key=header_line.count)
+    lines = csv.reader(io.StringIO(text), delimiter=delimiter)
+    header: list[str] = []
+    records: list[Record] = []
+    odd_lines: list[int] = []
+    for cells in lines:
+        stripped = [cell.strip() for cell in cells]
+        if not any(stripped) or stripped == header:  # files that were joined repeat the header
+            continue
+        if not header:
+            header = stripped
+            continue
+        while len(stripped) > len(header) and not stripped[-1]:
+            stripped.pop()
+        if len(stripped) != len(header):
+            odd_lines.append(lines.line_num)
+            continue
+        records.append(dict(zip(header, stripped, strict=True)))
+    if not odd_lines:
+        return records, ()
+    note = (
+        f"{len(odd_lines)} lines do not have the {len(header)} cells of the header and were left "
+        f"out, the first is line {odd_lines[0]}"
+    )
+    return records, (note,)
+
+
+# --- JSON
 
 
 def _json_records(parsed: Any, columns: TableMap, path: Path) -> Iterator[Record]:
@@ -69,15 +123,58 @@ def _descend(entry: Mapping[str, Any], steps: Sequence[str], outer: Record) -> I
 
 
 def _nodes(node: Mapping[str, Any], children_key: str, names: tuple[str, ...]) -> Iterator[Record]:
-    """Walk a tree from the root on."""
+    """Walk a tree below its root."""
     fields = {key: value for key, value in node.items() if key != children_key}
     record = _flat(fields)
     name = str(record.get("frame.name", record.get("name", "")))
     path = names if name in ("", _ROOT) else (*names, name)
-    yield {**record, _PATH: " > ".join(path)}
+    if path:
+        yield {**record, _PATH: " > ".join(path)}
     for child in node.get(children_key) or ():
         if isinstance(child, Mapping):
             yield from _nodes(child, children_key, path)
+
+
+def _zipped(records: Sequence[Record], column: str) -> tuple[list[Record], tuple[str, ...]]:
+    """Split each record into one for each item of a list."""
+    items_of_records: list[Record] = []
+    without_list = 0
+    for record in records:
+        items = record.get(column)
+        if not isinstance(items, list):
+            without_list += 1
+            continue
+        lists = {
+            name: values
+            for name, values in record.items()
+            if isinstance(values, list) and len(values) == len(items)
+        }
+        # a list of another length cannot be told apart by item
+        scalars = {name: value for name, value in record.items() if not isinstance(value, list)}
+        for position in range(min(len(items), _MAX_ITEMS)):
+            item = {name: values[position] for name, values in lists.items()}
+            items_of_records.append({**scalars, **item})
+    if not without_list:
+        return items_of_records, ()
+    return items_of_records, (f"{without_list} records have no list {column} and were left out",)
+
+
+def _flat(entry: Mapping[str, Any], start: str = "") -> dict[str, Any]:
+    """Join nested keys with dots; lists stay lists."""
+    flat: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{start}{key}.")
+        elif isinstance(value, list):
+            flat[f"{start}{key}"] = [
+                json.dumps(item) if isinstance(item, Mapping | list) else item for item in value
+            ]
+        else:
+            flat[f"{start}{key}"] = value
+    return flat
+
+
+# --- XML
 
 
 def _xml_records(document: bytes, path: Path) -> Iterator[Record]:
@@ -89,38 +186,21 @@ def _xml_records(document: bytes, path: Path) -> Iterator[Record]:
         root = ElementTree.fromstring(document)  # noqa: S314 -- without a document type
     except ElementTree.ParseError as error:
         raise FileImportError(f"{path}: not complete XML ({error}); copy it again") from None
-    for case in root.iter("testcase"):
-        record: dict[str, Any] = dict(case.attrib)
-        for setting in case.iter("property"):
-            record[str(setting.get("name"))] = setting.get("value")
-        failed = next((kind for kind in ("failure", "error") if case.find(kind) is not None), None)
-        record["status"] = failed or ("skipped" if case.find("skipped") is not None else "ok")
-        yield record
+    suites = [suite for suite in root.iter("testsuite") if suite.find("testsuite") is None]
+    for suite in suites or [root]:
+        for case in suite.iter("testcase"):
+            yield _xml_record(case, suite)
 
 
-def _zipped(record: Record, column: str) -> Iterator[Record]:
-    items = record.get(column)
-    if not isinstance(items, list):
-        return
-    columns = {
-        name: values
-        for name, values in record.items()
-        if isinstance(values, list) and len(values) == len(items)
-    }
-    for position in range(min(len(items), _LISTS_KEPT)):
-        yield {**record, **{name: values[position] for name, values in columns.items()}}
-
-
-def _flat(entry: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    """Join nested keys with dots; lists stay lists."""
-    flat: dict[str, Any] = {}
-    for key, value in entry.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{start}{key}.")
-        elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-            flat[f"{start}{key}"] = [
-                item if isinstance(item, str | int | float) else json.dumps(item) for item in value
-            ]
-        else:
-            flat[f"{start}{key}"] = value
-    return flat
+def _xml_record(case: ElementTree.Element, suite: ElementTree.Element) -> Record:
+    record: dict[str, Any] = {"suite.timestamp": suite.get("timestamp")}
+    record |= dict(case.attrib)
+    for setting in case.iter("property"):
+        record[str(setting.get("name"))] = setting.get("value")
+    record["status"] = "ok"
+    for kind in ("skipped", "error", "failure"):
+        element = case.find(kind)
+        if element is not None:
+            record["status"] = kind
+            record["status.message"] = element.get("message") or element.text or ""
+    return record

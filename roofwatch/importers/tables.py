@@ -1,11 +1,14 @@
 """Tables of results: CSV, JSON records, JSON lines and XML, read by a map of their columns."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.profiling.number_text import DecimalMark
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -14,26 +17,25 @@ from roofwatch.importers import (
     ImportedCommit,
     ImportedRow,
     ImportedRun,
-    number_of,
-    seconds_of,
 )
-from roofwatch.importers.table_map import (
-    AUTO,
-    FILE,
-    FOLDER,
-    OTHERS,
-    WORD,
-    TableMap,
-    Value,
-)
-from roofwatch.importers.table_rows import Record, read_records
+from roofwatch.importers.cells import Cell, mark_of, outcome_of, read_cell, seconds_of
+from roofwatch.importers.table_header import TableHeader, ValueSource
+from roofwatch.importers.table_map import AUTO, TableMap
+from roofwatch.importers.table_rows import Record, read_table
+from roofwatch.model.errors import ProfileError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
 
-_SHA = re.compile(r"[0-9a-f]{7,64}(?![0-9a-z])")
-_TIME = re.compile(r"(n|u|µ|m)?s(ec(onds)?)?|seconds?|latency|time", re.IGNORECASE)
+_TIME = re.compile(r"(n|u|µ|μ|m)?s(ec(onds)?)?|seconds?|latency|time", re.IGNORECASE)
 _RATE = re.compile(r".*(/s|/sec|flop/?s|flops|speedup|throughput|bandwidth|per_sec)", re.IGNORECASE)
 _MEMORY = re.compile(r"[KMGT]i?B|bytes", re.IGNORECASE)
+_OF_SAMPLE = re.compile(
+    r"(.*[_ ])?(id|index|idx|iteration|sample|rep(eat)?|trial|rank|timestamp|time|ts|date|seed)",
+    re.IGNORECASE,
+)
+"""Columns that differ between the samples of one value."""
+_FRACTION = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+[eE][-+]?\d+)([eE][-+]?\d+)?%?")
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -53,151 +55,306 @@ class TableImporter:
         return 0.9 if self.marks and all(mark in head for mark in self.marks) else 0.0
 
     def read(self, path: Path, /) -> ImportedRun:
-        records = read_records(path, self.columns)
-        if not records:
-            raise FileImportError(f"{path}: the table has no rows")
-        self._check_columns(records, path)
-        if self.columns.unless is not None:
-            column = self.columns.unless
-            records = [record for record in records if record.get(column) in (None, "")]
-        devices = {self._text(self.columns.device, record, path) for record in records}
-        rows: list[tuple[str, ImportedRow]] = []
-        for record in records:
-            run = self._text(self.columns.run, record, path)
-            rows += [(run, row) for row in self._rows(record, path, has_devices=len(devices) > 1)]
-        project = self._text(self.columns.project, records[0], path) if records else ""
+        table = read_table(path, self.columns)
+        if not table.records:
+            listed = "; ".join(table.notes)
+            raise FileImportError(f"{path}: the table has no rows{listed and f' ({listed})'}")
+        names: dict[str, None] = {}
+        for record in table.records:
+            names.update(dict.fromkeys(record))
+        # only a preset is recognised
+        header = TableHeader(self.columns, names, path, tool=self.tool if self.marks else "")
+        reader = _TableReader(self.columns, header, table.records, path)
+        rows = reader.rows()
+        devices = {row.device for row in rows}
+        project = header.source(self.columns.project, "project").text(table.records[0])
         return ImportedRun(
             tool=self.tool,
-            rows=_one_time_per_run(rows),
+            rows=rows,
             project=project or None,
             device=devices.pop() or None if len(devices) == 1 else None,
+            environment=reader.environment(),
+            notes=(*table.notes, *reader.notes()),
         )
 
-    def _check_columns(self, records: Sequence[Record], path: Path) -> None:
-        """Refuse a file without the columns of the case, and without any value."""
-        known = dict.fromkeys(column for record in records for column in record)
-        columns = [
-            column for value in self.columns.values for _, column, _ in value.implementations(known)
+
+class _TableReader:
+    """Turns the records of one file into rows, and counts what it leaves out."""
+
+    def __init__(
+        self, columns: TableMap, header: TableHeader, records: Sequence[Record], path: Path
+    ) -> None:
+        self._map = columns
+        self._header = header
+        self._records = records
+        self._values = [
+            source for source in header.values() if source.implementation not in columns.skip
         ]
-        has_value = any(_is_known(column, known) for column in columns)
-        missing = [name for name in self.columns.case if name not in (FILE, FOLDER, *known)]
-        # a case may have words that are no columns
-        missing = missing if len(missing) == len(self.columns.case) else []
-        if not has_value:
-            missing.append(self.columns.value[0])
-        if missing and FILE not in missing:
-            listed = ", ".join(list(known)[:50])
-            raise FileImportError(f"{path}: has no column {missing[0]}; it has {listed}")
+        own_values = [source for source in self._values if source.implementation in columns.own]
+        self._first_value = (own_values or self._values)[0]
+        self._cases = header.cases()
+        self._parameters = header.parameters()
+        self._implementation = header.source(columns.implementation, "implementation")
+        self._commit = header.source(columns.commit, "commit")
+        self._measured = header.source(columns.measured, "measured")
+        self._run = header.source(columns.run, "run")
+        self._device = header.source(columns.device, "device")
+        self._unless = header.source(columns.unless, "unless")
+        self._mark = self._decimal_mark(path)
+        self._path = path
+        self._omitted: dict[str, list[str]] = defaultdict(list)
+        """Values that were left out, by reason."""
+        self._units: dict[tuple[str, str, str], None] = {}
 
-    def _text(self, column: str | None, record: Record, path: Path) -> str:
-        if column is None:
-            return ""
-        if column == FOLDER:
-            name = path.resolve().parent.name
-            sha = _SHA.match(name)  # the name may go on, for example with a version
-            return name if sha is None else sha[0]
-        if column == FILE:
-            return path.name.split(".")[0]
-        if column.startswith(WORD):
-            return column[len(WORD) :]
-        value = record.get(column, column)
-        return "" if value is None else str(value)
+    def _decimal_mark(self, path: Path) -> DecimalMark:
+        columns = [source.column for source in self._values]
+        texts = (record.get(column) for column in columns for record in self._records)
+        try:
+            return mark_of(texts, str(path))
+        except ProfileError as error:
+            raise FileImportError(str(error)) from None
 
-    def _rows(self, record: Record, path: Path, *, has_devices: bool) -> Iterator[ImportedRow]:
-        columns = self.columns
-        measured = self._text(columns.measured, record, path)
-        shared = ImportedRow(
-            case=" ".join(filter(None, (self._text(name, record, path) for name in columns.case))),
-            metric="",
-            value=None,
-            parameters=self._parameters(record, path, has_devices=has_devices),
-            implementation=self._text(columns.implementation, record, path),
-            commit=ImportedCommit(
-                sha=self._text(columns.commit, record, path) or None,
-                measured_at=number_of(measured) or seconds_of(measured),
-            ),
+    def rows(self) -> tuple[ImportedRow, ...]:
+        rows: list[tuple[str, ImportedRow]] = []
+        merged: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+        for number, record in enumerate(self._records, start=1):
+            if self._unless.text(record):
+                continue
+            run = self._run.text(record)
+            for row in self._rows_of(record, number):
+                rows.append((run, row))
+                merged[run, *_identity(row)].append(record)
+        self._note_merged(merged.values())
+        return _one_time_per_run(rows)
+
+    def _rows_of(self, record: Record, number: int) -> Iterator[ImportedRow]:
+        case = " ".join(filter(None, (source.text(record) for source in self._cases)))
+        if not case:
+            self._omitted["without a name of the case"].append(f"row {number}")
+            return
+        implementation = self._implementation.text(record)
+        commit = ImportedCommit(
+            sha=self._commit.text(record).lower() or None,
+            measured_at=seconds_of(self._measured.text(record)),
         )
-        for value in columns.values:
-            for implementation, column, matched in value.implementations(record):
-                name = implementation or shared.implementation
-                if name in columns.skip:
-                    continue
-                row = self._row(record, path, value, column=column, matched=matched)
-                if row is not None:
-                    yield replace(
-                        shared,
-                        implementation=name,
-                        is_control=name in columns.controls,
-                        **row,
-                    )
+        parameters = {
+            name: record[name]
+            for name in self._parameters
+            if record.get(name) not in (None, "", [])
+        }
+        for source in self._sources(record):
+            name = source.implementation or implementation
+            fields = self._fields(record, source, number)
+            if fields is not None:
+                yield ImportedRow(
+                    case=case,
+                    parameters=parameters,
+                    implementation=name,
+                    commit=commit,
+                    device=self._device.text(record),
+                    is_control=self._is_control(name),
+                    **fields,
+                )
 
-    def _row(
-        self, record: Record, path: Path, value: Value, *, column: str, matched: str
-    ) -> dict[str, Any] | None:
-        """The fields of a row that are of one value; None if the record has none of it."""
-        number = number_of(record.get(column))
-        if number is None:
-            number = _difference(column, record)
-        status = self._text(self.columns.status, record, path).lower() or "ok"
-        is_failed = status not in ("ok", self.columns.status or "ok")
-        if number is None and not is_failed:
+    def _sources(self, record: Record) -> Iterator[ValueSource]:
+        """List the numbers of a record. One that failed and has none still tells its first."""
+        present = False
+        for source in self._values:
+            if source.column in record or source.is_computed:
+                present = True
+                yield source
+        if not present:
+            yield self._first_value
+
+    def _is_control(self, implementation: str) -> bool:
+        if self._map.own and implementation:
+            return implementation not in self._map.own
+        return any(fnmatchcase(implementation, pattern) for pattern in self._map.controls)
+
+    def _fields(self, record: Record, source: ValueSource, number: int) -> dict[str, Any] | None:
+        """Read the fields of a row that are of one value; None if the record has none of it."""
+        cell = self._cell(record, source.column)
+        if cell.unreadable:
+            self._omitted[f"of {source.column} that are no numbers"].append(
+                f"{cell.unreadable[:50]!r} in row {number}"
+            )
             return None
-        metric, unit = self._text(value.metric, record, path), self._text(value.unit, record, path)
-        better = self._better(value, record, path, metric=metric, unit=unit)
-        low, high = (
-            None if name is None else number_of(record.get(name.replace("*", matched)))
-            for name in (value.low, value.high)
-        )
-        is_skipped = is_failed and status == "skipped"
-        outcome = Outcome.UNSUPPORTED if is_skipped else Outcome.CRASHED
+        failure = _failure(record, source.status)
+        if failure is None and cell.outcome is not None:
+            failure = (cell.outcome, f"{source.column} is {record.get(source.column)}")
+        if failure is None and cell.number is None:
+            return None
+        metric = source.metric.text(record)
+        unit = self._unit(record, source, cell)
+        better = self._better(source.better.text(record).lower(), metric=metric, unit=unit)
+        if failure is None and _is_placeholder(cell.number, unit):
+            self._omitted[f"of {source.column} that no measurement gives"].append(
+                f"{cell.number:g} in row {number}"
+            )
+            return None
+        outcome, message = failure or (Outcome.OK, None)
+        low, high = self._spread(record, source, cell)
         return {
             "metric": metric,
             "unit": unit,
-            "value": None if is_failed else number,
+            "value": cell.number if failure is None else None,
             "better": better,
             "low": low,
             "high": high,
-            "outcome": outcome if is_failed else Outcome.OK,
-            "message": f"its status is {status}" if is_failed else None,
+            "outcome": outcome,
+            "message": message,
         }
 
-    def _better(
-        self, value: Value, record: Record, path: Path, *, metric: str, unit: str
-    ) -> Better:
-        text = self._text(value.better, record, path).lower()
+    def _cell(self, record: Record, column: str) -> Cell:
+        if column in record:
+            return read_cell(record[column], self._mark)
+        for operator in ("-", "/"):
+            first, _, second = column.partition(operator)
+            left_cell = read_cell(record.get(first), self._mark)
+            right_cell = read_cell(record.get(second), self._mark)
+            if left_cell.number is None or right_cell.number is None:
+                continue
+            if operator == "-":
+                return Cell(number=left_cell.number - right_cell.number)
+            if right_cell.number:
+                return Cell(number=left_cell.number / right_cell.number)
+        return Cell()
+
+    def _unit(self, record: Record, source: ValueSource, cell: Cell) -> str:
+        """Take the unit of the cell, else of the header, else of the map."""
+        mapped = source.unit.text(record)
+        unit = cell.unit or source.unit_of_header or mapped
+        if mapped and unit != mapped:
+            self._units[source.column, unit, mapped] = None
+        return unit
+
+    def _spread(
+        self, record: Record, source: ValueSource, cell: Cell
+    ) -> tuple[float | None, float | None]:
+        if source.low is None or source.high is None or cell.number is None:
+            return None, None
+        low = read_cell(record.get(source.low), self._mark).number
+        high = read_cell(record.get(source.high), self._mark).number
+        if low is None or high is None or not low <= cell.number <= high:
+            return None, None
+        return low, high
+
+    def _better(self, text: str, *, metric: str, unit: str) -> Better:
         if text == AUTO:
             return direction_of(metric, unit)
         if text not in set(Better):
-            raise FileImportError(f"{path}: {text!r} is no direction; write lower or higher")
+            raise FileImportError(f"{self._path}: {text!r} is no direction; write lower or higher")
         return Better(text)
 
-    def _parameters(self, record: Record, path: Path, *, has_devices: bool) -> dict[str, Any]:
-        columns = self.columns
-        names: Sequence[str] = columns.parameters
-        if OTHERS in names:
-            taken = {*columns.case, *columns.value, *columns.low, *columns.high, *columns.skip}
-            single = (columns.implementation, columns.commit, columns.measured, columns.device)
-            taken |= {name for name in (*single, columns.run, columns.status) if name is not None}
-            names = [name for name in record if name and name not in taken]
-        parameters = {
-            name: record[name] for name in names if record.get(name) not in (None, "", [])
+    def environment(self) -> Mapping[str, str]:
+        """Read the versions that the file has, from its first record."""
+        columns = self._map
+        sources = {
+            "driver_version": columns.driver,
+            "torch_version": columns.torch,
+            "triton_version": columns.triton,
+            "cuda_version": columns.cuda,
         }
-        if has_devices:
-            parameters["device"] = self._text(columns.device, record, path)
-        return parameters
+        versions: dict[str, str] = {}
+        for field, name in sources.items():
+            text = self._header.source(name, field).text(self._records[0])
+            if text:
+                versions[field] = text
+        return versions
+
+    # --- notes
+
+    def _note_merged(self, groups: Collection[Sequence[Record]]) -> None:
+        """Note the rows that the map does not tell apart, although another column does."""
+        ignored = {source.column for source in self._values} | set(self._map.skip)
+        columns: Counter[str] = Counter()
+        count = 0
+        for records in groups:
+            if len(records) == 1:
+                continue
+            count += len(records)
+            for name, value in records[0].items():
+                if name in ignored or not _is_setting(name, value):
+                    continue
+                if any(record.get(name) != value for record in records):
+                    columns[name] += 1
+        self._merged_count = count
+        self._merged_columns = [name for name, _ in columns.most_common(_MAX_NAMED)]
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what was left out, and where the file and its map disagree."""
+        notes: list[str] = []
+        for reason, examples in self._omitted.items():
+            values = "1 value" if len(examples) == 1 else f"{len(examples)} values"
+            listed = ", ".join(examples[:_MAX_NAMED])
+            notes.append(f"left out: {values} {reason}: {listed}")
+        for column, unit, mapped in self._units:
+            notes.append(f"{column} is in {unit}, as the file says, not in {mapped}")
+        if self._merged_columns:
+            listed = ", ".join(self._merged_columns)
+            notes.append(
+                f"{self._merged_count} rows share their case with others and are taken as samples "
+                f"of one value, although they differ in {listed}"
+            )
+        return tuple(notes)
+
+
+def _identity(row: ImportedRow) -> tuple[object, ...]:
+    parameters = tuple((name, str(value)) for name, value in row.parameters.items())
+    sha = row.commit.sha if row.commit is not None else None
+    return sha, row.device, row.case, parameters, row.implementation, row.metric, row.unit
+
+
+def _is_setting(name: str, value: object) -> bool:
+    """Whether a column may be a parameter: a name or a count, and no time or number of a sample."""
+    if _OF_SAMPLE.fullmatch(name):
+        return False
+    if isinstance(value, bool | int):
+        return True
+    return isinstance(value, str) and _FRACTION.fullmatch(value) is None
+
+
+def _failure(record: Record, status_column: str | None) -> tuple[Outcome, str] | None:
+    """Read the failure that a record's status tells; None if it worked."""
+    if status_column is None:
+        return None
+    value = record.get(status_column)
+    text = "" if value is None else str(value).strip()
+    if not text or outcome_of(text) is Outcome.OK:
+        return None
+    reason = str(record.get(f"{status_column}.message") or "").strip()
+    by_reason = outcome_of(reason)
+    outcome = outcome_of(text) or Outcome.CRASHED
+    if outcome is Outcome.CRASHED and by_reason not in (None, Outcome.OK):
+        outcome = by_reason or outcome
+    message = f"its {status_column} is {text}{reason and f': {reason}'}"
+    return outcome, message[:1_000]
+
+
+def _is_placeholder(number: float | None, unit: str) -> bool:
+    """Whether a number stands for none: no time or rate is 0 or below, and no size below 0."""
+    if number is None:
+        return False
+    if _TIME.fullmatch(unit) or _RATE.fullmatch(unit):
+        return number <= 0
+    return number < 0 and _MEMORY.fullmatch(unit) is not None
 
 
 def _one_time_per_run(rows: Sequence[tuple[str, ImportedRow]]) -> tuple[ImportedRow, ...]:
-    """Give all rows of a commit, or of a run of it, their latest time: they are one run."""
-    latest: dict[tuple[str | None, str], ImportedCommit] = {}
+    """Give all rows of a run the latest of their times: a commit and a device are one run, unless
+    a column tells several apart.
+    """
+    latest: dict[tuple[str | None, str, str], ImportedCommit] = {}
     for run, row in rows:
         commit = row.commit or ImportedCommit()
-        known = latest.get((commit.sha, run))
-        if known is None or (commit.measured_at or 0) > (known.measured_at or 0):
-            latest[commit.sha, run] = commit
-    return tuple(
-        replace(row, commit=latest[(row.commit or ImportedCommit()).sha, run]) for run, row in rows
-    )
+        previous = latest.get((commit.sha, run, row.device))
+        if previous is None or (commit.measured_at or 0) > (previous.measured_at or 0):
+            latest[commit.sha, run, row.device] = commit
+    with_time: list[ImportedRow] = []
+    for run, row in rows:
+        sha = row.commit.sha if row.commit is not None else None
+        with_time.append(replace(row, commit=latest[sha, run, row.device]))
+    return tuple(with_time)
 
 
 def direction_of(metric: str, unit: str) -> Better:
@@ -207,15 +364,3 @@ def direction_of(metric: str, unit: str) -> Better:
     if _TIME.fullmatch(unit) or _TIME.fullmatch(metric) or _MEMORY.fullmatch(unit):
         return LOWER
     return UNKNOWN
-
-
-def _is_known(column: str, known: Mapping[str, Any]) -> bool:
-    end, _, begin = column.partition("-")
-    return column in known or (end in known and begin in known)
-
-
-def _difference(column: str, record: Mapping[str, Any]) -> float | None:
-    """The value of `A-B`, if these are two columns."""
-    end, _, begin = column.partition("-")
-    later, earlier = number_of(record.get(end)), number_of(record.get(begin))
-    return None if later is None or earlier is None else later - earlier

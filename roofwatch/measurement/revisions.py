@@ -301,6 +301,19 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     )
 
 
+def has_same_source(path: Path | None, base: str, head: str | None) -> bool:
+    """Return whether no file that a kernel may read differs between two revisions.
+
+    Raises:
+        GitError: a revision is unknown.
+    """
+    resolve_commit(repository_of(path), base)
+    return not any(
+        file.endswith(".py") or affects_every_kernel(file)
+        for file in _changed_files(path, base, head)
+    )
+
+
 def changed_shared_files(path: Path | None, base: str, head: str | None) -> tuple[str, ...]:
     """List the files that differ between two revisions and that any kernel may read."""
     changed = _changed_files(path, base, head)

@@ -170,10 +170,22 @@ def measure_revisions(
     ):
 
         def note(text: str) -> None:
-            on_progress(Progress(0, 0, text, is_to_stay=True))
+            on_progress(
+                Progress(
+                    done=0,
+                    total=0,
+                    text=text,
+                    is_to_stay=True,
+                )
+            )
 
         note(f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)")
-        more = AdaptiveBlocks(judge, helps, budget_s, note)
+        more = AdaptiveBlocks(
+            judge=judge,
+            helps=helps,
+            budget_s=budget_s,
+            on_status=note,
+        )
         measured = measure(
             [base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal
         )

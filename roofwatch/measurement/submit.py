@@ -198,12 +198,12 @@ def _processes(submission: Submission, cases: Sequence[Case]) -> Iterator[Bench]
         submission.on_status("starting")
         base, candidate = submission.start(stack, folder, cases)
         bench = Bench(
-            submission.spec,
-            submission.device,
-            base,
-            candidate,
-            submission.result.spec["against"],
-            submission.call_timeout_s,
+            spec=submission.spec,
+            device=submission.device,
+            base=base,
+            candidate=candidate,
+            against=submission.result.spec["against"],
+            timeout_s=submission.call_timeout_s,
         )
         try:
             bench.against = submission.result.spec["against"] = bench.against or submission.fastest(

@@ -72,8 +72,8 @@ class Submission:
         self._is_compiled = _IMPORTS_COMPILER.search(self.code) is not None
         assert suite.source.path is not None
         self.result = Result(
-            SubmissionVerdict.ERROR,
-            "",
+            verdict=SubmissionVerdict.ERROR,
+            reason="",
             spec={
                 "file": str(request.spec),
                 "kernel": spec.name,

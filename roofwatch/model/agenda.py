@@ -192,3 +192,9 @@ class StoredJob(PlannedJob):
     planned_at: datetime
     leased_until: datetime | None
     finished_at: datetime | None
+    position: int = 0
+    """Order among the open jobs of its runner class; below 0 if a person asked for it."""
+
+    @property
+    def is_requested(self) -> bool:
+        return self.position < 0

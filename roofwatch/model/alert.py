@@ -60,7 +60,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Change:
+class ReportedValue:
     """A value of a case, and what it is compared with: the old value, or the limit of a rule."""
 
     kernel: str
@@ -96,7 +96,7 @@ class Message:
     """The last commit before the change."""
     head_sha: str | None = None
     """The first commit with it; the first one looked at if `base_sha` is unknown."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ReportedValue, ...] = ()
     """The largest ones, the worst first."""
     is_test: bool = False
 

@@ -16,7 +16,7 @@ from roofwatch.model.metrics import (
     Metric,
     metric,
 )
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 
 
 class Cause(StrEnum):
@@ -233,6 +233,8 @@ class ChangePoint:
     """Levels in the metric's unit; None if the outcome is not `ok`."""
     evidence: str
     """One sentence with numbers."""
+    reason: Reason | None = None
+    """Why an inconclusive change decides nothing; None of a change that does."""
     is_gradual: bool = False
     """A drift that begins at this commit; `after` is the latest level."""
     weekly_change: float | None = None

@@ -23,6 +23,8 @@ class Layer(StrEnum):
     MEASURED = "measured"
     ACCURACY = "accuracy"
     STATIC = "static"
+    OPERATORS = "operators"
+    """What a call does in torch, counted without running it."""
     IMPORTED = "imported"
     """Values of other tools' files, whose metrics are not in the table."""
 
@@ -51,7 +53,7 @@ class Metric:
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _ENERGY_STEPS = ((1e9, "J"), (1e6, "mJ"), (1e3, "µJ"))
-_RATE_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_RATE_STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -260,10 +262,31 @@ _ROWS = (
         _format_count,
     ),
     Metric("code_bytes", "code size", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
+    Metric(
+        "moved_bytes", "bytes moved in torch", "bytes", Better.LOWER, Layer.OPERATORS, format_bytes
+    ),
+    Metric(
+        "peak_bytes",
+        "memory of temporaries and results",
+        "bytes",
+        Better.LOWER,
+        Layer.OPERATORS,
+        format_bytes,
+    ),
+    Metric(
+        "wait_count",
+        "waits for the device",
+        "waits",
+        Better.LOWER,
+        Layer.OPERATORS,
+        _format_count,
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
 TIME = METRICS["median_ns"]
+OPERATOR_METRICS = tuple(row.key for row in _ROWS if row.layer is Layer.OPERATORS)
+"""Each is a property of `OperatorCost`."""
 RATES = tuple(row for row in _ROWS if row.work)
 """Metrics computed as work of a case over its time, and stored nowhere."""
 STORED = tuple(

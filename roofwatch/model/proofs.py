@@ -58,6 +58,10 @@ class OverflowProof(CaseResult):
     """Dimensions whose limit was looked for to the end; one without an entry has none."""
 
 
+OPERATORS = "torch operators"
+"""In place of a function, of the series of operator costs."""
+
+
 class OperatorCost(CaseResult):
     """What one call does in torch and how often it launches.
 

@@ -246,7 +246,7 @@ class ImportedValue(CaseResult):
     is_control: bool = False
     """A row of a library, measured beside the code of the project."""
     code_hash: str | None = None
-    """Digest of the sources that the kernel imports, if the repository was given."""
+    """`CodeIdentity.text` of the kernel, if the repository was given."""
 
     @property
     def key(self) -> str:

@@ -129,6 +129,15 @@ class RunDetail:
 
 
 @dataclass(frozen=True)
+class RunsOfRunner:
+    """The runs of two commits on one runner class; both None if it has a run of one only."""
+
+    runner_class: str
+    base: RunDetail | None = None
+    head: RunDetail | None = None
+
+
+@dataclass(frozen=True)
 class CaseOption:
     case_id: str
     kernel: str
@@ -184,14 +193,14 @@ class SearchResults:
 
 @dataclass(frozen=True)
 class Trend:
-    """Series over the commits of one window, thinned for drawing."""
+    """Series over the commits of some dates, thinned for drawing."""
 
     series: tuple[Series, ...]
-    """Series with points in the window, in the order of the request."""
+    """Series with points in these dates, in the order of the request."""
     places: Mapping[str, int]
-    """Position of each point's commit (sha) in the window, from 0."""
+    """Position of each point's commit (sha), from 0."""
     commit_count: int
-    """Commits in the window, before thinning."""
+    """Commits, before thinning."""
     run_count: int
     """Runs of the longest series, before thinning."""
 
@@ -251,6 +260,33 @@ class RecentRuns:
     series: tuple[RecentSeries, ...]
     pairs: tuple[Pair, ...] = ()
     """Of the newest commits; a block has its median only."""
+
+
+@dataclass(frozen=True)
+class RoofCell:
+    """One case and implementation on one runner class, in some of its runs, oldest first."""
+
+    key: SeriesKey
+    """Of its time, or of a value of another tool."""
+    dates: tuple[datetime, ...]
+    """Of the commits with a value."""
+    values: tuple[float, ...]
+    """Empty if all runs failed."""
+    utilisations: tuple[float | None, ...] = ()
+    """Empty of another tool's values."""
+    ratio_to_reference: float | None = None
+    """Newest time over that of the library's row in the same run."""
+    bound: str | None = None
+    """`memory` or `compute`."""
+    is_degraded: bool = False
+    """The device was throttled or shared in the newest measurement."""
+    outcome: Outcome = Outcome.OK
+    """Of the newest measurement."""
+
+    @property
+    def utilisation(self) -> float | None:
+        """Return the newest; None if it is unknown."""
+        return self.utilisations[-1] if self.utilisations else None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,37 @@ class Triage:
     person: str | None = None
     reason: str | None = None
     changed_at: datetime | None = None
+    assignee: str | None = None
+    """Who works on it."""
+    issue_url: str | None = None
+    snoozed_until: datetime | None = None
+    """Nobody is asked before this time."""
+    snoozed_until_sha: str | None = None
+    """Nobody is asked before this commit is measured."""
+
+
+@dataclass(frozen=True)
+class Snooze:
+    """Until when a regression is hidden: a time, or the first run of a commit."""
+
+    until: datetime | None = None
+    until_sha: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The form of the audit trail; None for no snooze."""
+        if self.until is not None:
+            return self.until.isoformat()
+        return self.until_sha
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Snooze":
+        if text is None:
+            return cls()
+        try:
+            return cls(until=datetime.fromisoformat(text))
+        except ValueError:
+            return cls(until_sha=text)
 
 
 _WAITING = {TriageState.NEW, TriageState.ACKNOWLEDGED}
@@ -46,6 +77,8 @@ class TriagedRegression:
     """The same in every analysis."""
     regression: Regression
     triage: Triage
+    is_snoozed: bool = False
+    """Its snooze has not ended yet."""
 
     @property
     def is_open(self) -> bool:
@@ -158,9 +191,9 @@ class Answer:
     """The same as `first` where one commit is named."""
     confidence: float
     """Probability that the change is in one of these."""
-    relative_change: float
-    """(bad − good) / good; above 0 is slower."""
-    relative_interval: tuple[float, float]
+    relative_change: float | None = None
+    """(bad − good) / good; above 0 is slower. None if compiling or checking shows the change."""
+    relative_interval: tuple[float, float] | None = None
     """95 % confidence interval."""
 
 

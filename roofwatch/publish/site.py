@@ -9,8 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
+from roofwatch.dashboard.charts.history import STYLE as FIGURE_STYLE
 from roofwatch.model.files import atomic_write, make_folder
 from roofwatch.model.history import Series, SeriesKey
 from roofwatch.model.triage import TriagedRegression
@@ -106,7 +105,7 @@ def publish(
         folder.write(f"{name}.html", page.replace("PAGE_NAME", name))
     for name in _SCRIPTS:
         folder.write(name, static.joinpath(name).read_text())
-    folder.write("plotly.min.js", get_plotlyjs())
+    folder.write("figures.css", FIGURE_STYLE)
     run_ids = {run_id for shard in shards for run_id in shard.runs}
     return Published(
         project=project,

@@ -141,6 +141,12 @@ def cases(
             if not isinstance(length, int) or isinstance(length, bool) or length < 0:
                 raise SpecError(f"dimension {name}={length!r}: use an integer >= 0, or a word")
     return [
-        Case("", tuple(shape.items()), dtype, Direction(direction), frozenset(tags))
+        Case(
+            kernel="",
+            shape=tuple(shape.items()),
+            dtype=dtype,
+            direction=Direction(direction),
+            tags=frozenset(tags),
+        )
         for shape, dtype, direction in product(shapes, dtypes, directions)
     ]

@@ -160,16 +160,24 @@ class KernelSpec:
             both = frozenset(Direction(direction) for direction in directions)
             self._add(
                 Implementation(
-                    own_name,
-                    chosen,
-                    launch,
-                    both,
+                    name=own_name,
+                    language=chosen,
+                    launch=launch,
+                    directions=both,
                     is_deterministic=deterministic,
                     unsupported_targets=dict(unsupported_targets or {}),
                 )
             )
             if compile:
-                self._add(Implementation("compile", chosen, launch, both, is_compiled=True))
+                self._add(
+                    Implementation(
+                        name="compile",
+                        language=chosen,
+                        launch=launch,
+                        directions=both,
+                        is_compiled=True,
+                    )
+                )
             return launch
 
         return register

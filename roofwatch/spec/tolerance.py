@@ -32,10 +32,10 @@ class Tolerance:
     def or_looser(self, other: "Tolerance") -> "Tolerance":
         """The looser of both in each number."""
         return Tolerance(
-            max(self.elementwise, other.elementwise),
-            max(self.rmse_ratio, other.rmse_ratio),
-            max(self.elementwise_floor, other.elementwise_floor),
-            max(self.rmse_floor, other.rmse_floor),
+            elementwise=max(self.elementwise, other.elementwise),
+            rmse_ratio=max(self.rmse_ratio, other.rmse_ratio),
+            elementwise_floor=max(self.elementwise_floor, other.elementwise_floor),
+            rmse_floor=max(self.rmse_floor, other.rmse_floor),
         )
 
 

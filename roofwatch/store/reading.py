@@ -124,4 +124,9 @@ def read_sides(
         steps = source.list_step_shares(project, read[1].environment.runner_class)
     if noise_floor is not None and noise_floor.why_of_other_runner(read[1]):
         noise_floor = None
-    return Sides(read[0], read[1], noise_floor, steps)
+    return Sides(
+        base=read[0],
+        head=read[1],
+        noise_floor=noise_floor,
+        steps=steps,
+    )

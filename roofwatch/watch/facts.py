@@ -1,8 +1,9 @@
 """Find the commit of a change that compiling or checking a commit shows, without timing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import UUID
 
 from roofwatch.bisection.commits import CommitRange, newest_commits
 from roofwatch.ci.agenda import make_agenda
@@ -12,6 +13,16 @@ from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef, Regression
 from roofwatch.model.record import RunRecord, utc_now
+from roofwatch.model.triage import (
+    Answer,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionRange,
+    BisectionResult,
+    BisectionState,
+    BisectionStep,
+    CommitStatus,
+)
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.measuring import JobRunner
@@ -30,8 +41,12 @@ class FactSearch:
     output: Path
     """Folder of the records; those of an interrupted search are not measured again."""
     fork_server: ForkServer
-    on_progress: OnProgress
-    _skipped: set[str] = field(default_factory=set)
+    on_progress: OnProgress = lambda _: None
+    on_step: Callable[[BisectionProgress], None] = lambda _: None
+    """Called after each commit."""
+    _skipped: dict[str, str] = field(default_factory=dict)
+    """Why commits cannot be measured."""
+    _steps: list[BisectionStep] = field(default_factory=list)
 
     def run(self) -> tuple[Regression, ...]:
         """Compile and check both ends, then the commits that halve what is left.
@@ -57,24 +72,30 @@ class FactSearch:
                 records[end.sha] = self._measure(end, branch)
         while True:
             history = read_history(records.values(), commits, records[commits[0].sha].environment)
-            job = self._next_job(history, branch)
+            ranges = self._ranges(history, branch)
+            job = self._next_job(history, ranges)
+            self.on_step(self._progress(ranges, records))
             if job is None:
                 return self._changes(history)
             try:
                 records[job.head.sha] = self._measure(job.head, branch)
-            except SuiteError:
-                self._skipped.add(job.head.sha)
+            except SuiteError as error:
+                self._skipped[job.head.sha] = str(error)
+            self._note_step(job.head)
 
     def _read_records(self) -> dict[str, RunRecord]:
         records = (RunRecord.read(file) for file in self.output.glob(f"*{RECORD_SUFFIX}"))
         return {record.commit.sha: record for record in records}
 
-    def _next_job(self, history: KnownHistory, branch: Branch) -> Job | None:
-        ranges = [
+    def _ranges(self, history: KnownHistory, branch: Branch) -> list[ChangedRange]:
+        """The changes of the case that are not timed, with the commits that may be the cause."""
+        return [
             self._with_candidates(changed, history.state.commits, branch)
             for changed in history.state.ranges
             if self.subject in changed.subjects and not changed.is_timed
         ]
+
+    def _next_job(self, history: KnownHistory, ranges: Sequence[ChangedRange]) -> Job | None:
         state = replace(
             history.state,
             suspects=(),
@@ -84,6 +105,48 @@ class FactSearch:
         )
         jobs = make_agenda(state, now=utc_now())
         return next((job for job in jobs if job.kind is JobKind.LOCATE), None)
+
+    def _note_step(self, commit: CommitRef) -> None:
+        self._steps.append(
+            BisectionStep(
+                sha=commit.sha,
+                pair_count=0,
+                relative_change=None,
+                probability=0.0,
+                note=self._skipped.get(commit.sha, "compiled and checked"),
+                finished_at=utc_now(),
+            )
+        )
+
+    def _progress(
+        self, ranges: Sequence[ChangedRange], records: Mapping[str, RunRecord]
+    ) -> BisectionProgress:
+        """What is known of each commit: those that may be the cause are equally likely."""
+        causes: set[str] = set()
+        same: set[str] = set()
+        for changed in ranges:
+            inside = {
+                commit.sha
+                for commit in self.commits.commits
+                if changed.base < commit <= changed.head
+            }
+            candidates = inside if changed.candidates is None else set(changed.candidates)
+            causes |= candidates
+            same |= inside - candidates
+        commits: list[BisectionCommit] = []
+        for commit in self.commits.commits:
+            status, reason = CommitStatus.OPEN, ""
+            if commit.sha in self._skipped:
+                status, reason = CommitStatus.SKIPPED, self._skipped[commit.sha]
+            elif commit.sha in records:
+                status, reason = CommitStatus.MEASURED, "compiled and checked"
+            elif commit.sha in same - causes:
+                status, reason = CommitStatus.SAME, "same sources as the commit before"
+            probability = 1 / len(causes) if commit.sha in causes else 0.0
+            commits.append(BisectionCommit(commit, probability, status, reason))
+        return BisectionProgress(
+            commits=tuple(commits), steps=tuple(self._steps), is_weighed=bool(causes)
+        )
 
     def _with_candidates(
         self, changed: ChangedRange, commits: Sequence[CommitRef], branch: Branch
@@ -127,3 +190,55 @@ def fact_lines(changes: Sequence[Regression]) -> list[str]:
         f"({regression.commit.author}): {regression.summary}"
         for regression in changes
     ]
+
+
+def result_of_search(changes: Sequence[Regression], progress: BisectionProgress) -> BisectionResult:
+    """Describe how a search ended, as a bisection of times does."""
+    notes = tuple(fact_lines(changes))
+    if not changes:
+        return BisectionResult(BisectionState.NO_CHANGE, progress, notes=notes)
+    newest = max(changes, key=lambda change: change.commit)
+    inside = [
+        known.commit for known in progress.commits if newest.base < known.commit <= newest.commit
+    ]
+    state = BisectionState.NARROWED if newest.is_range else BisectionState.FOUND
+    first = inside[0] if newest.is_range else newest.commit
+    answer = Answer(first=first, last=newest.commit, confidence=1.0)
+    return BisectionResult(state, progress, answer, notes)
+
+
+def search_and_store(
+    search: FactSearch, url: str | None, regression_id: UUID
+) -> tuple[Regression, ...]:
+    """Run a search, and store its progress and its result; without a URL nothing is stored.
+
+    Raises:
+        CollectorError: it cannot be done; the message says why.
+        StoreError: the database is not reachable, or another runner works on it.
+    """
+    if url is None:
+        return search.run()
+    from roofwatch.bisection.stored import begin
+
+    asked = BisectionRange(
+        project=search.project,
+        case_id=search.subject[0],
+        implementation=search.subject[1],
+        good_sha=search.commits.good_sha,
+        bad_sha=search.commits.shas[-1],
+    )
+    stored = begin(url, asked, search.output, regression_id)
+    last_progress = BisectionProgress()
+
+    def on_step(progress: BisectionProgress) -> None:
+        nonlocal last_progress
+        last_progress = progress
+        stored.update(BisectionResult(BisectionState.RUNNING, progress))
+
+    try:
+        changes = replace(search, on_step=on_step).run()
+    except Exception as error:
+        stored.update(BisectionResult(BisectionState.FAILED, notes=(str(error),)))
+        raise
+    stored.update(result_of_search(changes, last_progress))
+    return changes

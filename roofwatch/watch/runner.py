@@ -50,6 +50,8 @@ class Watch:
     records: Path
     fork_server: ForkServer
     on_progress: OnProgress = lambda _: None
+    kinds: frozenset[JobKind] = frozenset(JobKind)
+    """Kinds of jobs that are done."""
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
@@ -118,7 +120,7 @@ class Watch:
     def agenda(self) -> list[Job]:
         """Plan from the records."""
         jobs = make_agenda(self.read().state, now=utc_now())
-        return [job for job in jobs if job.key not in self._finished]
+        return [job for job in jobs if job.kind in self.kinds and job.key not in self._finished]
 
     def run(self, *, budget_s: float, max_jobs: int | None = None) -> Iterator[Done]:
         """Measure the most valuable job and plan again, until nothing or no time is left."""

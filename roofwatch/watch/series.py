@@ -20,6 +20,8 @@ from roofwatch.model.history import (
 )
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import OPERATOR_METRICS
+from roofwatch.model.proofs import OPERATORS
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.results import Counters, StaticFacts
 from roofwatch.model.run_setting import setting_of
@@ -85,7 +87,12 @@ def series_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) ->
     for record in records:
         setting = setting_of(record.environment, record.harness_version)
         run = _Run(record, commits[record.commit.sha], setting)
-        for keyed_points in (_times(run), _errors(run, tensors), _compiled(run)):
+        for keyed_points in (
+            _times(run),
+            _errors(run, tensors),
+            _compiled(run),
+            _operator_costs(run),
+        ):
             for key, point in keyed_points:
                 points[key].append(point)
     return [
@@ -174,6 +181,14 @@ def _metrics_of(facts: StaticFacts) -> list[str]:
     if facts.outcome is not Outcome.OK:
         return [_FACTS[0]]
     return [metric for metric in _FACTS if getattr(facts, metric) is not None]
+
+
+def _operator_costs(run: _Run) -> Iterator[_Keyed]:
+    for cost in run.record.operator_costs:
+        for metric in OPERATOR_METRICS:
+            point = run.point(Outcome.OK, float(getattr(cost, metric)), None)
+            key = run.key(cost.case_id, cost.implementation, metric)
+            yield replace(key, function=OPERATORS), point
 
 
 # --- evidence

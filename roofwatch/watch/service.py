@@ -88,6 +88,10 @@ class Service:
 
     def take(self, jobs: Sequence[Job]) -> Job | None:
         """Lease the most valuable job that no other runner has; the first if the server is away."""
+        first_job = jobs[0] if jobs else None
+        # `exchange` asks again before the next job
+        if self.is_away:
+            return first_job
         body = {
             "runner_class": self.runner_class,
             "claim_id": self._claim_id,
@@ -99,11 +103,13 @@ class Service:
             )
         except SpoolError as error:
             self._note_away(error)
-            return jobs[0] if jobs else None
+            return first_job
         return next((job for job in jobs if job.key == taken.key), None)
 
     def finish(self, job: Job, spent_s: float) -> None:
         """End the lease of a job."""
+        if self.is_away:
+            return
         body = {
             "runner_class": self.runner_class,
             "claim_id": self._claim_id,
@@ -122,6 +128,8 @@ class Service:
         sender, spool = sender_and_spool(self.url, None)
         for record in records:
             spool.submit(record)
+        if self.is_away:
+            return
         for line in summary(spool.deliver(sender), spool):
             print_error(line)
 

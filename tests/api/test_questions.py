@@ -28,10 +28,11 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjects, answer_to_json
+from roofwatch.db.queries.questions import QUESTIONS, Question, answer_to_json, subjects_of
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.db.schema.subjects import ProjectName, Subjects
 from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Regression, Scope
@@ -44,6 +45,7 @@ from roofwatch.store.server import Server
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token, served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
+    NOON,
     PROJECT,
     make_artefact,
     make_change_point,
@@ -89,12 +91,13 @@ class Filled:
             )
             for metric, runs_on in [("median_ns", runner_class), ("utilisation", runner_class)]
         )
-        trend = TrendQuestion(project, keys, length=2, kept_commits=(sha_of(0),))
+        trend = TrendQuestion(project, keys, since=NOON, kept_commits=(sha_of(0),))
         found = regression_id(self.regressions[project])
         return {
             "read_filter_options": {"project": project},
             "list_commits": {"project": project, "runner_classes": (runner_class,)},
-            "read_runs_of_commits": commits,
+            "read_runs_by_runner": commits,
+            "read_runs_on": {**commits, "base_runner": runner_class, "head_runner": runner_class},
             "read_runs": both,
             "read_imported_values": both,
             "search": {"project": project, "text": "softmax"},
@@ -104,7 +107,8 @@ class Filled:
                 "include_branches": True,
             },
             "read_trend": {"trend": trend},
-            "list_window_ends": {"trend": trend},
+            "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
+            "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
             "list_functions": {"project": project, "kernel": "softmax"},
@@ -151,6 +155,9 @@ def _filled(engine: Engine) -> Filled:
             )
             for number in (0, HOT_AT)
         ]
+        newest = runs[project][1]
+        commit = newest.commit.model_copy(update={"tags": ("v1.0",)})
+        runs[project][1] = newest.model_copy(update={"commit": commit})
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(
@@ -227,13 +234,14 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
             through = server.ask(QUESTIONS[name], **arguments)
             assert through == answer, name
             assert type(through) is type(answer), name
+        runners = [gpu().runner_class] * 2
         for source in (server, database):
             _check_files(source, filled.runs[PROJECT][0])
             with pytest.raises(
                 (SpoolError, StoreError),
-                match="commit 00000000 of example/project: no run is stored",
+                match="commit 00000000 of example/project: no run on",
             ):
-                source.ask(questions.read_runs_of_commits, PROJECT, "0" * 40, sha_of(0))
+                source.ask(questions.read_runs_on, PROJECT, "0" * 40, sha_of(0), *runners)
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.ask(questions.list_commits, OTHER)
         with pytest.raises(SpoolError, match="HTTP 404: this question: not found"):
@@ -250,14 +258,35 @@ def list_nothing(session: Session, text: str) -> list[str]:
     raise AssertionError
 
 
-def test_questions_say_what_they_are_about() -> None:
-    assert not [
-        name
-        for name, one in QUESTIONS.items()
-        if not SUBJECTS.intersection(one.parameters.model_fields)
-    ]
+def read_any_run(session: Session, project: ProjectName, run: UUID) -> list[str]:
+    """A question whose run would be read without a check."""
+    raise AssertionError
+
+
+def test_every_parameter_of_a_project_is_checked_whatever_its_name() -> None:
+    def list_shared(session: Session, ours: ProjectName, theirs: ProjectName) -> list[str]:
+        raise AssertionError
+
+    parameters = Question(list_shared).parameters(ours=PROJECT, theirs=OTHER)
+
+    assert subjects_of(parameters).projects == {PROJECT, OTHER}
+
+
+def test_every_question_says_what_it_is_about(filled: Filled) -> None:
+    for name, arguments in filled.asked(PROJECT).items():
+        parameters = QUESTIONS[name].parameters(**arguments)
+        assert subjects_of(parameters) != Subjects(), name
+        assert "project" not in arguments or subjects_of(parameters).projects == {PROJECT}, name
+
+
+def test_a_question_about_nothing_is_refused() -> None:
     with pytest.raises(TypeError, match="list_nothing: no parameter says what it is about"):
-        Subjects.of(Question(list_nothing).parameters(text="x"))
+        _ = Question(list_nothing).parameters
+
+
+def test_a_run_that_is_not_marked_is_refused() -> None:
+    with pytest.raises(TypeError, match="read_any_run: run is not marked with what it is about"):
+        _ = Question(read_any_run).parameters
 
 
 def _check_files(source: Source, run: RunRecord) -> None:

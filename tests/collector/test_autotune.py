@@ -13,7 +13,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from roofwatch.collector.autotune import AutotuneRecorder, merged
-from roofwatch.collector.compile.launches import target_driver
+from roofwatch.collector.compile.target_device import target_driver
 from roofwatch.model.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 

@@ -8,7 +8,8 @@ from sqlalchemy import Engine
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.importers.records import import_file, to_records
+from roofwatch.importers.reading import import_file
+from roofwatch.importers.records import to_records
 from roofwatch.importers.table_map import TableMap
 from roofwatch.model.history import Regression
 from tests.builders import PROJECT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import Any
@@ -33,7 +34,14 @@ def texts(app: AppTest) -> str:
         for one in app.get("html")
         if "<style" not in one.proto.body
     ]
+    said.append(unescape(re.sub("<[^>]*>", " ", markup(app))))
     return "\n".join([*said, *(f"{one.label} {one.value}" for one in app.metric)])
+
+
+def markup(app: AppTest) -> str:
+    """Return the HTML of the view's own figures and tables."""
+    drawn = [json.loads(one.proto.json) for one in app.get("bidi_component") if one.proto.json]
+    return "\n".join(one["html"] for one in drawn if "html" in one)
 
 
 def table(app: AppTest, column: str) -> Any:

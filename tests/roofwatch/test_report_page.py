@@ -1,5 +1,6 @@
 """The report as one HTML page, in a browser without network."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,20 @@ def page_of(situation: str) -> str:
 
 @pytest.mark.parametrize("situation", ["hostile_names", "one_of_200_slower"])
 def test_only_our_own_folds_are_html_of_the_comment(situation: str) -> None:
-    comment, _, _ = page_of(situation).partition("<script>window.PlotlyConfig")
+    comment, _, _ = page_of(situation).partition("<h2>Change of the time")
 
     assert comment.count("<details>") == comment.count("</details>") > 0
     for trace in ("<script", "<img", "<iframe", 'href="javascript:'):
         assert trace not in comment.lower()
+
+
+def test_the_figure_has_the_interval_of_each_case_and_the_page_is_small() -> None:
+    page = page_of("regression")
+
+    assert len(page) < 60_000
+    assert "<script" not in page
+    assert re.search(r"\+\d+\.\d%, 95 % interval \+\d+\.\d% to \+\d+\.\d%", page)
+    assert "◆ regressed" in page
 
 
 @pytest.mark.slow
@@ -40,7 +50,7 @@ def test_the_page_draws_its_figure_and_asks_for_nothing(situation: str, tmp_path
         )
         page.on("request", lambda request: requested.append(request.url))
         page.goto(file.as_uri())
-        page.wait_for_selector(".main-svg .points path")
+        page.wait_for_selector(".changes .rw-forest")
         texts = page.locator("body").inner_text()
 
     assert "95 % interval" in texts

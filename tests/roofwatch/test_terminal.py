@@ -20,8 +20,23 @@ from roofwatch.comparison_tables import runs_table, series_table
 from roofwatch.model.history import Series, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block, CacheState, Measurement, MemoryUse, Timer
-from roofwatch.tables import launches, measurements, memory_use, profiles
-from roofwatch.terminal import print_error, print_json, print_note, print_table, progress, sparkline
+from roofwatch.tables import (
+    furthest_from_roof_first,
+    launches,
+    measurements,
+    memory_use,
+    profiles,
+)
+from roofwatch.terminal import (
+    console,
+    make_table,
+    print_error,
+    print_json,
+    print_note,
+    print_table,
+    progress,
+    sparkline,
+)
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -251,3 +266,29 @@ def test_the_longest_profiled_kernels_are_shown() -> None:
     assert shown["per call"] == ["2", "2", "2", ""]
     assert shown["total"] == ["5 µs", "3 µs", "1 µs", "1 µs"]
     assert shown["share of busy"] == ["50.0%", "30.0%", "10.0%", "10.0%"]
+
+
+def test_a_narrow_table_breaks_no_name_inside_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    case_id = "squared_relu/n_rows=512,n_cols=4096/bfloat16/fwd"
+    table = make_table(("case", "implementation"), [(case_id, "triton")])
+    narrow = console(to_stderr=False)
+    narrow.width = 50
+    with narrow.capture() as captured:
+        narrow.print(table)
+
+    cells = [line.split("│")[1].strip() for line in captured.get().splitlines() if "│" in line]
+    assert "".join(cells) == case_id
+    assert all(cell.endswith((",", "/")) for cell in cells[:-1])
+
+
+def test_the_fastest_implementation_of_the_case_furthest_from_its_roof_comes_first() -> None:
+    near, far = "scale/n=1/float32/fwd", "scale/n=2/float32/fwd"
+    rows = [
+        make_measurement(near, implementation="triton", median_ns=100, utilisation=0.9),
+        make_measurement(far, implementation="torch", median_ns=300, utilisation=0.1),
+        make_measurement(far, implementation="triton", median_ns=200, utilisation=0.2),
+    ]
+
+    ordered = [(row.case_id, row.implementation) for row in furthest_from_roof_first(rows)]
+
+    assert ordered == [(far, "triton"), (far, "torch"), (near, "triton")]

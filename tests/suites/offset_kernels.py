@@ -127,6 +127,24 @@ def tile_kernel(x_ptr, scale_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=mask) * scale, mask=mask)
 
 
+@triton.jit
+def square_kernel(x_ptr, y_ptr, stride, n_rows, BLOCK: tl.constexpr):
+    """Uses one index for rows and columns, and masks only the rows."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = offs[:, None] * stride + offs[None, :]
+    mask = (offs < n_rows)[:, None]
+    tl.store(y_ptr + tile, tl.load(x_ptr + tile, mask=mask), mask=mask)
+
+
+@triton.jit
+def total_kernel(x_ptr, y_ptr, stride, n_rows, BLOCK: tl.constexpr):
+    """Adds the sum of an index to it; the mask limits the index and not the sum."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    places = tl.max(offs, 0) * stride + offs
+    mask = offs < n_rows
+    tl.store(y_ptr + places, tl.load(x_ptr + places, mask=mask), mask=mask)
+
+
 Launch = Callable[..., torch.Tensor]
 
 
@@ -136,6 +154,17 @@ def by_row(kernel: Any) -> Launch:
     def launch(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
         kernel[(x.shape[0],)](x, y, x.stride(0), x.shape[1], BLOCK=BLOCK)
+        return y
+
+    return launch
+
+
+def by_tile(kernel: Any) -> Launch:
+    """Launch one program for each tile of 64 rows."""
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[(triton.cdiv(x.shape[0], 64),)](x, y, x.stride(0), x.shape[0], BLOCK=64)
         return y
 
     return launch

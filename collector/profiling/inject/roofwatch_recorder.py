@@ -192,7 +192,8 @@ class ImportHook(importlib.abc.MetaPathFinder):
             exec_module(module)
             callback(module)
 
-        spec.loader.exec_module = exec_then_call  # type: ignore[method-assign]  # of this loader only
+        # of this loader only
+        spec.loader.exec_module = exec_then_call  # type: ignore[method-assign]
         return spec
 
 

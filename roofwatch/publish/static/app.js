@@ -102,11 +102,12 @@ function setState(changes) {
 
 // --- numbers
 
-const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
+const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
 
 function axis(unit) {
   if (unit === "ns") return { scale: 1e-9, suffix: "s", format: "~s" };
   if (unit === "") return { scale: 1, suffix: "", format: "~g" };
+  if (unit === "share") return { scale: 100, suffix: "%", format: "~g" };
   return { scale: 1, suffix: unit === "%" ? "%" : ` ${unit}`, format: unit === "%" ? "~g" : "~s" };
 }
 
@@ -120,6 +121,9 @@ function numberText(value, unit) {
 }
 
 // --- history
+
+const [BLUE, VERMILLION, GREY] = ["#0072B2", "#D55E00", "#888888"];
+const MARKS = { regressed: ["◆", VERMILLION], improved: ["●", BLUE] };
 
 async function points(index, wanted) {
   // values of some series, by series, in the order of the branch
@@ -146,32 +150,67 @@ function changePoints(index, id) {
     .map((change) => ({ ...change, regression })));
 }
 
+function drawn(tag, attributes, ...children) {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children);
+  return created;
+}
+
+function roundValues(low, high) {
+  const power = 10 ** Math.floor(Math.log10((high - low) / 4));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= (high - low) / 4);
+  const values = [];
+  for (let value = Math.ceil(low / step) * step; value <= high; value += step) values.push(value);
+  return values;
+}
+
+// the same picture as the dashboard's: places are percentages, so it fits every width
 function drawChart(place, index, id, history) {
   const series = index.series[id];
-  const { scale, suffix, format } = axis(series.unit);
   const measured = history.filter((point) => point.value !== null);
-  const text = measured.map((point) => `${point.sha.slice(0, 8)} ${numberText(point.value, series.unit)}`);
-  const traces = [{
-    x: measured.map((point) => point.date),
-    y: measured.map((point) => point.value * scale),
-    text, mode: "lines+markers", name: series.title, hoverinfo: "text",
-    line: { width: 1 }, marker: { size: 5 },
-  }];
+  if (!measured.length) return;
+  const times = measured.map((point) => Date.parse(point.date));
+  const values = measured.map((point) => point.value);
+  const [start, end] = [Math.min(...times), Math.max(...times)];
+  // noise must not look like steps
+  const room = Math.max(0.06 * (Math.max(...values) - Math.min(...values)), 0.05 * Math.abs(Math.max(...values))) || 1;
+  const [low, high] = [Math.min(...values) - room, Math.max(...values) + room];
+  const x = (time) => (end > start ? 2 + (96 * (time - start)) / (end - start) : 50);
+  const y = (value) => 100 - (100 * (value - low)) / (high - low);
+  const ticks = roundValues(low, high);
+  const lines = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", fill: "none", "aria-hidden": "true" });
+  for (const value of ticks) {
+    lines.append(drawn("line", { x1: 0, x2: 100, y1: y(value), y2: y(value), stroke: GREY, "stroke-opacity": 0.2 }));
+  }
+  const labels = element("div", { class: "rw-changes" });
   for (const change of changePoints(index, id)) {
     const at = measured.find((point) => point.sha === change.sha);
-    if (at) traces.push({
-      x: [at.date], y: [at.value * scale], mode: "markers", name: change.regression.verdict,
-      text: [`${change.regression.verdict} at ${change.sha.slice(0, 8)}`], hoverinfo: "text",
-      marker: { size: 13, symbol: "diamond-open", line: { width: 2 } },
-    });
+    if (!at) continue;
+    const left = x(Date.parse(at.date));
+    const [symbol, colour] = MARKS[change.regression.verdict] || ["?", GREY];
+    lines.append(drawn("line", { x1: left, x2: left, y1: 0, y2: 100, stroke: colour, "stroke-dasharray": "4 3" }));
+    const side = left < 60 ? `left:${left}%` : `right:${100 - left}%`;
+    labels.append(element("span", { style: `${side};color:${colour}`, title: change.evidence, text: `${symbol} ${change.sha.slice(0, 8)}` }));
   }
-  const colour = getComputedStyle(document.body).color;
-  Plotly.react(place, traces, {
-    margin: { l: 70, r: 10, t: 10, b: 40 }, height: 380, showlegend: traces.length > 1,
-    legend: { orientation: "h", y: 1.1 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
-    font: { color: colour }, xaxis: { title: { text: "date of the commit" } },
-    yaxis: { ticksuffix: suffix, tickformat: format, rangemode: "tozero", title: { text: series.title } },
-  }, { displaylogo: false, responsive: true });
+  const corners = measured.map((point) => `${x(Date.parse(point.date))},${y(point.value)}`);
+  lines.append(drawn("polyline", { points: corners.join(" "), stroke: BLUE, "stroke-width": 1.5 }));
+  const circles = measured.map((point) => {
+    const title = drawn("title", {});
+    title.textContent = `${numberText(point.value, series.unit)}, ${point.date.slice(0, 10)} ${point.sha.slice(0, 8)} ${point.subject} by ${point.author}`;
+    return drawn("circle", { cx: `${x(Date.parse(point.date))}%`, cy: `${y(point.value)}%`, r: 3, fill: BLUE }, title);
+  });
+  const dates = element("div", { class: "rw-dates" });
+  for (const share of end > start ? [0, 0.25, 0.5, 0.75, 1] : [0.5]) {
+    const date = new Date(start + share * (end - start)).toISOString().slice(0, 10);
+    dates.append(element("span", { style: `left:${2 + 96 * share}%`, text: date }));
+  }
+  place.replaceChildren(element("div", { class: "rw-history" },
+    labels,
+    element("div", { class: "rw-values" }, ...ticks.map((value) =>
+      element("span", { style: `bottom:${100 - y(value)}%`, text: numberText(value, series.unit) }))),
+    element("div", { class: "rw-plot", style: "height:320px" }, lines, drawn("svg", {}, ...circles)),
+    dates));
 }
 
 function historyTable(series, history) {

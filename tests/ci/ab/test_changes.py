@@ -14,6 +14,7 @@ from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.static.comparison import moved_facts_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.model.results import Accuracy
@@ -206,8 +207,8 @@ def test_only_changed_machine_code_of_the_implementation_is_listed() -> None:
     ]
     other = make_static_facts(implementation="triton", code="of another implementation")
     found = compared({"static_facts": before}, {"static_facts": [*after, other]})
-    assert [(judged.target, judged.moved_facts) for judged in found.code] == [
-        ("sm_90", ("registers",))
+    assert [(change.subject.target, [*moved_facts_of(change)]) for change in found.code] == [
+        ("sm_90", ["registers"])
     ]
     assert found.unchanged_code_count == 1
 

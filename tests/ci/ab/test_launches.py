@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, find_flips
 from roofwatch.ci.ab.side_by_side import side_by_side
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.results import ProfiledActivity
@@ -33,11 +36,15 @@ def moves(
     *,
     base_left_out: int = 0,
     head_left_out: int = 0,
-) -> tuple[LaunchMove, ...]:
-    return find_launch_moves(
-        [make_profile(CASE_ID, *base, left_out_count=base_left_out)],
-        [make_profile(CASE_ID, *head, left_out_count=head_left_out)],
+) -> list[Change[LaunchEvidence]]:
+    return compare_profiles(
+        make_profile(CASE_ID, *base, left_out_count=base_left_out),
+        make_profile(CASE_ID, *head, left_out_count=head_left_out),
     )
+
+
+def names_of(changes: Iterable[Change[LaunchEvidence]]) -> list[tuple[str, str]]:
+    return [(change.evidence.base_name, change.evidence.head_name) for change in changes]
 
 
 def test_a_kernel_that_replaces_another_is_one_change() -> None:
@@ -45,8 +52,8 @@ def test_a_kernel_that_replaces_another_is_one_change() -> None:
         [make_activity(OLD), make_activity("body")], [make_activity(NEW), make_activity("body")]
     )
 
-    assert move.share == 0.5
-    assert str(move.remark) == f"kernel changed: {NEW} instead of {OLD}"
+    assert move.evidence.share == 0.5
+    assert str(move.detail) == f"kernel changed: {NEW} instead of {OLD}"
 
 
 def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None:
@@ -56,7 +63,7 @@ def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None
         make_activity("Memcpy DtoD", kind="memcpy", total_ns=2_000),
     ]
 
-    assert [str(move.remark) for move in moves(base, head)] == [
+    assert [str(move.detail) for move in moves(base, head)] == [
         "body: 1 → 2 in a call",
         "gone is gone, 2 in a call before",
         "Memcpy DtoD is new, 1 in a call",
@@ -77,7 +84,7 @@ def test_an_incomplete_profile_hides_new_and_gone_kernels(
         head_left_out=head_left_out,
     )
 
-    assert [(move.base_name, move.head_name) for move in found] == names
+    assert names_of(found) == names
 
 
 def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
@@ -93,10 +100,10 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     judged = judge_pull_request(there, here)
 
     assert judged.verdict is judge_pull_request(base, head).verdict is Verdict.REGRESSED
-    assert [(move.base_name, move.head_name) for move in judged.launch_moves] == [(OLD, NEW)]
-    assert side_by_side(there, here, CASE_ID, "torch").launches == judged.launch_moves
+    assert names_of(judged.launch_changes) == [(OLD, NEW)]
+    assert side_by_side(there, here, CASE_ID, "torch").launches == judged.launch_changes
     elsewhere = there.model_copy(update={"environment": make_environment(thread_count=64)})
-    assert judge_pull_request(elsewhere, here).launch_moves == (), (
+    assert judge_pull_request(elsewhere, here).launch_changes == (), (
         "another device has other kernels"
     )
 

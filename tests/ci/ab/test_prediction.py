@@ -1,18 +1,43 @@
 """What a change of a kernel costs a step of a workload."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.ab.prediction import KernelChange, changes_of, functions_of, predict_steps
+from roofwatch.ci.ab.prediction import changes_of, functions_of, predict_steps
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.model.stored_results import StepShare
+from roofwatch.model.verdict import Reason
 from tests.builders import make_change_point, make_static_facts
 
 STEP = "transformer_training/B=1,T=128/bfloat16/fwd"
 FORWARD, BACKWARD = (
     f"rms_norm/n_rows=64,n_cols=128/bfloat16/{direction}" for direction in ("fwd", "bwd")
 )
-SLOWER = KernelChange(FORWARD, "triton", 0.08, 0.05, 0.11)
+
+
+def make_change(
+    case_id: str = FORWARD,
+    *,
+    implementation: str = "triton",
+    change: float = 0.08,
+    interval: tuple[float, float] = (0.05, 0.11),
+    reason: Reason = Reason.BEYOND_THRESHOLD,
+) -> Change[None]:
+    """A relative change of the time of a case."""
+    low, high = interval
+    return Change(
+        subject=ChangeSubject(case_id, implementation),
+        metric="median_ns",
+        log_ratio=math.log1p(change),
+        log_interval=(math.log1p(low), math.log1p(high)),
+        reason=reason,
+        evidence=None,
+    )
+
+
+SLOWER = make_change()
 FUNCTIONS = functions_of(
     [make_static_facts(FORWARD), make_static_facts(BACKWARD, function="_rms_norm_grad_kernel#2")]
 )
@@ -28,7 +53,7 @@ SHARES = [
 def test_a_step_changes_by_the_share_of_the_changed_functions(case_id: str, share: float) -> None:
     repeated = replace(SHARES[0], share=0.12)  # of one function and step, the first counts
 
-    (found,) = predict_steps([replace(SLOWER, case_id=case_id)], FUNCTIONS, [*SHARES, repeated])
+    (found,) = predict_steps([make_change(case_id)], FUNCTIONS, [*SHARES, repeated])
 
     assert (found.workload_case_id, found.workload_implementation, found.share) == (
         STEP,
@@ -54,7 +79,8 @@ def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -
 
 def test_the_interval_covers_cases_that_changed_differently() -> None:
     longer = FORWARD.replace("128", "8192")
-    changes = [SLOWER, KernelChange(longer, "triton", 0.0, -0.01, 0.01, is_reported=False)]
+    same = make_change(longer, change=0.0, interval=(-0.01, 0.01), reason=Reason.WITHIN_THRESHOLD)
+    changes = [SLOWER, same]
 
     (found,) = predict_steps(changes, FUNCTIONS, SHARES)
 
@@ -65,14 +91,14 @@ def test_the_interval_covers_cases_that_changed_differently() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        replace(SLOWER, is_reported=False),
-        replace(SLOWER, implementation="torch"),
-        replace(SLOWER, case_id=FORWARD.replace("bfloat16", "float32")),
-        replace(SLOWER, case_id=STEP),
+        make_change(reason=Reason.WITHIN_THRESHOLD),
+        make_change(implementation="torch"),
+        make_change(FORWARD.replace("bfloat16", "float32")),
+        make_change(STEP),
     ],
     ids=["no reported change", "functions unknown", "another dtype", "the workload itself"],
 )
-def test_without_a_change_or_a_known_share_nothing_is_predicted(change: KernelChange) -> None:
+def test_without_a_change_or_a_known_share_nothing_is_predicted(change: Change[None]) -> None:
     assert (
         predict_steps([change], FUNCTIONS | {(STEP, "triton"): {"_rms_norm_kernel"}}, SHARES) == ()
     )
@@ -84,4 +110,4 @@ def test_a_change_point_has_the_interval_of_its_standard_errors() -> None:
     (change,) = changes_of([point, make_change_point(is_gradual=True)])
 
     assert change.relative_change == pytest.approx(0.1)
-    assert (change.low, change.high) == pytest.approx((1.1**0.804 - 1, 1.1**1.196 - 1), rel=1e-3)
+    assert change.relative_interval == pytest.approx((1.1**0.804 - 1, 1.1**1.196 - 1), rel=1e-3)

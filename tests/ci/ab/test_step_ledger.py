@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.ab.step_ledger import Change, LedgerRow, StepLedger, find_ledger
+from roofwatch.ci.ab.step_ledger import LedgerKind, LedgerRow, StepLedger, find_ledger
 from roofwatch.collector.profiling.steps import (
     HOST,
     StepTimes,
@@ -176,7 +176,7 @@ def planted(name: str, plant: Callable[[list[Event], Event], None]) -> tuple[Ste
 
 
 def changed(ledger: StepLedger) -> list[LedgerRow]:
-    return [row for row in ledger.rows if row.change is not Change.MATCHED or row.change_ns]
+    return [row for row in ledger.rows if row.change is not LedgerKind.MATCHED or row.change_ns]
 
 
 SOME = ["bert_small_h100.json.gz", "nsfw_vit_h100.json.gz", "nccl_ddp_a100.json.gz"]

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from roofwatch.alerting import trial_delivery
 from roofwatch.ci.alerts.channels import to_markdown, to_text, to_title
-from roofwatch.model.alert import AlertEvent, Change, Delivery, Fact, Link, Message
+from roofwatch.model.alert import AlertEvent, Delivery, Fact, Link, Message, ReportedValue
 from tests.builders import PROJECT
 
 HOSTILE = (
@@ -67,7 +67,7 @@ def test_events_and_possible_repetitions_are_marked() -> None:
 
 
 def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
-    change = Change(
+    change = ReportedValue(
         "gemm",
         "gemm/m=1/f16/fwd",
         "triton",
@@ -96,7 +96,7 @@ def test_a_test_message_looks_like_a_test_and_names_no_alert() -> None:
 
 
 def test_a_limit_is_told_as_a_limit() -> None:
-    change = Change(
+    change = ReportedValue(
         kernel="gemm",
         case_id="gemm/m=1/f16/fwd",
         implementation="triton",

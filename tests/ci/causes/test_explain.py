@@ -12,7 +12,7 @@ import pytest
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.causes.explain import (
     ChangeContext,
-    CodeChange,
+    CodeObservation,
     Odds,
     combine,
     explain,
@@ -29,7 +29,7 @@ OLD = RunSetting(
     toolchain=(("torch", "2.12.0"), ("triton", "3.6.0")),
     machine=(("os", "Linux 6.1"),),
 )
-UNCHANGED = CodeChange(changed_targets=0, known_targets=2, facts="", is_worse=False)
+UNCHANGED = CodeObservation(changed_targets=0, known_targets=2, facts="", is_worse=False)
 
 
 def runs(first: int, value: float, *, count: int = 6, **fields: Any) -> list[SeriesPoint]:

@@ -53,5 +53,5 @@ class Detector:
         steps = find_change_points(self._seen, min_relative_change=_MIN_RELATIVE_CHANGE)
         for step, chance in zip(steps, chances_of_steps(self._seen, steps), strict=True):
             is_known = any(abs(step.index - index) <= _SAME_PLACE for index, _ in self._reported)
-            if not is_known and is_sure_step(self._seen.tolist(), step, chance):
+            if not is_known and is_sure_step(step, chance):
                 self._reported.append((step.index, 1 if step.after > step.before else -1))

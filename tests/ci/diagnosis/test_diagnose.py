@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.diagnosis.diagnose import RULES, bottleneck_changes
+from roofwatch.ci.diagnosis.diagnose import RULES, judge_limits
 from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.profiles.diagnosing import to_lines
@@ -217,20 +218,25 @@ SUBJECT = (NORM, "triton")
 
 
 def test_a_change_names_both_limits_and_the_new_findings() -> None:
-    (change,) = bottleneck_changes(
-        AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"](), [SUBJECT]
-    )
+    pairing = Pairing(AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"]())
 
-    assert (change.base, change.head) == (Limit.MEMORY, Limit.LATENCY)
-    assert str(change.headline).startswith("400 µs: neither memory nor compute is saturated")
-    assert change.news
-    assert all(": " in str(news) for news in change.news)
+    (change,) = judge_limits(pairing, [SUBJECT])
+
+    evidence = change.evidence
+    assert (evidence.base, evidence.head) == (Limit.MEMORY, Limit.LATENCY)
+    assert str(change.detail).startswith("400 µs: neither memory nor compute is saturated")
+    assert change.base is not None
+    assert change.head is not None
+    assert change.head < change.base
+    assert evidence.news
+    assert all(": " in str(news) for news in evidence.news)
 
 
 def test_old_findings_are_no_news_and_unknown_limits_no_change() -> None:
     spilling, unknown = AILMENTS["spills"](), AILMENTS["nothing is known"]()
 
-    (change,) = bottleneck_changes(spilling, spilling, [SUBJECT])
+    (change,) = judge_limits(Pairing(spilling, spilling), [SUBJECT])
 
-    assert (change.base, change.news) == (change.head, ())
-    assert bottleneck_changes(unknown, unknown, [SUBJECT]) == ()
+    assert change.evidence.base is change.evidence.head
+    assert change.evidence.news == ()
+    assert judge_limits(Pairing(unknown, unknown), [SUBJECT]) == []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import SHARE_OF_STEP, Better, imported_key
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 from tests.ci.values import judge_history, make_series, only, stepped
 
 STEP = "transformer_inference/B=1,T=128/float32/fwd"
@@ -38,7 +38,8 @@ def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_al
         "share of step: _norm_kernel",
         "share of step: _gate_kernel",
     }
-    assert "cost_shift" in note.summary
+    assert {change.reason for change in note.change_points} == {Reason.COST_SHIFT}
+    assert note.summary.endswith("; the time of the step did not change")
 
 
 def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> (

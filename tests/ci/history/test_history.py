@@ -20,7 +20,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import Cause, RegressionState
 from roofwatch.model.machine import DeviceState, Outcome
 from roofwatch.model.measurement import Measurement
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,
@@ -260,7 +260,8 @@ def test_analysis_in_parts_gives_and_stores_the_same_result(
     }
     (slower,) = (one for one in in_parts if one.kernel == "rms_norm")
     assert slower.cause is Cause.CLOCK
-    assert "clock_changed" in slower.change_points[0].evidence
+    assert slower.change_points[0].reason is Reason.CLOCK_CHANGED
+    assert slower.summary.endswith("; the clock changed, the cycles did not")
     assert "in clock cycles the change is" in slower.suspects[0].sentence
     with Session(history) as session:
         stored = [one.regression for one in list_triaged(session, PROJECT)]

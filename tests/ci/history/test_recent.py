@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from roofwatch.ci.history.recent import (
-    Spread,
-    compare_medians,
     is_judged,
     noise_from_history,
     possible_changes,
 )
 from roofwatch.model.history import Pair
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
-from roofwatch.model.verdict import Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.ci.values import make_pair, stepped
 
@@ -142,29 +138,3 @@ def test_the_noise_of_a_runner_is_that_of_its_runs_whatever_the_steps() -> None:
     assert set(found) == {"H200"}
     assert found["H200"].deviation == pytest.approx(0.07, rel=0.3)
     assert found["H200"].series_count == 9
-
-
-def test_two_runs_differ_only_beyond_the_noise_from_run_to_run() -> None:
-    rng = np.random.default_rng(1)
-    quiet = {
-        ("noise", str(number)): (1e6, float(1e6 * np.exp(rng.normal(0, 0.014))))
-        for number in range(100)
-    }
-    medians = quiet | {
-        ("slow", "a"): (1e6, 1.3e6),
-        ("slight", "a"): (1e6, 0.92e6),
-        ("new", "a"): (1e6, 2e6),
-    }
-    known = dict.fromkeys(medians.keys() - {("new", "a")}, Spread(0.01, 40))
-
-    found = compare_medians(medians, known)
-
-    assert found["slow", "a"].verdict is Verdict.REGRESSED
-    assert found["slow", "a"].is_sure
-    low, high = found["slow", "a"].relative_interval
-    assert 0.25 < low < 0.3 < high < 0.35
-    assert (found["slight", "a"].verdict, found["slight", "a"].is_sure) == (Verdict.IMPROVED, True)
-    assert ("new", "a") not in found
-    assert (
-        sum(one.verdict is not Verdict.UNCHANGED for key, one in found.items() if key in quiet) <= 2
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -304,6 +305,46 @@ def test_a_step_of_an_import_at_which_its_sources_changed_is_the_commits() -> No
     assert found.cause is Cause.CODE
     assert found.is_alert
     assert found.suspects[0].sentence.startswith("the sources that the kernel uses changed from")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "cause", "sentence"),
+    [
+        (
+            "a:m",
+            "a:m",
+            Cause.RUNNER,
+            "did not change from 00000000 to 00000000, nor did its machine",
+        ),
+        (
+            "a:m",
+            "b:n",
+            Cause.CODE,
+            "changed from 00000000 to 00000000, and so did its machine code",
+        ),
+        ("a:m", "b:m", Cause.CODE, "but its machine code did not change"),
+        ("a:m", "a:n", Cause.CODE, "but its machine code changed"),
+        (":m", ":n", Cause.CODE, "the kernel's machine code changed from"),
+        # what cannot be compiled is unknown
+        ("a:m", "a", Cause.RUNNER, "did not change from"),
+        (":m", ":m", Cause.UNKNOWN, ""),
+        (":m", None, Cause.UNKNOWN, ""),
+    ],
+)
+def test_sources_and_machine_code_of_an_import_tell_the_commit_from_the_environment(
+    base: str, head: str | None, cause: Cause, sentence: str
+) -> None:
+    series = make_series(stepped(count=40, factor=1.4, noise=0.005), IMPORTED)
+    begin = only_regression(series).commit
+    points = [
+        replace(point, code_hash=head if point.commit >= begin else base) for point in series.points
+    ]
+
+    regression = only_regression(replace(series, points=tuple(points)))
+
+    assert regression.cause is cause
+    text = re.sub(r"[0-9a-f]{8}", "00000000", regression.suspects[0].sentence)
+    assert sentence in text
 
 
 def test_the_noise_of_imported_values_is_measured_too() -> None:

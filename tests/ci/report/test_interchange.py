@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from roofwatch.ci.report.findings import to_junit, to_sarif
+from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.model.verdict import Verdict
 from tests.builders import make_source_line

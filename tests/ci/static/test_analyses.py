@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from roofwatch.ci.static.analyses import analyses_of
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.static.analyses import AnalysisEvidence, analyses_of, judge_analyses
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
@@ -12,7 +13,7 @@ from roofwatch.ci.static.baseline import (
     to_toml,
     with_accepted,
 )
-from roofwatch.ci.static.comparison import StaticJudgement, compare_analyses
+from roofwatch.ci.static.comparison import is_listed
 from roofwatch.model.proofs import (
     OperatorCost,
     OverflowProof,
@@ -54,13 +55,13 @@ def cost(**fields: Any) -> OperatorCost:
 Result = OverflowProof | OperatorCost
 
 
-def judged(base: Result | None, head: Result) -> list[StaticJudgement]:
+def judged(base: Result | None, head: Result) -> list[Change[AnalysisEvidence]]:
     sides = []
     for result in (base, head):
         proofs = [result] if isinstance(result, OverflowProof) else []
         costs = [result] if isinstance(result, OperatorCost) else []
         sides.append(analyses_of(proofs, costs))
-    return list(compare_analyses(*sides))
+    return judge_analyses(*sides)
 
 
 def test_an_overflow_at_a_declared_size_is_a_regression_of_old_and_new_cases() -> None:
@@ -78,7 +79,7 @@ def test_an_overflow_that_the_base_has_too_is_listed_and_no_regression() -> None
     (item,) = judged(proof(is_unsafe=True), proof(is_unsafe=True))
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ALREADY_FAILING)
-    assert item.is_listed
+    assert is_listed(item)
 
 
 def test_a_smaller_limit_is_a_regression_and_a_larger_one_an_improvement() -> None:
@@ -142,8 +143,8 @@ def accepting(head: Result) -> Baseline:
 def test_an_accepted_cost_does_not_fail_again_unless_it_grows() -> None:
     accepted = accepting(cost(read_bytes=1_000_000))
 
-    (same,) = applied(accepted, cost(read_bytes=1_000_000)).judged
-    (more,) = applied(accepted, cost(read_bytes=2_000_000)).judged
+    (same,) = applied(accepted, cost(read_bytes=1_000_000)).changes
+    (more,) = applied(accepted, cost(read_bytes=2_000_000)).changes
 
     assert (same.verdict, same.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
     assert more.verdict is Verdict.REGRESSED
@@ -152,7 +153,7 @@ def test_an_accepted_cost_does_not_fail_again_unless_it_grows() -> None:
 
 def test_an_accepted_overflow_stays_accepted() -> None:
     unsafe = proof(is_unsafe=True)
-    (item,) = applied(accepting(unsafe), unsafe).judged
+    (item,) = applied(accepting(unsafe), unsafe).changes
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
 

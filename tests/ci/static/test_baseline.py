@@ -19,7 +19,7 @@ from roofwatch.ci.static.baseline import (
     to_toml,
     with_accepted,
 )
-from roofwatch.ci.static.comparison import compare_static
+from roofwatch.ci.static.comparison import judge_static
 from roofwatch.model.machine import Outcome
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
@@ -38,19 +38,19 @@ def spilling(local_bytes: int, **fields: Any) -> StaticFacts:
 
 
 def applied(head: StaticFacts, baseline: Baseline = ACCEPTED) -> AppliedBaseline:
-    return apply_baseline(baseline, compare_static([BASE], [head]).judged, [head])
+    return apply_baseline(baseline, judge_static([BASE], [head]).changes, [head])
 
 
 @pytest.mark.parametrize("local_bytes", [96, 48])
 def test_accepted_code_does_not_fail(local_bytes: int) -> None:
-    (item,) = applied(spilling(local_bytes)).judged
+    (item,) = applied(spilling(local_bytes)).changes
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
     assert str(item.detail) == "accepted: the tile pays for it"
 
 
 def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
-    (item,) = applied(spilling(128)).judged
+    (item,) = applied(spilling(128)).changes
 
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
     assert str(item.detail).endswith("worse than accepted (local memory per thread 96 B to 128 B)")
@@ -64,7 +64,7 @@ def test_better_code_is_noted_and_tightens_the_baseline() -> None:
         "_rms_norm_kernel for sm_90 is better than the baseline: update it with --tighten"
     ]
     assert applied(spilling(48), updated).better == ()
-    assert applied(spilling(96), updated).judged[0].verdict is Verdict.REGRESSED
+    assert applied(spilling(96), updated).changes[0].verdict is Verdict.REGRESSED
     assert next(iter(updated.values())).reason == "the tile pays for it"
 
 
@@ -72,9 +72,9 @@ def test_a_compile_error_can_be_accepted() -> None:
     failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
     baseline = with_accepted({}, [failing], "sm_90 comes later")
 
-    assert applied(failing, baseline).judged[0].reason is Reason.ACCEPTED
+    assert applied(failing, baseline).changes[0].reason is Reason.ACCEPTED
     assert len(applied(BASE, baseline).better) == 1
-    assert applied(failing).judged[0].verdict is Verdict.REGRESSED
+    assert applied(failing).changes[0].verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.ci.static.comparison import StaticChange, is_listed, judge_static
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code
 from roofwatch.model.history import Cause
@@ -16,17 +16,17 @@ from tests.builders import make_static_facts
 OLD, NEW = {"triton": "3.6.0"}, {"triton": "3.7.1"}
 
 
-def only(base: list[StaticFacts], head: list[StaticFacts], **fields: Any) -> StaticJudgement:
-    (item,) = compare_static(base, head, **fields).judged
+def only(base: list[StaticFacts], head: list[StaticFacts], **fields: Any) -> StaticChange:
+    (item,) = judge_static(base, head, **fields).changes
     return item
 
 
 def test_identical_code_is_only_counted() -> None:
     facts = [make_static_facts(), make_static_facts(target="gfx942")]
 
-    compared = compare_static(facts, facts)
+    compared = judge_static(facts, facts)
 
-    assert compared.judged == ()
+    assert compared.changes == ()
     assert compared.unchanged_by_target == {"gfx942": 1, "sm_90": 1}
 
 
@@ -34,9 +34,9 @@ def test_renamed_functions_are_matched_by_code() -> None:
     base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
     head = [make_static_facts(function="_y", code="b"), make_static_facts(function="_x")]
 
-    compared = compare_static(base, head)
+    compared = judge_static(base, head)
 
-    assert compared.judged == ()
+    assert compared.changes == ()
     assert compared.unchanged_by_target == {"sm_90": 2}
 
 
@@ -46,7 +46,7 @@ def test_the_only_unmatched_functions_are_compared() -> None:
         [make_static_facts(function="_new", code="b", local_bytes=8)],
     )
 
-    assert (item.function, item.verdict, item.reason) == (
+    assert (item.subject.part, item.verdict, item.reason) == (
         "_new",
         Verdict.REGRESSED,
         Reason.SPILLS_CHANGED,
@@ -60,7 +60,7 @@ def test_the_same_code_in_another_launch_is_listed() -> None:
     )
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.LAUNCH_CHANGED)
-    assert item.is_listed
+    assert is_listed(item)
 
 
 def test_a_failed_launch_loses_all_its_functions() -> None:
@@ -69,10 +69,10 @@ def test_a_failed_launch_loses_all_its_functions() -> None:
         function="triton", outcome=Outcome.COMPILE_ERROR, message="no such dtype"
     )
 
-    lost = compare_static(base, [failure]).judged
-    found = compare_static([failure], base).judged
+    lost = judge_static(base, [failure]).changes
+    found = judge_static([failure], base).changes
 
-    assert [(item.function, item.verdict, item.reason) for item in lost] == [
+    assert [(item.subject.part, item.verdict, item.reason) for item in lost] == [
         ("_a", Verdict.REGRESSED, Reason.TARGET_LOST),
         ("_b", Verdict.REGRESSED, Reason.TARGET_LOST),
     ]
@@ -81,9 +81,9 @@ def test_a_failed_launch_loses_all_its_functions() -> None:
 
 
 def test_a_case_that_only_the_base_has_is_no_regression() -> None:
-    compared = compare_static([make_static_facts()], [])
+    compared = judge_static([make_static_facts()], [])
 
-    assert compared.judged == ()
+    assert compared.changes == ()
     assert compared.gone == (("rms_norm/n_rows=64,n_cols=128/float32/fwd", "triton"),)
 
 
@@ -101,7 +101,7 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
         Reason.TOOLCHAIN_CHANGED,
         Cause.TOOLCHAIN,
     )
-    assert not same.is_listed
+    assert not is_listed(same)
     assert (worse.verdict, worse.reason, worse.cause) == (
         Verdict.REGRESSED,
         Reason.SPILLS_CHANGED,

@@ -29,6 +29,13 @@ def test_a_pair_without_a_change_ends_a_suspicion() -> None:
     assert suspected([*LEVEL, 11_000.0], make_pair(5, 6)) == []
 
 
+def test_a_pair_without_a_verdict_that_excludes_the_suspected_size_ends_a_suspicion() -> None:
+    undecided = make_pair(5, 6, factor=1.01, noise=0.03)
+
+    assert suspected([*LEVEL, 10_400.0], undecided) == [(CASE_ID, 5, 6)]
+    assert suspected([*LEVEL, 13_000.0], undecided) == []
+
+
 def test_a_change_needs_two_jobs() -> None:
     first = make_pair(5, 6, factor=1.1)
     second = make_pair(5, 6, factor=1.1, pair_id="again")

@@ -88,3 +88,47 @@ def test_a_function_that_nothing_calls_uses_nothing() -> None:
 
 def test_a_kernel_that_is_not_assigned_at_the_top_uses_the_whole_file() -> None:
     assert names(FILE, "third") == EVERYTHING
+
+
+def test_a_function_that_triton_compiles_belongs_to_the_kernels_that_launch_it() -> None:
+    compiled = """
+@triton.jit
+def _helper_kernel(x_ptr):
+    pass
+
+
+@triton.jit
+def _second_kernel(x_ptr):
+    _helper_kernel(x_ptr)
+
+
+def launch(x):
+    _second_kernel[(1,)](x)
+"""
+    file = FILE.replace("return helper(run(x))", "return launch(run(x))") + compiled
+
+    assert names(file, "first") == names(FILE, "first")
+    assert names(file, "second") >= {"launch", "_second_kernel", "_helper_kernel"}
+
+
+@pytest.mark.parametrize(("method", "is_left_out"), [("staticmethod", True), ("register", False)])
+def test_an_autograd_function_belongs_to_the_kernels_that_apply_it(
+    method: str, is_left_out: bool
+) -> None:
+    file = (
+        FILE.replace("return helper(run(x))", "return Second.apply(run(x))")
+        + f"""
+def compute(x):
+    return x
+
+
+class Second(torch.autograd.Function):
+    @{method}
+    def forward(ctx, x):
+        return compute(x)
+"""
+    )
+
+    # the functions that a class names show whether it counts
+    assert ("compute" not in names(file, "first")) is is_left_out
+    assert "compute" in names(file, "second")

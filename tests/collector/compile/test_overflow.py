@@ -88,6 +88,22 @@ def test_masked_elements_past_the_end_are_no_overflow() -> None:
     assert proof_of(kernels.flat, n_rows=2**20, n_cols=2_050).proof is Proof.UNSAFE
 
 
+@pytest.mark.parametrize(
+    ("kernel", "width"),
+    [
+        # of 100 rows, masked, and 128 columns, not masked
+        (kernels.square_kernel, (2**31 - 127 + 98) // 99),
+        (kernels.total_kernel, (2**31 - 100 + 126) // 127),
+    ],
+    ids=["for rows and columns", "and its largest element"],
+)
+def test_a_mask_on_an_index_that_is_used_twice_limits_only_one_use(kernel: Any, width: int) -> None:
+    launch = kernels.by_tile(kernel)
+
+    assert proof_of(launch, n_rows=100, n_cols=width).proof is Proof.UNSAFE
+    assert proof_of(launch, n_rows=100, n_cols=width - 1).proof is Proof.FITS
+
+
 def test_programs_that_return_early_do_not_count() -> None:
     assert proof_of(kernels.returning_early, n_rows=100, n_cols=4_096).proof is Proof.FITS
     assert proof_of(kernels.returning_early, n_rows=2**20, n_cols=4_096).proof is Proof.UNSAFE

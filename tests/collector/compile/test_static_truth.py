@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.static.comparison import compare_static
+from roofwatch.ci.static.comparison import judge_static
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.model.machine import Outcome
@@ -149,10 +149,10 @@ def test_a_harmless_change_leaves_the_code_unchanged(
 ) -> None:
     before, after = compiled(TILED), compiled(HARMLESS[change])
 
-    compared = compare_static([*before.values()], [*after.values()])
+    compared = judge_static([*before.values()], [*after.values()])
 
     assert HARMLESS[change] != TILED
-    assert compared.judged == ()
+    assert compared.changes == ()
     assert compared.unchanged_by_target == dict.fromkeys(DEFAULT_TARGETS, 1)
 
 
@@ -174,9 +174,9 @@ def test_a_planted_change_shows_in_its_fact_and_verdict_on_every_target(
 ) -> None:
     source, changed, judged, is_as_expected = SEEDED[change]
     before, after = compiled(source), compiled(changed)
-    compared = compare_static([*before.values()], [*after.values()])
+    compared = judge_static([*before.values()], [*after.values()])
 
     assert [name for name in DEFAULT_TARGETS if not is_as_expected(before[name], after[name])] == []
-    assert {item.target: (item.verdict, item.reason) for item in compared.judged} == {
+    assert {item.subject.target: (item.verdict, item.reason) for item in compared.changes} == {
         target: LESS_THAN_A_WARP_GROUP.get((change, target), judged) for target in DEFAULT_TARGETS
     }

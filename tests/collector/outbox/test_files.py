@@ -129,7 +129,7 @@ def test_a_binary_file_is_refused_unless_everything_is_kept(
         folder.add(tmp_path / name, REDACTION)
 
     assert list(folder.folder.iterdir()) == []
-    assert folder.add(tmp_path / name, Redaction(kept=EVERYTHING)).size_bytes == 6
+    assert folder.add(tmp_path / name, Redaction(kept_kinds=EVERYTHING)).size_bytes == 6
 
 
 @pytest.mark.parametrize("wrong", [[b"whole", b"!"], [b"whale"], []])

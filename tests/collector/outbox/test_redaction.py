@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, parse_kept, redact
+from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, parse_kinds, redact
 from roofwatch.collector.redaction_patterns import Kind
 from roofwatch.collector.runs.journal import ALONE, Journal, make_header
 from roofwatch.collector.runs.measure import measure
@@ -135,13 +135,13 @@ def test_text_that_analysis_needs_is_unchanged(text: str) -> None:
 )
 def test_each_kind_can_be_kept(kind: Kind, text: str) -> None:
     assert HERE.text(text) != text
-    assert replace(HERE, kept=frozenset({kind})).text(text) == text
+    assert replace(HERE, kept_kinds=frozenset({kind})).text(text) == text
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    assert parse_kept(["all"]) == EVERYTHING
+    assert parse_kinds(["all"]) == EVERYTHING
     with pytest.raises(RedactionError, match=r"--keep colour: unknown; .*hostname, user, paths"):
-        parse_kept(["colour"])
+        parse_kinds(["colour"])
 
 
 def test_secrets_in_the_environment_are_removed_and_kept_kinds_can_be_set_there(
@@ -151,7 +151,7 @@ def test_secrets_in_the_environment_are_removed_and_kept_kinds_can_be_set_there(
     monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
     redaction = Redaction.of_this_machine()
     assert redaction.text("login with correct-horse failed") == "login with <secret> failed"
-    assert redaction.kept == {Kind.PATHS, Kind.USER}
+    assert redaction.kept_kinds == {Kind.PATHS, Kind.USER}
 
 
 def test_names_found_in_a_document_are_removed_everywhere() -> None:

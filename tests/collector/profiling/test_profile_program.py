@@ -192,7 +192,9 @@ def test_every_triton_kernel_is_listed_with_its_resources(
 @pytest.mark.slow
 def test_a_trace_names_no_host_and_no_folder_unless_kept(tmp_path: Path) -> None:
     redacted = trace_of(tmp_path, profiled(tmp_path, MULTIPLY))
-    kept = trace_of(tmp_path, profiled(tmp_path, MULTIPLY, redaction=Redaction(kept=EVERYTHING)))
+    kept = trace_of(
+        tmp_path, profiled(tmp_path, MULTIPLY, redaction=Redaction(kept_kinds=EVERYTHING))
+    )
 
     assert kept["host_name"] == os.uname().nodename
     assert str(tmp_path) in json.dumps(kept)

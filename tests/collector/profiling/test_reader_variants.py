@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.ncu_metrics import counters_of
+from roofwatch.collector.profiling.number_text import DecimalMark, number
 from roofwatch.collector.profiling.profile_file import read_profile
 from roofwatch.model.errors import ProfileError
 
@@ -43,6 +44,21 @@ def test_decimal_commas_of_ncu_are_read_as_such(tmp_path: Path) -> None:
     assert kernel["dram_throughput_pct"] == 61.84
     assert kernel["duration_ns"] == 1_234_567
     assert kernel["registers_per_thread"] == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("98,86", 98.86),
+        ("1.234,5", 1234.5),
+        ("1.234", 1234),
+        ("98.86", 98.86),  # as rules write an estimate
+        ("n/a", None),
+        ("nan", None),
+    ],
+)
+def test_a_number_of_a_report_with_decimal_commas(text: str, value: float | None) -> None:
+    assert number(text, DecimalMark.COMMA) == value
 
 
 def test_commas_that_group_thousands_stay_thousands(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_values_with_a_telling_key_are_redacted_wherever_they_occur(tmp_path: Pa
 )
 def test_a_file_that_keeps_everything_reads_the_same(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name
-    done = redact_profile(DATA / name, copy, Redaction(kept=EVERYTHING))
+    done = redact_profile(DATA / name, copy, Redaction(kept_kinds=EVERYTHING))
     assert done.removed == ()
     assert read_profile(copy) == read_profile(DATA / name)
     assert [secret for secret in SECRETS[name] if secret.encode() not in content(copy)] == []

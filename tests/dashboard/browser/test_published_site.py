@@ -73,12 +73,12 @@ def test_every_page_shows_its_answer(page: Page, store: Engine, tmp_path: Path) 
     expect(page.get_by_text("1 kernels")).to_be_visible()
 
     page.get_by_role("article").get_by_role("link").first.click()
-    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    expect(page.locator(".rw-history polyline")).to_have_count(1)
     expect(page.get_by_role("table", name="What changed")).to_be_visible()
     assert grave_violations(page) == []
 
     open_page(page, f"{address}/kernel.html#kernel=matmul")
-    expect(page.locator(".js-plotly-plot .scatterlayer .point").first).to_be_visible()
+    expect(page.locator(".rw-history circle").first).to_be_visible()
     expect(page.get_by_role("table", name="The newest 50 runs")).to_be_visible()
     assert grave_violations(page) == []
     page.screenshot(path=SCREENSHOTS / "published-kernel.png", full_page=True)

@@ -6,10 +6,8 @@ from dataclasses import replace
 from datetime import UTC, timedelta
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pytest
 
-from roofwatch.dashboard.charts.kernel import landscape_figure
 from roofwatch.dashboard.charts.runners import (
     ceiling_history_figure,
     runner_history_figure,
@@ -19,7 +17,6 @@ from roofwatch.dashboard.charts.runners import (
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
 from roofwatch.model.machine import Outcome
-from roofwatch.model.measurement import AutotuneTiming, Autotuning
 from tests.builders import (
     NOON,
     make_blocks,
@@ -63,71 +60,6 @@ def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
         [4.1 / 4.8, 0.5]
     )
     assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
-
-
-def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
-    configurations = [{"BLOCK": 128 * 2**step, "num_warps": 4} for step in range(len(times_ns))]
-    return Autotuning(
-        function="_kernel",
-        chosen=configurations[chosen],
-        timings=tuple(
-            AutotuneTiming(configuration=configuration, time_ns=time_ns)
-            for configuration, time_ns in zip(configurations, times_ns, strict=True)
-        ),
-    )
-
-
-def tried_on_a_grid() -> Autotuning:
-    """Configurations of three numbers (the second hardly matters), a name and a constant."""
-    grid = [
-        (block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)
-    ]
-    configurations = [
-        {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1}
-        for block, stages, warps in grid
-    ]
-    return Autotuning(
-        function="_kernel",
-        chosen=configurations[grid.index((64, 3, 8))],
-        timings=tuple(
-            AutotuneTiming(
-                configuration=configuration,
-                time_ns=None
-                if (block, warps) == (128, 16)
-                else 1_000.0 * warps / (block / 64) * (1 + stages / 1_000),
-            )
-            for configuration, (block, stages, warps) in zip(configurations, grid, strict=True)
-        ),
-    )
-
-
-def test_the_autotuner_landscape_shows_the_two_most_important_numbers() -> None:
-    figure = landscape_figure(tried_on_a_grid())
-    assert figure is not None
-    (cells,) = figure.data
-    assert (figure.layout.yaxis.title.text, list(cells.y)) == ("BLOCK", ["64", "128"])
-    assert (figure.layout.xaxis.title.text, list(cells.x)) == ("warps", ["4", "8", "16"])
-    # the best of both stages
-    assert [line[:2] for line in cells.z.tolist()] == [
-        pytest.approx([2, 4], rel=0.01),
-        pytest.approx([1, 2], rel=0.01),
-    ]
-    assert np.isnan(cells.z[1][2])
-
-
-def test_a_landscape_needs_two_numbers_and_escapes_names() -> None:
-    assert landscape_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0)) is None
-    assert landscape_figure(make_autotuning(None)) is None
-    grid = tried_on_a_grid()
-    hostile = [
-        one.model_copy(
-            update={"configuration": {**one.configuration, HOSTILE: one.configuration["warps"]}}
-        )
-        for one in grid.timings
-    ]
-    figure = landscape_figure(grid.model_copy(update={"timings": tuple(hostile)}))
-    assert figure is not None
-    assert "<img" not in as_html(figure)
 
 
 def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:

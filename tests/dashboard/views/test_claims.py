@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.ci.github.check_run import Conclusion
 from roofwatch.ci.report.comment import headline, to_markdown
-from roofwatch.ci.report.findings import to_junit, to_sarif
+from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.comparison_tables import judgement_tables, verdict_line
 from roofwatch.db.ingest.ingest import ingest_record

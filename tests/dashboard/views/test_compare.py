@@ -1,20 +1,21 @@
-"""Compare."""
+"""A ↔ B."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine
 
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.model.measurement import CacheState, Measurement, MemoryUse
+from roofwatch.model.measurement import MemoryUse
 from tests.builders import (
     NOON,
-    make_blocks,
     make_commit,
     make_environment,
     make_measurement,
+    make_pair_of_records,
     make_record,
     make_static_facts,
     sha_of,
@@ -22,7 +23,25 @@ from tests.builders import (
 from tests.ci.values import stepped
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, SLOWER_AT, SPILLS_AT
-from tests.dashboard.seen import address, choice, table, texts
+from tests.dashboard.seen import address, choice, markup, texts
+
+OTHER_DEVICE = make_environment(device_name="Another CPU")
+
+
+def matrix(html: str) -> dict[str, list[str]]:
+    """The cells of each runner."""
+    body = html.partition("rw-matrix")[2].partition("</tbody>")[0].partition("<tbody>")[2]
+    found = {}
+    for row in body.split("</tr>"):
+        cells = [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in row.split("</td>")]
+        if cells[0]:
+            found[cells[0]] = cells[1:-1]
+    return found
+
+
+def groups(html: str) -> dict[str, int]:
+    found = re.findall(r"<h2 class=\"[^\"]*\">([a-z ]+) · ([\d,]+)</h2>", html)
+    return {name: int(count) for name, count in found}
 
 
 @pytest.mark.usefixtures("judged")
@@ -34,157 +53,171 @@ def test_comparing_starts_with_the_two_newest_commits(open_view: OpenView) -> No
     )
 
 
+def test_releases_are_compared_on_every_runner_that_measured_both(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number, (tag, factor) in enumerate((("v0.4.0", 1.0), ("v0.5.0", 1.1))):
+        for environment in (make_environment(), OTHER_DEVICE):
+            commit = make_commit(number, tags=(tag,))
+            measured = [
+                make_measurement(implementation=name, median_ns=10_000.0 * factor)
+                for name in ("a", "b", "c")
+            ]
+            ingest_record(
+                store,
+                make_record(number, commit=commit, measurements=measured, environment=environment),
+            )
+    app = open_view("compare")
+
+    assert address(app)["base"] == ["v0.4.0"]
+    assert address(app)["head"] == ["v0.5.0"]
+    rows = matrix(markup(app))
+    assert set(rows) == {"Example CPU", "Another CPU"}
+    for cells in rows.values():
+        # no slower, no faster, three that cannot be said
+        assert cells[:4] == ["+10.0% [+10.0%, +10.0%]", "0", "0", "3"]
+        assert cells[-1] == "50.0% → 50.0%"
+    assert not app.warning
+
+
+def test_separate_runs_decide_nothing_however_large_the_difference(
+    open_view: OpenView, store: Engine
+) -> None:
+    slow = stepped(count=12, at=11, noise=0.01)
+    for number in range(12):
+        code = make_static_facts(implementation="slow", code=str(number))
+        measured = [make_measurement(implementation="slow", median_ns=slow[number])]
+        record = make_record(
+            number, measurements=measured, static_facts=[code] if number in (10, 11) else []
+        )
+        ingest_record(store, record)
+        if number == 11:  # a newer run of the same commit, without compiled code
+            later = make_record(number, measurements=measured, started_at=NOON + timedelta(days=9))
+            ingest_record(store, later)
+    app = open_view("compare")
+
+    assert groups(markup(app)) == {"cannot say": 1}
+    assert "undecided: separate runs; machine code changed on 1 of 1: sm_90" in texts(app)
+
+
+def test_a_stored_pair_gives_its_verdict_with_an_interval(
+    open_view: OpenView, store: Engine
+) -> None:
+    for record in make_pair_of_records(head_median_ns=13_000.0, block_count=12):
+        ingest_record(store, record)
+    app = open_view("compare")
+
+    html = markup(app)
+    assert groups(html) == {"slower": 1}
+    assert matrix(html)["Example CPU"][1] == "1"
+    assert re.search(r"\+30.0%, 95 % interval \+\d\d.\d% to \+\d\d.\d%", html)
+
+
+def test_a_pair_without_a_change_says_so(open_view: OpenView, store: Engine) -> None:
+    for record in make_pair_of_records(block_count=12):
+        ingest_record(store, record)
+    app = open_view("compare")
+
+    assert groups(markup(app)) == {"unchanged": 1}
+    assert "Nothing changed." in texts(app)
+
+
 @pytest.mark.usefixtures("judged")
-def test_comparing_shows_the_change_the_stored_verdict_and_the_targets_whose_code_changed(
+def test_what_the_history_found_between_the_two_is_marked(open_view: OpenView) -> None:
+    app = open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT))
+    assert f"at {sha_of(SLOWER_AT)[:8]}" in texts(app)
+    app = open_view("compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT))
+    said = texts(app)
+    assert "machine code changed on 6 of 6: gfx942, gfx950, sm_80, sm_90, sm_100, sm_120" in said
+    assert f"at {sha_of(SPILLS_AT)[:8]}" in said
+
+
+@pytest.mark.usefixtures("judged")
+def test_a_row_unfolds_to_its_trend_its_samples_and_the_command_that_decides(
     open_view: OpenView,
 ) -> None:
     app = open_view(
-        "compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT), show="everything"
+        "compare",
+        base=sha_of(SLOWER_AT - 1),
+        head=sha_of(SLOWER_AT),
+        case=RMS_NORM,
+        implementation="torch",
+        metric="median_ns",
     )
-    rows = table(app, "verdict")
-    assert rows["case"][0] == RMS_NORM
-    assert rows["implementation"][0] == "torch"
-    assert rows["change"][0] == pytest.approx(0.42, abs=0.01)
-    assert rows["verdict"].tolist() == [f"regressed {sha_of(SLOWER_AT)[:8]}", "", "", "", ""]
-    app = open_view(
-        "compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT), show="everything"
-    )
-    rows = table(app, "machine code")
-    assert rows["implementation"][0] == "triton"
-    assert (
-        rows["machine code"][0] == "changed on 6 of 6: gfx942, gfx950, sm_80, sm_90, sm_100, sm_120"
-    )
-    assert rows["verdict"][0] == f"regressed {sha_of(SPILLS_AT)[:8]} (local memory per thread)"
+    html = markup(app)
+    shas = [sha_of(number)[:8] for number in (SLOWER_AT - 1, SLOWER_AT)]
+    command = "roofwatch ab path/to/bench_file.py --base {} --head {}".format(*shas)
+    assert f"{command} --kernel rms_norm --implementation torch" in html
+    assert html.count('class="rw-history"') == 1
+    assert html.count('class="rw-samples"') == 1
+    assert address(app)["case"] == [RMS_NORM]
 
 
-def test_only_what_leaves_the_noise_is_shown_first(open_view: OpenView, store: Engine) -> None:
-    slow, quiet = (
-        stepped(count=12, at=11, noise=0.01),
-        stepped(count=12, factor=1.0, noise=0.01, seed=1),
-    )
-    for number in range(12):
-        measurements = [
-            make_measurement(implementation="slow", median_ns=slow[number]),
-            make_measurement(implementation="quiet", median_ns=quiet[number]),
-        ]
-        code = make_static_facts(implementation="slow", code=str(number))
-        facts = [code] if number in (10, 11) else []
-        ingest_record(store, make_record(number, measurements=measurements, static_facts=facts))
-        if number == 11:  # a newer run of the same commit, without compiled code
-            ingest_record(
-                store,
-                make_record(number, measurements=measurements, started_at=NOON + timedelta(days=9)),
-            )
-
-    app = open_view("compare")
-
-    rows = table(app, "claim")
-    assert rows["implementation"].tolist() == ["slow"]
-    assert rows["claim"].tolist() == ["undecided: separate runs"]
-    assert rows["machine code"].tolist() == ["changed on 1 of 1: sm_90"]
-    assert "95 % interval" not in rows
-    assert "**2** undecided: separate runs" in texts(app)
-    assert "slower" not in texts(app)
-    everything = table(open_view("compare", show="everything"), "claim")
-    assert set(everything["implementation"]) == {"slow", "quiet"}
-    newest = texts(open_view("ledger"))
-    assert "undecided: 2 values since a possible change of +" in newest
-    assert "judged after a pair or 3 more" in newest
-
-
-def test_one_sided_rows_are_marked_and_rows_can_be_filtered(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_one_sided_rows_say_which_side_they_lack(open_view: OpenView, store: Engine) -> None:
     for number, name in enumerate(("gone", "new")):
         measurements = [make_measurement(implementation=name), make_measurement()]
         ingest_record(store, make_record(number, measurements=measurements))
-    rows = table(open_view("compare", show="on one side only"), "outcome").set_index(
-        "implementation"
-    )["outcome"]
-    assert rows.to_dict() == {"gone": "only on the base: ok", "new": "only on the head: ok"}
-    assert "No such case" in texts(open_view("compare", show="outcome changed"))
+    said = texts(open_view("compare"))
+    assert "removed benchmark" in said
+    assert "new benchmark" in said
 
 
-def test_runs_of_different_runner_classes_are_not_compared(
+def test_two_machines_are_ratios_under_the_heading_no_verdict(
+    open_view: OpenView, store: Engine
+) -> None:
+    ingest_record(store, make_record(0, measurements=[make_measurement(median_ns=10_000.0)]))
+    faster = make_measurement(median_ns=5_000.0, utilisation=0.8)
+    ingest_record(store, make_record(1, measurements=[faster], environment=OTHER_DEVICE))
+    app = open_view("compare")
+    assert "No runner measured both commits." in app.info[0].value
+    app = open_view(
+        "compare",
+        machines="open",
+        runner_a=make_environment().runner_class,
+        runner_b=OTHER_DEVICE.runner_class,
+    )
+    said = texts(app)
+    assert "No verdict: Example CPU and Another CPU are different machines" in said
+    assert "0.5×" in said
+    assert "50% → 80%" in said
+    assert "slower" not in said
+
+
+def test_a_machine_that_did_not_measure_a_commit_is_named(
     open_view: OpenView, store: Engine
 ) -> None:
     ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1))
     ingest_record(store, make_record(1, environment=OTHER_DEVICE))
-    app = open_view("compare")
-    assert "not comparable" in app.warning[0].value
-    assert "Another CPU" in app.warning[0].value
-    assert table(app, "change")["change"].isna().all()
+    assert "Only one of the two was measured on Another CPU." in texts(open_view("compare"))
 
 
-OTHER_DEVICE = make_environment(device_name="Another CPU")
+def test_a_branch_stands_for_its_newest_commit(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster")))
+    app = open_view("compare", base="main", head="faster")
+    assert address(app)["head"] == ["faster"]
+    assert groups(markup(app)) == {"cannot say": 1}
 
 
-def measured(median_ns: float) -> list[Measurement]:
-    return [make_measurement(median_ns=median_ns)]
-
-
-def test_toolchains_are_compared_on_one_runner_class(open_view: OpenView, store: Engine) -> None:
-    for number, (triton, median_ns) in enumerate([("3.6.0", 10_000.0), ("3.7.0", 12_000.0)]):
-        environment = make_environment(triton_version=triton)
-        ingest_record(
-            store, make_record(number, environment=environment, measurements=measured(median_ns))
-        )
-    app = open_view("compare", by="toolchains")
-
-    assert [choice(app, side).value for side in ("Base", "Head")] == [
-        "torch 2.13.0, triton 3.6.0",
-        "torch 2.13.0, triton 3.7.0",
-    ]
-    assert table(app, "change")["change"][0] == pytest.approx(0.2)
-
-
-def test_branches_are_compared_by_their_newest_runs_on_one_runner(
-    open_view: OpenView, store: Engine
-) -> None:
-    ingest_record(store, make_record(0, measurements=measured(10_000.0)))
-    on_a_branch = make_commit(1, branch="faster")
-    ingest_record(store, make_record(1, commit=on_a_branch, measurements=measured(9_000.0)))
-    ingest_record(
-        store,
-        make_record(1, commit=on_a_branch, environment=OTHER_DEVICE, measurements=measured(1.0)),
-    )
-    app = open_view("compare", by="branches", base_branches="faster", head_branches="main")
-
-    assert not app.warning
-    assert table(app, "change")["base time"][0] == 9_000.0
-
-
-def test_further_metrics_have_columns_only_if_measured(open_view: OpenView, store: Engine) -> None:
-    for number, peak_bytes in enumerate((2**20, 2**21)):
-        memory = MemoryUse(
-            peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**22, allocation_count=1
-        )
-        taking = make_measurement(implementation="triton", memory=memory)
-        ingest_record(store, make_record(number, measurements=[taking, *measured(10_000.0)]))
-    app = open_view("compare")
-    rows = table(app, "change").set_index("implementation")
-
-    assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "torch": ""}
-    assert "host time of a launch" not in rows
-
-
-def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engine) -> None:
-    for number in (0, 1):
+def test_a_name_that_finds_nothing_says_so(open_view: OpenView, store: Engine) -> None:
+    for number in range(2):
         ingest_record(store, make_record(number))
+    app = open_view("compare", base="v9.9")
+    assert "`v9.9`" in app.warning[0].value
+    assert choice(app, "A, base").value == "v9.9"
 
-    assert "Loads all samples of this case in both runs" in texts(open_view("compare"))
-    assert open_view("compare", samples="yes").get("plotly_chart")
 
-
-def test_the_table_shows_why_a_row_has_no_change(open_view: OpenView, store: Engine) -> None:
-    for number, cache, median_ns in ((0, CacheState.HOT, 10_000.0), (1, CacheState.COLD, 4_000.0)):
-        blocks = make_blocks([median_ns] * 2)
-        ingest_record(
-            store, make_record(number, measurements=[make_measurement(cache=cache, blocks=blocks)])
+def test_further_metrics_stand_in_the_unfolded_row(open_view: OpenView, store: Engine) -> None:
+    for number in range(2):
+        memory = MemoryUse(
+            peak_allocated_bytes=2**20 * (number + 1), peak_reserved_bytes=2**22, allocation_count=1
         )
-    app = open_view("compare")
-
-    rows = table(app, "not compared")
-    assert rows["change"].isna().all()
-    assert rows["not compared"].tolist() == ["cache hot and cold"]
-    assert "1 of 1 cases are not comparable" in app.warning[0].value
+        ingest_record(store, make_record(number, measurements=[make_measurement(memory=memory)]))
+    app = open_view(
+        "compare",
+        case="rms_norm/n_rows=64,n_cols=128/float32/fwd",
+        implementation="torch",
+        metric="median_ns",
+    )
+    assert "peak allocated memory: 1 MiB → 2 MiB" in texts(app)

@@ -12,9 +12,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.comparing import read_runs_of_commits
+from roofwatch.db.queries.comparing import read_runs_by_runner
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
 from roofwatch.db.queries.project import list_commits, read_filter_options, search
 from roofwatch.db.queries.runners import list_runner_coverage
@@ -94,16 +93,16 @@ def test_of_the_commits_that_a_runner_class_measured_its_runs_are_read(session: 
     commits = list_commits(session, PROJECT, runner_classes=(SILENT.runner_class,))
     assert [commit.sha for commit in commits] == [sha_of(0), sha_of(2), sha_of(6)]
 
-    def classes(**asked: Any) -> list[str]:
-        return [
-            one.summary.runner_class
-            for one in read_runs_of_commits(session, PROJECT, sha_of(2), sha_of(6), **asked)
-        ]
+    (silent,) = read_runs_by_runner(
+        session, PROJECT, sha_of(2), sha_of(6), runner_classes=(SILENT.runner_class,)
+    )
+    both = read_runs_by_runner(session, PROJECT, sha_of(2), sha_of(6))
 
-    assert classes() == [SILENT.runner_class, MINE.runner_class]
-    assert classes(runner_classes=(SILENT.runner_class,)) == [SILENT.runner_class] * 2
-    with pytest.raises(StoreError, match="no run is stored"):
-        classes(runner_classes=(MINE.runner_class,))
+    assert silent.base is not None
+    assert silent.base.summary.commit.sha == sha_of(2)
+    assert [one.runner_class for one in both] == [SILENT.runner_class, MINE.runner_class]
+    # the other runner measured one of the two only
+    assert both[1].base is None
 
 
 def test_a_runner_stands_by_its_newest_run_of_a_branch(session: Session) -> None:

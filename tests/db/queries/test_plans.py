@@ -33,7 +33,8 @@ from roofwatch.db.queries.comparing import (
     read_case_of_runs,
     read_kernel_of_run,
     read_runs,
-    read_runs_of_commits,
+    read_runs_by_runner,
+    read_runs_on,
     resolve_revisions,
 )
 from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
@@ -46,11 +47,12 @@ from roofwatch.db.queries.fleet import (
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.project import list_commits, list_projects, read_filter_options
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.roof import list_roof_cells
 from roofwatch.db.queries.runners import list_runner_coverage, read_recent_runs
 from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
@@ -152,8 +154,11 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_projects": list_projects,
     "list_commits": lambda session: list_commits(session, PROJECT),
     "list_runs": lambda session: list_runs(session, PROJECT),
-    "read_runs_of_commits": lambda session: read_runs_of_commits(
+    "read_runs_by_runner": lambda session: read_runs_by_runner(
         session, PROJECT, *[run_of(session)[1]] * 2
+    ),
+    "read_runs_on": lambda session: read_runs_on(
+        session, PROJECT, *[run_of(session)[1]] * 2, *[KEY.runner_class] * 2
     ),
     "read_case_of_both": lambda session: read_case_of_both(
         session,
@@ -188,13 +193,9 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     ),
     "read_trend of two metrics": lambda session: read_trend(
         session,
-        TrendQuestion(
-            PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1]
-        ),
+        TrendQuestion(PROJECT, (KEY, replace(KEY, metric="utilisation")), since=NOON),
     ),
-    "list_window_ends": lambda session: list_window_ends(
-        session, TrendQuestion(PROJECT, (KEY,), length=20)
-    ),
+    "list_roof_cells": lambda session: list_roof_cells(session, PROJECT),
     "list_pairs": lambda session: list_pairs(session, PROJECT),
     "list_newest_calibrations": lambda session: list_newest_calibrations(
         session, PROJECT, _run_id(session)

@@ -9,7 +9,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
+from roofwatch.db.queries.comparing import (
+    find_runs_to_compare,
+    read_runs_by_runner,
+    read_runs_on,
+)
 from roofwatch.db.queries.project import list_commits, list_projects
 from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.model.history import MeasuredCommit
@@ -115,23 +119,60 @@ def test_a_run_is_found_by_its_runner_class(store: Engine) -> None:
     assert nothing == (None, None)
 
 
-def test_of_the_base_the_run_on_the_runner_class_of_the_head_is_read_where_there_is_one(
+def test_two_commits_are_read_on_every_runner_that_measured_both_and_the_others_are_named(
     store: Engine,
 ) -> None:
-    other = make_environment(thread_count=64)
-    newest_base = make_record(0, started_at=NOON + timedelta(days=1))
-    head, alike_base = make_record(1, environment=other), make_record(0, environment=other)
-    elsewhere = make_record(2, environment=make_environment(thread_count=1))
-    ingest_all(store, newest_base, head, alike_base, elsewhere)
+    many, lone = make_environment(thread_count=64), make_environment(thread_count=1)
+    base, head = make_record(0), make_record(1)
+    base_of_many, head_of_many = make_record(0, environment=many), make_record(1, environment=many)
+    ingest_all(store, base, head, base_of_many, head_of_many, make_record(1, environment=lone))
 
     with Session(store) as session:
-        details = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(1))
-        unlike, _ = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(2))
-        with pytest.raises(StoreError, match="no run is stored"):
-            read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(7))
+        *both, one_sided = read_runs_by_runner(session, PROJECT, sha_of(0), sha_of(1))
 
-    assert [one.summary.run_id for one in details] == [str(alike_base.run_id), str(head.run_id)]
-    assert unlike.summary.run_id == str(newest_base.run_id)
+    ids = {
+        (one.base.summary.run_id, one.head.summary.run_id) for one in both if one.base and one.head
+    }
+    assert ids == {
+        (str(base.run_id), str(head.run_id)),
+        (str(base_of_many.run_id), str(head_of_many.run_id)),
+    }
+    assert (one_sided.runner_class, one_sided.base, one_sided.head) == (
+        lone.runner_class,
+        None,
+        None,
+    )
+
+
+def test_a_pair_of_two_commits_is_read_before_newer_separate_runs(store: Engine) -> None:
+    base, head = make_pair_of_records()
+    tomorrow = NOON + timedelta(days=1)
+    separate = [make_record(number, started_at=tomorrow) for number in (0, 1)]
+    ingest_all(store, base, head, *separate)
+
+    with Session(store) as session:
+        (one,) = read_runs_by_runner(session, PROJECT, base.commit.sha, head.commit.sha)
+
+    assert one.base is not None
+    assert one.head is not None
+    assert [one.base.summary.run_id, one.head.summary.run_id] == [
+        str(base.run_id),
+        str(head.run_id),
+    ]
+
+
+def test_each_side_may_be_read_on_a_runner_of_its_own(store: Engine) -> None:
+    other = make_environment(thread_count=64)
+    base, head = make_record(0), make_record(1, environment=other)
+    ingest_all(store, base, head)
+    runners = base.environment.runner_class, other.runner_class
+
+    with Session(store) as session:
+        details = read_runs_on(session, PROJECT, sha_of(0), sha_of(1), *runners)
+        with pytest.raises(StoreError, match="no run on"):
+            read_runs_on(session, PROJECT, sha_of(1), sha_of(0), *runners)
+
+    assert [one.summary.run_id for one in details] == [str(base.run_id), str(head.run_id)]
 
 
 def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: Engine) -> None:

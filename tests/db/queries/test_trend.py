@@ -14,7 +14,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries import trend
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.queries.trend import BAND_QUANTILES, TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.queries.trend import BAND_QUANTILES, TrendQuestion, read_trend
 from roofwatch.model.history import Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState
@@ -29,6 +29,7 @@ from tests.builders import (
     make_series_key,
     sha_of,
 )
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, gpu_record
 from tests.databases import Databases, ingest_all
 from tests.db.made_up_store import Shape, fill
 from tests.db.queries.test_series import varied_records
@@ -145,28 +146,17 @@ def test_commits_that_are_asked_for_stay_with_the_one_before(long_history: Engin
     assert {asked, before} <= {point.commit.sha for point in trend.series[0].points}
 
 
-def test_a_window_has_as_many_commits_as_it_says_and_ends_where_it_is_asked_to(
+def test_a_range_of_dates_has_the_commits_from_its_first_to_its_last_day(
     long_history: Engine,
 ) -> None:
-    whole = whole_series(long_history)
-    question = TrendQuestion(KEY.project, (KEY,), length=100)
+    commits = [point.commit for point in whole_series(long_history).points]
+    first, last = commits[200], commits[299]
+    question = TrendQuestion(KEY.project, (KEY,), since=first.committed_at, until=last.committed_at)
 
-    newest = trend_of(long_history, question)
-    with Session(long_history) as session:
-        ends = list_window_ends(session, question)
-    earlier = trend_of(long_history, replace(question, end=ends[50].sha))
+    within = trend_of(long_history, question)
 
-    assert [point.run_id for point in newest.series[0].points] == [
-        point.run_id for point in whole.points[-100:]
-    ]
-    assert (newest.commit_count, min(newest.places.values())) == (100, 0)
-    assert ends[0].sha == whole.points[-1].commit.sha
-    assert len(ends) <= 200
-    assert earlier.series[0].points[-1].commit.sha == ends[50].sha
-    assert len(earlier.series[0].points) == 100
-    assert trend_of(long_history, replace(question, end="no such commit")) == newest
-    longer = trend_of(long_history, replace(question, length=LONG.run_count + 1))
-    assert longer == trend_of(long_history, replace(question, length=None))
+    assert [point.commit for point in within.series[0].points] == commits[200:300]
+    assert (within.commit_count, min(within.places.values())) == (100, 0)
 
 
 def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) -> None:
@@ -219,3 +209,18 @@ def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
     assert len(timings) < 60
     assert timings[sha_of(0)] == "perf_counter, hot"
     assert timings[sha_of(41)] == "perf_counter, cold"
+
+
+def test_a_point_says_whether_the_device_was_throttled_or_shared(store: Engine) -> None:
+    ingest_all(store, *(gpu_record(number) for number in (HOT_AT - 1, HOT_AT)))
+
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT, cases=[SOFTMAX], metric="utilisation")
+    found = trend_of(store, TrendQuestion(PROJECT, tuple(keys)))
+
+    by_implementation = {
+        series.key.implementation: [point.degraded_by for point in series.points]
+        for series in found.series
+    }
+    assert by_implementation["triton"] == [(), ("throttled or shared",)]
+    assert by_implementation["torch"] == [(), ()]

@@ -55,6 +55,7 @@ def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
     assert exit_status(ended) == 0
     assert ended.answer is not None
     assert ended.answer.relative_change == pytest.approx(0.0513, abs=0.001)
+    assert ended.answer.relative_interval is not None
     low, high = ended.answer.relative_interval
     assert 0.04 < low < 0.0513 < high < 0.06
     assert [known.status for known in ended.progress.commits] == [

@@ -16,7 +16,7 @@ import pytest
 
 from roofwatch.importers import FileImportError, ImportedCommit, ImportedRow, ImportedRun
 from roofwatch.importers.commit_list import read_commit_list
-from roofwatch.importers.records import import_file
+from roofwatch.importers.reading import import_file
 from roofwatch.importers.table_map import TableMap
 from roofwatch.model.machine import Outcome
 

@@ -21,7 +21,8 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.importers import FileImportError
-from roofwatch.importers.records import import_file, to_records, turned
+from roofwatch.importers.reading import import_file, with_directions
+from roofwatch.importers.records import to_records
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
@@ -79,7 +80,7 @@ def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Pa
 
     document = json.loads((DATA / "tritonbench_softmax_2024.json").read_text())
     assert done.status == 0
-    assert list(done.parsed) == ["format", "tool_version", "commit", "dirty", "rows"]
+    assert list(done.parsed) == ["format", "tool_version", "commit", "dirty", "notes", "rows"]
     assert [tuple(row) for row in done.parsed["rows"]] == [FIELDS] * len(document["metrics"])
     assert [row["value"] for row in done.parsed["rows"]] == list(document["metrics"].values())
     assert not list(tmp_path.iterdir())
@@ -100,7 +101,7 @@ def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Pa
 def judged(store: Engine, *paths: Path, **directions: Better) -> list[Regression]:
     """Import files into a store, and judge their history."""
     for path in paths:
-        run = turned(
+        run = with_directions(
             import_file(path)[1], [f"{name}={better}" for name, better in directions.items()]
         )
         ingest_all(store, *to_records(run, path, project="p", revision=None, folder=path.parent))

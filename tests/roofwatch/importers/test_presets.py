@@ -15,7 +15,8 @@ from roofwatch.importers import (
     Outcome,
 )
 from roofwatch.importers.git_history import versions_of
-from roofwatch.importers.records import import_file, to_records
+from roofwatch.importers.reading import import_file
+from roofwatch.importers.records import to_records
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import direction_of
 from roofwatch.model.metrics import RATIO_TO, Better
@@ -92,7 +93,7 @@ FLASH_ATTENTION = [
 ]
 HELION = {
     "generated_at": "2026-09-01T00:00:00Z",
-    "runs": [],
+    "runs": [{"run_id": "5", "sha": SHA[:8], "full_sha": SHA, "kernel_count": 1}],
     "summary": [
         {
             "kernel": "softmax",
@@ -180,6 +181,7 @@ def test_flydsl(tmp_path: Path) -> None:
     }
     failed = next(row for row in run.rows if row.case == "layernorm")
     assert (failed.outcome, failed.message) == (Outcome.CRASHED, "its status is failed")
+    assert run.notes == ()
     assert [row.implementation for row in run.rows if row.is_control] == ["aiter"]
 
 
@@ -245,11 +247,18 @@ def test_aiter_has_the_file_as_kernel(tmp_path: Path) -> None:
     assert name == "aiter"
     assert {row.case for row in run.rows} == {"a8w8_tuned_gemm"}
     times = [row for row in run.rows if row.metric == "time"]
-    assert [(row.value, row.unit, row.implementation) for row in times] == [
-        (14.7532, "us", "asm"),
-        (17.9602, "us", "asm"),
+    assert [(row.value, row.unit, row.implementation, row.device) for row in times] == [
+        (14.7532, "us", "", "gfx942"),
+        (17.9602, "us", "", "gfx942"),
     ]
-    assert times[0].parameters["cu_num"] == "80"
+    # what the tuner chose is no parameter: another choice is the same series
+    assert times[0].parameters == {
+        "cu_num": "80",
+        "M": "128",
+        "N": "1280",
+        "K": "8192",
+        "q_dtype_w": "torch.int8",
+    }
 
 
 def test_flashinfer_takes_all_other_columns_as_parameters(tmp_path: Path) -> None:
@@ -264,7 +273,11 @@ def test_proton_has_a_row_for_each_path_with_a_time(tmp_path: Path) -> None:
     name, run = read(tmp_path, "profile.hatchet", PROTON)
 
     assert name == "proton"
-    assert numbers(run) == {("step > _attn_fwd", "", "total time"): (160448, "ns", "lower")}
+    assert numbers(run) == {
+        ("step > _attn_fwd", "", "average time"): (80224.0, "ns", "lower"),
+        ("step > _attn_fwd", "", "total time"): (160448, "ns", "lower"),
+        ("step > _attn_fwd", "", "launches"): (2, "count", "unknown"),
+    }
 
 
 def test_rocprofv3_statistics_and_traces(tmp_path: Path) -> None:
@@ -350,3 +363,109 @@ def test_of_several_statistics_of_one_number_the_median_and_the_tail_are_judged(
 
     directions = {value.statistic: str(value.better) for value in record.imported}
     assert directions == {"median": "lower", "min": "unknown", "mean": "unknown", "p99": "lower"}
+
+
+# --- forms of the projects' files that differ from the usual one
+
+
+def test_flash_attention_tells_cases_apart_by_all_sizes(tmp_path: Path) -> None:
+    result = {"direction": "fwd", "backend": "FA4", "hdim": 64, "batch": 8, "group": "mha"}
+    results = [
+        result | {"nheads_kv": heads, "ms": ms, "tflops": 700.0, "tbs": 0.3}
+        for heads, ms in ((8, 1.5), (32, 2.5))
+    ]
+    results.append(result | {"nheads_kv": 1, "ms": None, "tflops": None})
+    line = {"date": "2026-05-02", "sha": SHA, "gpu": {"name": "B200"}, "results": results}
+    _, run = read(tmp_path, "benchmark_history.jsonl", json.dumps(line))
+
+    times = {row.parameters["nheads_kv"]: row.value for row in run.rows if row.metric == "time"}
+    assert times == {8: 1.5, 32: 2.5}
+    assert run.notes == ()
+
+
+def test_a_wrong_result_of_helion_has_no_time(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(HELION))
+    shapes = document["summary"][0]["history"][0]["per_shape"]
+    shapes["helion_accuracy"] = [1.0, 0.0]
+    _, run = read(tmp_path, "dashboard-data.json", document)
+
+    latencies = [row for row in run.rows if row.metric == "latency"]
+    assert [row.outcome for row in latencies] == [Outcome.OK, Outcome.INCORRECT]
+    assert [row.value for row in latencies] == [0.02, None]
+    assert {row.implementation for row in run.rows if row.is_control} == {"torch_compile"}
+
+
+def test_two_platforms_of_helion_are_two_devices(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(HELION))
+    document["summary"].append(document["summary"][0] | {"platform": "NVIDIA B200"})
+    _, run = read(tmp_path, "dashboard-data.json", document)
+    records = to_records(run, tmp_path, project="p", revision=None, folder=tmp_path)
+
+    devices = [record.environment.device_name for record in records]
+    assert devices == ["NVIDIA H100", "NVIDIA B200"]
+
+
+def test_tuned_mixtures_of_experts_of_aiter(tmp_path: Path) -> None:
+    table = (
+        "cu_num,token,expert,topk,q_type,block_m,us1,kernelName1,err1,us2,kernelName2,err2,us,tflops\n"
+        "256,16,257,9,per_1x32,32,41.0,a,0.0%,26.0,b,1.0%,67.0,10.0\n"
+        "256,32,257,9,per_1x32,64,0.0,a,0.0%,0.0,b,1.0%,0.0,0.0\n"
+        "256,64,257,9,per_1x32,64,inf,a,0.0%,5,b,1.0%,inf,-1\n"
+    )
+    _, run = read(tmp_path, "tuned_fmoe.csv", table)
+
+    times = [row for row in run.rows if row.metric == "time"]
+    assert [(row.parameters["token"], row.value, row.outcome) for row in times] == [
+        ("16", 67.0, Outcome.OK),
+        ("64", None, Outcome.CRASHED),
+    ]
+    assert "left out: 1 value of us that no measurement gives: 0 in row 2" in run.notes
+
+
+def test_a_rate_of_minus_one_of_flashinfer_is_not_measured(tmp_path: Path) -> None:
+    table = FLASHINFER.replace("310.5,2.1", "310.5,-1").replace("0.0110", "OOM")
+    _, run = read(tmp_path, "results.csv", table)
+
+    assert ("BatchDecode", "fa2", "memory rate") not in numbers(run)
+    failed = next(row for row in run.rows if row.outcome is not Outcome.OK)
+    assert (failed.implementation, failed.outcome) == ("cudnn", Outcome.OUT_OF_MEMORY)
+
+
+def test_older_results_of_tileops_have_no_device_time_and_may_lack_the_file_beside(
+    tmp_path: Path,
+) -> None:
+    older = TILEOPS.replace("_device_busy", "_x").replace(
+        "</testsuite>",
+        '<testcase name="test_big" classname="bench"><failure message="CUDA out of memory"/>'
+        "</testcase></testsuite>",
+    )
+    name, run = read(tmp_path, "bench_results.xml", older)
+
+    assert name == "tileops"
+    assert numbers(run)["MlaFwdOp", "tileops", "latency"] == (0.0385, "ms", "lower")
+    failed = next(row for row in run.rows if row.case == "bench")
+    assert (failed.implementation, failed.outcome) == ("tileops", Outcome.OUT_OF_MEMORY)
+    assert run.notes == ("there is no meta.json in the same folder",)
+
+
+def test_versions_that_a_file_has_are_recorded(tmp_path: Path) -> None:
+    environment = {"driver": "595.71.05", "torch": "2.13.0+cu132", "cuda": "13.2"}
+    meta = {"commit": SHA, "date": "2026-09-06", "gpu": "H200", "environment": environment}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    _, run = read(tmp_path, "bench_results.xml", TILEOPS)
+    (record,) = to_records(run, tmp_path, project="p", revision=None, folder=tmp_path)
+
+    assert record.environment.driver_version == "595.71.05"
+    assert record.environment.torch_version == "2.13.0+cu132"
+    assert record.environment.cpu_name == "unknown"
+
+
+def test_counters_of_rocprofv3_have_no_direction(tmp_path: Path) -> None:
+    table = (
+        '"Dispatch_Id","Grid_Size","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
+        '"End_Timestamp"\n1,1024,"add(float*)","SQ_WAVES",16384.0,1,2\n'
+    )
+    name, run = read(tmp_path, "counter_collection.csv", table)
+
+    assert name == "rocprofv3-counters"
+    assert numbers(run) == {("add(float*)", "", "SQ_WAVES"): (16384.0, "", "unknown")}

@@ -14,6 +14,7 @@ from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.worker_protocol import Subject
 from tests.ci.values import QUIET, make_records, make_timed
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, roofwatch
 
 SUITE = SUITES / "bench_good.py"
@@ -44,7 +45,7 @@ def test_a_calibrated_noise_floor_applies_to_the_next_comparison(tmp_path: Path)
     files = sorted(tmp_path.glob("*.json.gz"))
     compared = roofwatch("compare", *files, "--noise-floor", floor, "--json")
 
-    (judged,) = compared.parsed["judgement"]["cases"]
+    judged = compared.parsed["judgement"]["cases"][0]
     threshold = judged["evidence"]["comparison"]["threshold"]
     assert threshold == max(0.03, 3 * case["noise_floor"])
 
@@ -161,3 +162,32 @@ def test_a_change_is_confirmed_first_and_once() -> None:
         Subject(NEAR, "torch"): 12,
     }
     assert more(second, budget_s=1_000.0) == {}
+
+
+# --- what is told before anything is measured
+
+
+def test_equal_sources_are_told_at_once(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "kernels")
+    suite = repository / "bench_scale.py"
+    suite.write_text(SUITE.read_text())
+    commit_all(repository)
+    (repository / "README.md").write_text("No kernel reads this.\n")
+
+    done = roofwatch("ab", suite, "--base", "HEAD", "--json", cwd=repository)
+
+    assert done.status == 0
+    assert done.parsed["judgement"] is None
+    assert "the work tree has the same source as HEAD" in done.error
+    assert "roofwatch calibrate" in done.error
+
+
+def test_a_repository_without_a_commit_is_told_to_make_one(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "kernels")
+    suite = repository / "bench_scale.py"
+    suite.write_text(SUITE.read_text())
+
+    done = roofwatch("ab", suite, "--base", "HEAD", cwd=repository)
+
+    assert done.status == 2
+    assert "nothing is committed yet: git add --all && git commit" in done.error

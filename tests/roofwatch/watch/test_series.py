@@ -10,6 +10,7 @@ from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.model.machine import Outcome
+from roofwatch.model.proofs import OperatorCost
 from roofwatch.watch.series import pairs_of, series_of
 from tests.builders import (
     PROJECT,
@@ -24,8 +25,18 @@ from tests.databases import ingest_all
 
 
 def test_series_and_pairs_of_records_are_those_of_the_database(store: Engine) -> None:
+    complete = make_complete_record(0)
+    cost = OperatorCost(
+        case_id=complete.cases[0].case_id,
+        implementation="triton",
+        target="sm_90",
+        read_bytes=1_000,
+        kernel_bytes=500,
+        peak_bytes=700,
+        wait_count=1,
+    )
     records = [
-        make_complete_record(0),
+        complete.model_copy(update={"operator_costs": (cost,)}),
         make_record(1, accuracies=[make_accuracy(outcome=Outcome.INCORRECT, tensors=())]),
         make_record(2, measurements=[make_measurement(outcome=Outcome.CRASHED, message="a fault")]),
         *make_pair_of_records(2, 3, head_median_ns=12_000.0),

@@ -1,0 +1,181 @@
+"""Kernels of flash-linear-attention at sizes where a release was wrong.
+
+Small cases are compared with a plain reference. Large ones are analysed and never run.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  the usual name
+
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+Shapes = dict[str, tuple[str | int, ...]]
+
+
+def call(module: str, function: str) -> Callable[..., Any]:
+    """A function of the release that is on the import path, imported when it is called."""
+
+    def launch(*inputs: Any, **arguments: Any) -> Any:
+        return getattr(import_module(f"fla.{module}"), function)(*inputs, **arguments)
+
+    return launch
+
+
+def declare(
+    name: str,
+    launch: Callable[..., Any],
+    reference: Callable[..., Any],
+    shapes: Shapes,
+    large: dict[str, int],
+    *,
+    small: dict[str, int] | None = None,
+    directions: tuple[str, ...] = ("fwd", "bwd"),
+) -> None:
+    """Declare a kernel whose inputs have the lengths of the case's dims; without a small size, it
+    is only analysed.
+    """
+    wanted = {"dtypes": ["bfloat16"], "directions": directions}
+    small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **wanted)
+
+    def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+        inputs: dict[str, Any] = {}
+        for key, dims in shapes.items():
+            inputs[key] = make.normal(*[case[d] if isinstance(d, str) else d for d in dims])
+        return inputs
+
+    spec = KernelSpec(
+        name=name,
+        inputs=make_inputs,
+        reference=reference,
+        cases=[*small_cases, *cases(shapes=[large], tags=["large"], **wanted)],
+        flop_count=lambda _case: 0,
+        memory_bytes=lambda _case: 0,
+        interpreted_shape=small or {},
+    )
+    spec.implementation("triton")(launch)
+    globals()[name] = spec
+
+
+def analysed_only(**_inputs: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("the case is analysed and not run")
+
+
+BTHD = ("B", "T", "H", "D")
+BTH = ("B", "T", "H")
+declare(
+    "l2norm",
+    call("modules.l2norm", "l2norm"),
+    lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6),
+    {"x": ("T", "D")},
+    {"T": 4_194_304, "D": 1_024},
+    small={"T": 5, "D": 64},
+)
+declare(
+    "rms_norm",
+    call("modules.layernorm", "rms_norm"),
+    lambda x, weight, bias: F.rms_norm(x, weight.shape, weight, 1e-5) + bias,
+    {"x": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    {"T": 1_048_576, "D": 4_096},
+    small={"T": 5, "D": 64},
+)
+declare(
+    "rms_norm_gated",
+    call("modules.fused_norm_gate", "rms_norm_gated"),
+    lambda x, g, weight, bias: (F.rms_norm(x, weight.shape, weight, 1e-5) + bias) * F.silu(g),
+    {"x": ("T", "D"), "g": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    {"T": 1_048_576, "D": 4_096},
+    small={"T": 5, "D": 64},
+)
+declare(
+    "swish",
+    lambda x: call("modules.activations", "swish")(x),
+    F.silu,
+    {"x": ("T", "D")},
+    {"T": 1_048_576, "D": 4_096},
+    small={"T": 5, "D": 64},
+)
+declare(
+    "swiglu",
+    lambda x, y: call("modules.activations", "swiglu")(x, y),
+    lambda x, y: F.silu(x) * y,
+    {"x": ("T", "D"), "y": ("T", "D")},
+    {"T": 1_048_576, "D": 4_096},
+    small={"T": 5, "D": 64},
+)
+declare(
+    "token_shift",
+    call("modules.token_shift", "token_shift"),
+    lambda x: F.pad(x, (0, 0, 1, -1)) - x,
+    {"x": ("B", "T", "D")},
+    {"B": 32, "T": 65_536, "D": 2_048},
+    small={"B": 2, "T": 5, "D": 64},
+)
+declare(
+    "scaled_dot_kkt",
+    lambda k, beta: call("ops.common.chunk_scaled_dot_kkt", "chunk_scaled_dot_kkt_fwd")(
+        k=k, beta=beta
+    ),
+    analysed_only,
+    {"k": BTHD, "beta": BTH},
+    {"B": 16, "T": 17_477, "H": 64, "D": 128},
+    directions=("fwd",),
+)
+declare(
+    "causal_conv1d",
+    lambda x, weight: call("modules.convolution", "causal_conv1d")(x=x, weight=weight)[0],
+    lambda x, weight: (
+        F.conv1d(F.pad(x.mT, (weight.shape[1] - 1, 0)), weight[:, None], groups=weight.shape[0]).mT
+    ),
+    {"x": ("B", "T", "D"), "weight": ("D", 4)},
+    {"B": 32, "T": 65_536, "D": 2_048},
+    small={"B": 1, "T": 5, "D": 64},
+)
+declare(
+    "attention",
+    lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
+    analysed_only,
+    {"q": BTHD, "k": BTHD, "v": BTHD},
+    {"B": 1, "T": 131_072, "H": 128, "D": 256},
+)
+declare(
+    "path_attention",
+    lambda q, k, v, w, beta: call("ops.path_attn.parallel", "parallel_path_attn")(
+        q=q, k=k, v=v, w=w.float(), beta=beta.float().sigmoid()
+    )[0],
+    analysed_only,
+    {"q": BTHD, "k": BTHD, "v": BTHD, "w": BTHD, "beta": BTH},
+    {"B": 4, "T": 16_384, "H": 24, "D": 64},
+)
+declare(
+    "delta_rule",
+    lambda q, k, v, beta: call("ops.delta_rule.chunk", "chunk_delta_rule")(
+        q=q, k=k, v=v, beta=beta.sigmoid()
+    )[0],
+    analysed_only,
+    {"q": BTHD, "k": BTHD, "v": BTHD, "beta": BTH},
+    {"B": 16, "T": 32_768, "H": 64, "D": 128},
+)
+declare(
+    "gla",
+    lambda q, k, v, g: call("ops.gla.chunk", "chunk_gla")(q=q, k=k, v=v, g=F.logsigmoid(g))[0],
+    analysed_only,
+    {"q": BTHD, "k": BTHD, "v": BTHD, "g": BTHD},
+    {"B": 16, "T": 32_768, "H": 64, "D": 128},
+)
+declare(
+    "addcmul",
+    lambda h, d, r, w, k, v, a, g: call("ops.rwkv7.fused_addcmul", "fused_addcmul_rwkv7")(
+        hidden_states=h, delta=d, xr=r, xw=w, xk=k, xv=v, xa=a, xg=g
+    ),
+    lambda h, d, r, w, k, v, a, g: tuple(h + d * x for x in (r, w, k, v, a, g)),
+    {
+        "h": ("B", "T", "D"),
+        "d": ("B", "T", "D"),
+        **dict.fromkeys(("r", "w", "k", "v", "a", "g"), (1, 1, "D")),
+    },
+    {"B": 32, "T": 65_536, "D": 2_048},
+    small={"B": 1, "T": 5, "D": 64},
+)

@@ -1,0 +1,184 @@
+"""What changed by commit: regressions of one commit are one row, and a range is one line. Pure."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from roofwatch.ci.history.summary import count_false_alarms, share_real
+from roofwatch.model.history import ChangePoint, CommitRef, SeriesKey
+from roofwatch.model.library import is_library
+from roofwatch.model.metrics import Better
+from roofwatch.model.stored_results import RecentRuns, RoofCell
+from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
+
+_MOST_COST = math.log(1_000)
+"""Log cost of a failure, or of a change from zero: more than that of any change with a ratio."""
+
+
+def cost_of(point: ChangePoint) -> float:
+    """Return the log cost of a change: above 0 is worse."""
+    is_worse = point.verdict is not Verdict.IMPROVED
+    if not point.before or not point.after or point.before < 0 or point.after < 0:
+        return _MOST_COST if is_worse else -_MOST_COST
+    log_change = math.log(point.after / point.before)
+    is_rate = point.series.definition.better is Better.HIGHER
+    return -log_change if is_rate else log_change
+
+
+@dataclass(frozen=True)
+class CommitRow:
+    """The regressions, or the improvements, of one commit or of one range of commits."""
+
+    commit: CommitRef
+    verdict: Verdict
+    parts: tuple[TriagedRegression, ...]
+    """The worst first."""
+    probability: float | None
+    """That it is real; None if it is confirmed."""
+
+    @property
+    def worst(self) -> ChangePoint:
+        """The change that stands for the row: a time rather than another metric."""
+        points = [point for part in self.parts for point in part.regression.change_points]
+        ordered = sorted(points, key=lambda point: -abs(cost_of(point)))
+        timed = [point for point in ordered if point.series.is_performance]
+        return timed[0] if timed else self.parts[0].regression.change_points[0]
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The most affected first."""
+        kernels = {
+            point.series.kernel: None
+            for part in self.parts
+            for point in part.regression.change_points
+        }
+        return tuple(kernels)
+
+    def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
+        """Return the largest change of a kernel on a runner class; of compiled code on none."""
+        all_points = chain.from_iterable(part.regression.change_points for part in self.parts)
+        points = [
+            point
+            for point in all_points
+            if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
+        ]
+        return max(points, key=lambda point: abs(cost_of(point)), default=None)
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.probability is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody has to act on any part of it now."""
+        return any(part.is_open and not part.is_snoozed for part in self.parts)
+
+    @property
+    def state(self) -> str:
+        """What became of it, in a few words."""
+        waiting = [part for part in self.parts if part.is_open]
+        if not waiting and self.verdict is not Verdict.REGRESSED:
+            settled = self.parts[0].settled_by
+            return "" if settled == "open" else settled
+        if not waiting:
+            return self.parts[0].settled_by
+        if all(part.is_snoozed for part in waiting):
+            return "snoozed"
+        assignees = {part.triage.assignee for part in waiting if part.triage.assignee}
+        if assignees:
+            return ", ".join(sorted(assignees))
+        if any(part.triage.state is TriageState.ACKNOWLEDGED for part in waiting):
+            return "acknowledged"
+        return "new"
+
+
+def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitRow]:
+    """Group regressions by commit and verdict, the newest commit first."""
+    false_alarms = count_false_alarms(regressions)
+    chance = share_real(false_alarms.true_count, false_alarms.decided_count)
+    groups: dict[tuple[CommitRef, Verdict], list[TriagedRegression]] = {}
+    for triaged in regressions:
+        key = (triaged.regression.commit, triaged.regression.verdict)
+        groups.setdefault(key, []).append(triaged)
+    rows: list[CommitRow] = []
+    for (commit, verdict), parts in groups.items():
+        is_confirmed = any(part.regression.is_confirmed for part in parts)
+        ordered = sorted(parts, key=_largest_cost, reverse=True)
+        rows.append(CommitRow(commit, verdict, tuple(ordered), None if is_confirmed else chance))
+    return sorted(rows, key=lambda row: row.commit, reverse=True)
+
+
+def _largest_cost(triaged: TriagedRegression) -> float:
+    return max(abs(cost_of(point)) for point in triaged.regression.change_points)
+
+
+# --- one line
+
+
+@dataclass(frozen=True)
+class RangeSummary:
+    """What happened in a range of commits."""
+
+    slower_count: int
+    """Commits."""
+    faster_count: int
+    geomeans: Mapping[str, float]
+    """Relative change of the cost by runner class, over all of its series."""
+    roof_shares: tuple[float, float] | None
+    """Share of the roof of the median case, in the first and the last run; None if unknown."""
+
+
+def summarise(
+    rows: Iterable[CommitRow], recent: Sequence[RecentRuns], cells: Iterable[RoofCell]
+) -> RangeSummary:
+    """Sum up a range.
+
+    Only decided changes count in a geometric mean; a series without one counts as unchanged.
+
+    Args:
+        rows: Of the range, whatever became of them.
+        recent: The series of each runner class.
+        cells: Values of the range.
+    """
+    counted = [row for row in rows if _is_counted(row)]
+    costs: dict[SeriesKey, float] = {}
+    for row in counted:
+        for part in row.parts:
+            for point in part.regression.change_points:
+                if point.series.is_performance:
+                    costs[point.series] = costs.get(point.series, 0.0) + cost_of(point)
+    geomeans: dict[str, float] = {}
+    for runner in recent:
+        keys = [line.key for line in runner.series if not is_library(line.key.implementation)]
+        if keys:
+            total = sum(costs.get(key, 0.0) for key in keys)
+            geomeans[runner.runner_class] = math.expm1(total / len(keys))
+    return RangeSummary(
+        slower_count=sum(row.verdict is Verdict.REGRESSED for row in counted),
+        faster_count=sum(row.verdict is Verdict.IMPROVED for row in counted),
+        geomeans=geomeans,
+        roof_shares=_roof_shares(cells),
+    )
+
+
+def _is_counted(row: CommitRow) -> bool:
+    refused = {TriageState.INVALID}
+    return any(
+        part.regression.state == "open" and part.triage.state not in refused for part in row.parts
+    )
+
+
+def _roof_shares(cells: Iterable[RoofCell]) -> tuple[float, float] | None:
+    first_shares: list[float] = []
+    last_shares: list[float] = []
+    for cell in cells:
+        shares = [share for share in cell.utilisations if share is not None]
+        if shares and not is_library(cell.key.implementation):
+            first_shares.append(shares[0])
+            last_shares.append(shares[-1])
+    if not first_shares:
+        return None
+    return statistics.median(first_shares), statistics.median(last_shares)

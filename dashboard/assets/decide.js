@@ -1,0 +1,52 @@
+// Buttons of decisions. One that needs a value or a reason opens a line for them; a letter presses its button.
+export default ({ data, parentElement, setTriggerValue }) => {
+  const root = parentElement.querySelector(".rw-decide")
+  if (root.drawn !== data.html) {
+    root.innerHTML = data.html
+    root.drawn = data.html
+  }
+  const form = root.querySelector("form")
+  if (!form) return
+  const line = form.querySelector(".line")
+  let kind
+  const send = () => {
+    const fields = Object.fromEntries(new FormData(form))
+    setTriggerValue("decision", { ...fields, kind })
+    line.hidden = true
+  }
+  const choose = button => {
+    kind = button.dataset.kind
+    const { value, reason, start } = button.dataset
+    if (value === undefined && reason === undefined) return send()
+    line.hidden = false
+    form.elements.value.hidden = value === undefined
+    form.elements.value.placeholder = value ?? ""
+    form.elements.value.value = start ?? ""
+    form.elements.reason.hidden = reason === undefined
+    form.elements.reason.required = reason === "required"
+    line.querySelector("b").textContent = button.title
+    const first = value === undefined ? form.elements.reason : form.elements.value
+    first.focus()
+    first.select()
+  }
+  const onClick = event => {
+    const button = event.target.closest("button[data-kind]")
+    if (button) choose(button)
+  }
+  const onSubmit = event => {
+    event.preventDefault()
+    send()
+  }
+  const onKey = event => {
+    if (event.key === "Escape" && form.contains(event.target)) line.hidden = true
+    const isPlain = !event.metaKey && !event.ctrlKey && !event.altKey
+    if (!isPlain || event.target.closest("input, textarea, select, [contenteditable]")) return
+    const button = form.querySelector(`button[data-letter="${CSS.escape(event.key)}"]`)
+    if (!button) return
+    event.preventDefault()
+    choose(button)
+  }
+  const listeners = [[form, "click", onClick], [form, "submit", onSubmit], [document, "keydown", onKey]]
+  listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
+  return () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+}

@@ -1,0 +1,38 @@
+// Figures without a script of their own: the title of the point next to the pointer is shown at once.
+const NEAR_PX = 28
+
+export default ({ data, parentElement }) => {
+  const root = parentElement.querySelector(".rw-markup")
+  if (root.drawn !== data.html) {
+    root.innerHTML = data.html
+    root.drawn = data.html
+  }
+  const tip = document.createElement("div")
+  tip.className = "rw-tip"
+  tip.hidden = true
+  document.body.append(tip)
+  const hide = () => { tip.hidden = true }
+  const onMove = event => {
+    const plot = event.target.closest(".rw-plot")
+    let nearest
+    let nearestPx = NEAR_PX
+    for (const title of plot?.querySelectorAll("title") ?? []) {
+      const box = title.parentElement.getBoundingClientRect()
+      const px = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY)
+      if (px < nearestPx) [nearest, nearestPx] = [title, px]
+    }
+    if (!nearest) return hide()
+    tip.textContent = nearest.textContent
+    tip.hidden = false
+    const right = document.documentElement.clientWidth - tip.offsetWidth - 8
+    tip.style.left = `${Math.max(8, Math.min(event.clientX + 12, right))}px`
+    tip.style.top = `${event.clientY + 14}px`
+  }
+  root.addEventListener("pointermove", onMove)
+  root.addEventListener("pointerleave", hide)
+  return () => {
+    tip.remove()
+    root.removeEventListener("pointermove", onMove)
+    root.removeEventListener("pointerleave", hide)
+  }
+}

@@ -1,0 +1,121 @@
+"""Relative changes with their intervals, one row each, beside a band in which nothing is said."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shortened
+from roofwatch.model.verdict import THRESHOLDS, Verdict
+
+COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
+_LEAST_LOG_WIDTH = math.log(1.08)
+_MOST_LOG_WIDTH = math.log(3)
+_MAX_TABLE_ROWS = 60
+_MAX_LABEL = 90
+
+STYLE = f"""
+.rw-forest {{position: relative; display: block; height: 20px; min-width: 8rem}}
+.rw-forest > * {{position: absolute}}
+.rw-forest .band {{top: -4px; bottom: -4px; background: rgba(128, 128, 128, 0.16)}}
+.rw-forest .zero {{top: -4px; bottom: -4px; width: 0; border-left: 1px solid {GREY}}}
+.rw-forest .interval {{top: 9px; height: 2px}}
+.rw-forest .dot {{top: 5px; width: 10px; height: 10px; margin-left: -5px; border-radius: 50%}}
+.rw-forest .dot.regressed {{border-radius: 0; transform: rotate(45deg)}}
+.rw-forest .dot.undecided {{background: none; border: 2px solid {GREY}; box-sizing: border-box}}
+.rw-forest-axis {{position: relative; display: block; height: 16px; font-size: 12px}}
+.rw-forest-axis span {{position: absolute; transform: translateX(-50%); white-space: nowrap}}
+.changes {{ display: table; width: 100%; font-variant-numeric: tabular-nums }}
+.changes td, .changes th {{ border-width: 0 0 1px; font-weight: normal; white-space: nowrap }}
+.changes td:nth-child(2) {{ width: 50% }}
+"""
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """A relative change, (head - base) / base, and what may be said of it."""
+
+    change: float
+    interval: tuple[float, float] | None
+    """None if it is unknown."""
+    verdict: Verdict
+
+
+class ForestAxis:
+    """An axis on which a change and its inverse are equally far from the middle."""
+
+    def __init__(self, rows: Sequence[ForestRow]) -> None:
+        sizes = [abs(math.log1p(row.change)) for row in rows if row.change > -1]
+        widest = max(sizes, default=0.0) * 1.15
+        self.log_width = min(max(widest, _LEAST_LOG_WIDTH), _MOST_LOG_WIDTH)
+
+    def percent(self, change: float) -> float:
+        """Return the place of a change; a far one is at the edge."""
+        if change <= -1:
+            return 0.0
+        share = 0.5 + math.log1p(change) / self.log_width / 2
+        return 100 * min(max(share, 0.0), 1.0)
+
+    def row_html(self, row: ForestRow) -> str:
+        """Draw the dot and interval of a row, above the band."""
+        colour = COLOUR_OF_VERDICT.get(row.verdict, GREY)
+        text = percent(row.change)
+        interval = ""
+        if row.interval is not None:
+            low, high = row.interval
+            start, end = self.percent(low), self.percent(high)
+            text += f", 95 % interval {percent(low)} to {_far(high)}"
+            interval = (
+                f'<i class="interval" style="left:{start:.1f}%;width:{end - start:.1f}%;'
+                f'background:{colour}"></i>'
+            )
+        kind = "undecided" if row.verdict is Verdict.INCONCLUSIVE else row.verdict.value
+        return (
+            f'<span class="rw-forest" role="img" aria-label="{escaped(text)}" '
+            f'title="{escaped(text)}">{self._band()}{interval}'
+            f'<i class="dot {kind}" style="left:{self.percent(row.change):.1f}%;'
+            f'background-color:{"transparent" if kind == "undecided" else colour}"></i></span>'
+        )
+
+    def _band(self) -> str:
+        low = self.percent(1 / (1 + THRESHOLDS.relative_change) - 1)
+        high = self.percent(THRESHOLDS.relative_change)
+        return (
+            f'<i class="band" style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
+            '<i class="zero" style="left:50%"></i>'
+        )
+
+    def axis_html(self) -> str:
+        """Write the ticks: equally large factors to both sides."""
+        far = math.expm1(self.log_width * 0.8)
+        step = 10.0 ** math.floor(math.log10(far))
+        tick = max(step * factor for factor in (1, 2, 5) if step * factor <= far)
+        changes = (1 / (1 + tick) - 1, 0.0, tick)
+        return "".join(
+            f'<span style="left:{self.percent(change):.1f}%">{change:+.0%}</span>'
+            for change in changes
+        ).join(['<span class="rw-forest-axis" aria-hidden="true">', "</span>"])
+
+
+def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:
+    """Write labelled rows as a table, the largest change on top."""
+    in_order = sorted(rows, key=lambda labelled: abs(math.log1p(labelled[1].change)), reverse=True)
+    drawn = in_order[:_MAX_TABLE_ROWS]
+    axis = ForestAxis([row for _, row in drawn])
+    lines = "".join(
+        f"<tr><th>{escaped(shortened(label, length=_MAX_LABEL))}</th><td>{axis.row_html(row)}</td>"
+        f"<td>{percent(row.change)}</td><td>{VERDICT_MARKS[row.verdict].text}</td></tr>"
+        for label, row in drawn
+    )
+    further = ""
+    if len(drawn) < len(rows):
+        further = f"<p>The {len(drawn)} largest of {len(rows):,}.</p>"
+    return (
+        '<table class="changes"><thead><tr><th></th>'
+        f"<th>{axis.axis_html()}</th><th></th><th></th></tr></thead><tbody>{lines}</tbody></table>"
+        f"{further}<p>Grey band: a change of 3 %, below which nothing is reported.</p>"
+    )
+
+
+def _far(high: float) -> str:
+    return percent(high) if math.isfinite(high) else "any"

@@ -1,0 +1,426 @@
+"""The history of one metric over dates: its roofs, the vendor's values, changes, and what changed
+around it.
+
+Drawn in HTML and SVG that need no script: places are percentages, so a drawing fits every width.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from itertools import groupby
+
+from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.charts.scale import (
+    DateScale,
+    Tick,
+    ValueScale,
+    date_ticks,
+    fit,
+    fit_dates,
+    round_values,
+)
+from roofwatch.dashboard.charts.setup_changes import setting_changes
+from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
+    date_written,
+    escaped,
+    headline_text,
+    outcome_text,
+    shortened,
+)
+from roofwatch.model.history import ChangePoint, CommitRef, Series, SeriesPoint
+from roofwatch.model.metrics import Metric
+from roofwatch.model.verdict import Verdict
+
+_MIN_RELATIVE_SPAN = 0.1
+"""Relative range that fills the height of a drawing at least: noise must not look like steps."""
+_MAX_LANE_LABELS = 8
+_MAX_CHANGE_LABELS = 4
+_RELEASES, _TOOLCHAIN = "releases", "toolchain"
+_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
+_COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
+
+STYLE = f"""
+.rw-history {{display: grid; grid-template-columns: 4.6rem minmax(0, 1fr); font-size: 0.72rem;
+  line-height: 1.2; font-variant-numeric: tabular-nums}}
+.rw-history > * {{min-width: 0}}
+.rw-plot, .rw-values, .rw-dates, .rw-lane {{position: relative}}
+.rw-plot {{border-left: 1px solid {GREY}; border-bottom: 1px solid {GREY}}}
+.rw-plot > svg {{position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible}}
+.rw-values span, .rw-dates span, .rw-lane span, .rw-plot span {{position: absolute;
+  white-space: nowrap}}
+.rw-values span {{right: 0.4rem; transform: translateY(50%); opacity: 0.85}}
+.rw-dates {{height: 1.2rem; grid-column: 2}}
+.rw-dates span {{transform: translateX(-50%); top: 0.2rem; opacity: 0.85}}
+.rw-dates span:first-child {{transform: translateX(-20%)}}
+.rw-dates span:last-child {{transform: translateX(-80%)}}
+.rw-lane {{height: 1.1rem; border-top: 1px dotted {GREY}; overflow: hidden}}
+.rw-lane span {{border-left: 2px solid {GREY}; padding-left: 0.2rem; overflow: hidden;
+  text-overflow: ellipsis}}
+.rw-lane-name {{text-align: right; padding-right: 0.4rem; opacity: 0.85}}
+.rw-plot .rw-roof {{right: 0.2rem; opacity: 0.9}}
+.rw-changes {{position: relative; height: 1rem; grid-column: 2; font-weight: 600}}
+.rw-changes span {{position: absolute; white-space: nowrap}}
+.rw-history polyline, .rw-history line, .rw-history polygon {{vector-effect: non-scaling-stroke}}
+.rw-history circle {{stroke-width: 1.5}}
+"""
+
+
+@dataclass(frozen=True)
+class RoofLine:
+    """A limit of the hardware, in the unit of the metric."""
+
+    name: str
+    """Such as `achievable (measured)` or `peak (datasheet)`."""
+    value: float
+    is_measured: bool
+
+
+@dataclass(frozen=True)
+class LaneMark:
+    at: datetime
+    text: str
+    """Short text that is drawn, such as `v0.5.0` or `570.1 → 580.2`."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What happened around a series, in a row of its own under the dates."""
+
+    name: str
+    marks: tuple[LaneMark, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What a drawing shows."""
+
+    series: Series
+    vendor: Series | None = None
+    """The same metric of the vendor's library."""
+    roofs: tuple[RoofLine, ...] = ()
+    changes: tuple[ChangePoint, ...] = ()
+    """Stored change points of any metric of the case."""
+    lanes: tuple[Lane, ...] = ()
+
+    @property
+    def metric(self) -> Metric:
+        return self.series.key.definition
+
+
+def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lane]:
+    """Return the lanes of releases, driver, toolchain, harness and timing that have marks.
+
+    Args:
+        series: Whose settings are followed.
+        releases: Dates and names, oldest first.
+    """
+    marks: dict[str, list[LaneMark]] = {
+        _RELEASES: list(releases),
+        "driver": [],
+        _TOOLCHAIN: [],
+        "harness": [],
+        "timing": [],
+    }
+    for change in setting_changes(series):
+        for word in change.words:
+            lane, text = _lane_of(word)
+            marks[lane].append(LaneMark(change.commit.committed_at, text))
+    return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
+
+
+def _lane_of(word: str) -> tuple[str, str]:
+    """Return the lane of a change of the setup, and what is written there."""
+    for prefix, lane in _LANE_OF_PREFIX.items():
+        if word.startswith(prefix):
+            return lane, word.removeprefix(prefix)
+    return _TOOLCHAIN, word
+
+
+def history_html(
+    history: History,
+    zone: tzinfo,
+    *,
+    height_px: int = 180,
+    dates: DateScale | None = None,
+    is_small: bool = False,
+    address_of: Callable[[SeriesPoint], str] | None = None,
+) -> str:
+    """Draw a history; nothing without values.
+
+    Args:
+        history: What is drawn.
+        zone: Time zone of the dates.
+        height_px: Height of the plot, without dates and lanes.
+        dates: Common date axis of several drawings; None for the range of this one.
+        is_small: Leave out lanes and names of roofs, which a larger drawing has.
+        address_of: Link of a point.
+    """
+    if not _values(history.series):
+        return ""
+    scale = _value_scale(history)
+    dates = dates or date_range([history])
+    drawing = _Drawing(history, scale, dates, zone, address_of)
+    lanes, roof_labels = history.lanes, drawing.roof_labels()
+    if is_small:
+        lanes, roof_labels = (), ""
+    return (
+        f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}">'
+        f'<div class="rw-changes">{drawing.change_labels()}</div>'
+        f'<div class="rw-values">{drawing.value_labels()}</div>'
+        f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
+        f"{roof_labels}</div>"
+        f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone))}</div>'
+        f"{''.join(_lane_html(lane, dates, zone) for lane in lanes)}</div>"
+    )
+
+
+def date_range(histories: Iterable[History]) -> DateScale:
+    """Return the date axis that several drawings share."""
+    moments: list[datetime] = []
+    for history in histories:
+        moments += [point.commit.committed_at for point in history.series.points]
+    return fit_dates(moments)
+
+
+def _value_scale(history: History) -> ValueScale:
+    values = _values(history.series)
+    if history.metric.unit == "share":
+        # a value above its roof came from a cache that the roof leaves out
+        return ValueScale(0.0, max(1.0, *values, *(roof.value for roof in history.roofs)) * 1.02)
+    if history.vendor is not None:
+        values += _values(history.vendor)
+    scale = fit(values, min_relative_span=_MIN_RELATIVE_SPAN)
+    # a far roof would flatten the series, so it is named in the corner instead
+    near = [roof.value for roof in history.roofs if _is_near(roof.value, scale)]
+    return fit([*values, *near], min_relative_span=_MIN_RELATIVE_SPAN)
+
+
+def _is_near(value: float, scale: ValueScale) -> bool:
+    span = scale.high - scale.low
+    return scale.low - 2 * span <= value <= scale.high + 2 * span
+
+
+def _values(series: Series) -> list[float]:
+    return [point.value for point in series.points if point.value is not None]
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    history: History
+    scale: ValueScale
+    dates: DateScale
+    zone: tzinfo
+    address_of: Callable[[SeriesPoint], str] | None
+
+    def x(self, commit: CommitRef) -> float:
+        return self.dates.percent(commit.committed_at)
+
+    def y(self, value: float) -> float:
+        return 100 - self.scale.percent(value)
+
+    def value_labels(self) -> str:
+        write = self.history.metric.format
+        if self.history.metric.unit == "share":
+            write = "{:.0%}".format
+        return "".join(
+            f'<span style="bottom:{self.scale.percent(value):.1f}%">{escaped(write(value))}</span>'
+            for value in round_values(self.scale)
+        )
+
+    def svg(self) -> str:
+        lines = self._grid() + self._band() + self._roofs() + self._changes()
+        vendor = self.history.vendor
+        if vendor is not None:
+            lines += self._line(vendor, GREY)
+        lines += self._line(self.history.series, BLUE)
+        points = ""
+        if vendor is not None:
+            points += "".join(self._point(vendor, point, GREY) for point in vendor.points)
+        points += "".join(
+            self._point(self.history.series, point, BLUE) for point in self.history.series.points
+        )
+        # lines stretch with the drawing, points keep their form
+        return (
+            '<svg viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '
+            f'aria-hidden="true">{lines}</svg><svg>{points}</svg>'
+        )
+
+    def _grid(self) -> str:
+        return "".join(
+            f'<line x1="0" x2="100" y1="{self.y(value):.1f}" y2="{self.y(value):.1f}" '
+            f'stroke="{GREY}" stroke-opacity="0.2"/>'
+            for value in round_values(self.scale)
+        )
+
+    def _roofs(self) -> str:
+        lines: list[str] = []
+        for roof in self.history.roofs:
+            if self.scale.covers(roof.value):
+                y = f"{self.y(roof.value):.1f}"
+                dash = "" if roof.is_measured else 'stroke-dasharray="2 3"'
+                lines.append(
+                    f'<line x1="0" x2="100" y1="{y}" y2="{y}" stroke="currentColor" {dash}/>'
+                )
+        return "".join(lines)
+
+    def _changes(self) -> str:
+        return "".join(
+            f'<line x1="{self.x(change.commit):.2f}" x2="{self.x(change.commit):.2f}" y1="0" '
+            f'y2="100" stroke="{_COLOUR_OF_VERDICT.get(change.verdict, GREY)}" '
+            'stroke-dasharray="4 3"/>'
+            for change in self._drawn_changes()
+        )
+
+    def _drawn_changes(self) -> list[ChangePoint]:
+        """Return one change of each commit and metric within the dates."""
+        drawn: dict[tuple[str, str], ChangePoint] = {}
+        for change in self.history.changes:
+            if self.dates.covers(change.commit.committed_at):
+                drawn.setdefault((change.commit.sha, change.series.metric), change)
+        return list(drawn.values())
+
+    def _band(self) -> str:
+        band = self.history.series.band
+        if not band:
+            return ""
+        upper = [f"{self.x(point.commit):.2f},{self.y(point.high):.1f}" for point in band]
+        lower = [f"{self.x(point.commit):.2f},{self.y(point.low):.1f}" for point in reversed(band)]
+        return f'<polygon points="{" ".join(upper + lower)}" fill="{BLUE}" fill-opacity="0.2"/>'
+
+    def _line(self, series: Series, colour: str) -> str:
+        if series.band:
+            places = [
+                f"{self.x(point.commit):.2f},{self.y(point.median):.1f}" for point in series.band
+            ]
+            return _polyline(places, colour)
+        lines: list[str] = []
+        # a failed run breaks the line
+        for has_value, stretch in groupby(series.points, lambda point: point.value is not None):
+            if has_value:
+                places = [
+                    f"{self.x(point.commit):.2f},{self.y(point.value or 0.0):.1f}"
+                    for point in stretch
+                ]
+                lines.append(_polyline(places, colour))
+        return "".join(lines)
+
+    def _point(self, series: Series, point: SeriesPoint, colour: str) -> str:
+        x = self.x(point.commit)
+        tip = f"<title>{_point_text(series, point, self.zone)}</title>"
+        if point.value is None:
+            return (
+                f'<text x="{x:.2f}%" y="99%" fill="{VERMILLION}" text-anchor="middle">✕{tip}</text>'
+            )
+        # a hollow point was measured while the device was slowed down or shared
+        fill = "none" if point.degraded_by else colour
+        mark = (
+            f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
+            f'stroke="{colour}">{tip}</circle>'
+        )
+        if self.address_of is None:
+            return mark
+        return f'<a href="{escaped(self.address_of(point))}" target="_self">{mark}</a>'
+
+    def roof_labels(self) -> str:
+        labels: list[str] = []
+        for roof in self.history.roofs:
+            direction = "" if self.scale.covers(roof.value) else "↓ "
+            if roof.value > self.scale.high:
+                direction = "↑ "
+            text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
+            # below its line, but not below the plot
+            offset = f"top:min({self.y(roof.value):.1f}%, calc(100% - 1rem))"
+            labels.append(f'<span class="rw-roof" style="{offset}">{escaped(text)}</span>')
+        return "".join(labels)
+
+    def change_labels(self) -> str:
+        labels: list[str] = []
+        for change in self._drawn_changes()[:_MAX_CHANGE_LABELS]:
+            colour = _COLOUR_OF_VERDICT.get(change.verdict, GREY)
+            x = self.x(change.commit)
+            # towards the middle, away from the edge
+            side = f"left:{x:.2f}%" if x < 60 else f"right:{100 - x:.2f}%"
+            labels.append(
+                f'<span style="{side};color:{colour}" title="{_change_title(change)}">'
+                f"{_change_label(change, self.history)}</span>"
+            )
+        return "".join(labels)
+
+
+def _polyline(places: Sequence[str], colour: str) -> str:
+    return f'<polyline points="{" ".join(places)}" stroke="{colour}" stroke-width="1.5"/>'
+
+
+def _change_label(change: ChangePoint, history: History) -> str:
+    symbol = VERDICT_MARKS[change.verdict].symbol
+    text = f"{symbol} {headline_text(change)}"
+    if change.series.metric != history.series.key.metric:
+        text += f" {change.series.definition.title}"
+    return escaped(shortened(text, length=30))
+
+
+def _change_title(change: ChangePoint) -> str:
+    return escaped(
+        f"{VERDICT_MARKS[change.verdict].word} at {change.commit.short_sha} "
+        f"{shortened(change.commit.subject)} by {shortened(change.commit.author)}: "
+        f"{change.evidence}"
+    )
+
+
+def _point_text(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
+    value = outcome_text(point.outcome)
+    if point.value is not None:
+        value = series.key.definition.format(point.value)
+    text = (
+        f"{value}, {series.key.implementation}, {date_written(point.commit.committed_at, zone)} "
+        f"{point.commit.short_sha} {shortened(point.commit.subject)} "
+        f"by {shortened(point.commit.author)}"
+    )
+    if point.degraded_by:
+        text += f"; {', '.join(point.degraded_by)}"
+    return escaped(text)
+
+
+def _date_labels(ticks: Sequence[Tick]) -> str:
+    return "".join(
+        f'<span style="left:{tick.percent:.2f}%">{escaped(tick.text)}</span>' for tick in ticks
+    )
+
+
+def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
+    marks = [mark for mark in lane.marks if dates.covers(mark.at)]
+    if not marks:
+        return ""
+    labels: list[str] = []
+    for number, mark in enumerate(marks):
+        start = dates.percent(mark.at)
+        following = marks[number + 1 :]
+        end = dates.percent(following[0].at) if following else 100.0
+        text = escaped(mark.text) if len(marks) <= _MAX_LANE_LABELS else "&nbsp;"
+        title = escaped(f"{date_written(mark.at, zone)}: {mark.text}")
+        labels.append(
+            f'<span style="left:{start:.2f}%;max-width:{max(end - start, 0.5):.2f}%" '
+            f'title="{title}">{text}</span>'
+        )
+    return (
+        f'<div class="rw-lane-name">{escaped(lane.name)}</div>'
+        f'<div class="rw-lane">{"".join(labels)}</div>'
+    )
+
+
+def _alternative(history: History, dates: DateScale, zone: tzinfo) -> str:
+    """Write what a reader sees, for one who does not see it."""
+    points = history.series.points
+    values = _values(history.series)
+    write = history.metric.format
+    failed = sum(point.value is None for point in points)
+    throttled = sum(bool(point.degraded_by) for point in points)
+    parts = [
+        f"{history.metric.title} of {history.series.key.label}",
+        f"{date_written(dates.start, zone)} to {date_written(dates.end, zone)}",
+        f"{write(values[0])} at first, {write(values[-1])} at last",
+    ]
+    counts = (("change", len(history.changes)), ("failed", failed), ("throttled", throttled))
+    parts += [f"{count} {name}" for name, count in counts if count]
+    return escaped("; ".join(parts))

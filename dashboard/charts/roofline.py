@@ -1,0 +1,224 @@
+"""The roofline of some cases: their rates over arithmetic intensity, under named roofs.
+
+Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
+from roofwatch.dashboard.wording import escaped, rate_text
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.metrics import format_ns, metric
+
+_WIDTH, _HEIGHT = 760, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 12, 14, 40
+_SYMBOLS = (("●", BLUE), ("■", ORANGE), ("▲", GREEN), ("◆", PURPLE), ("✚", SKY_BLUE))
+_ROOM = 3.0
+"""Factor of intensity that is drawn on both sides of points and ridges."""
+
+STYLE = """
+.rw-roofline {width: 100%; max-width: 60rem; height: auto; font-size: 12px; fill: currentColor}
+"""
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """A measured case with arithmetic."""
+
+    case: CaseRecord
+    measurement: Measurement
+    time_ns: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.case.flop_count / self.case.memory_bytes
+
+    @property
+    def flop_per_s(self) -> float:
+        return self.case.flop_count / self.time_ns * 1e9
+
+    @property
+    def title(self) -> str:
+        text = (
+            f"{self.case.case_id} {self.measurement.implementation}: "
+            f"{metric('flop_per_s').format(self.flop_per_s)} in {format_ns(self.time_ns)}"
+        )
+        if self.measurement.utilisation is not None:
+            text += (
+                f", {metric('utilisation').format(self.measurement.utilisation)} of the "
+                f"{self.measurement.bound} roof"
+            )
+        return text
+
+
+def points_of(
+    cases: Iterable[CaseRecord], measurements: Iterable[Measurement]
+) -> list[RooflinePoint]:
+    """Return the measured cases that compute and move bytes."""
+    placed = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
+    return [
+        RooflinePoint(placed[measurement.case_id], measurement, measurement.median_ns)
+        for measurement in measurements
+        if measurement.case_id in placed and measurement.median_ns
+    ]
+
+
+def roofline_svg(points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -> str:
+    """Draw both axes logarithmic; measured roofs are named lines, datasheets' are dotted.
+
+    Args:
+        points: At least one.
+        ceilings: Of the device, of any dtype.
+    """
+    return _Roofline(points, ceilings).svg()
+
+
+class _Roofline:
+    def __init__(self, points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -> None:
+        self.points = points
+        self.slopes = [ceiling for ceiling in ceilings if ceiling.resource == "memory"]
+        dtypes = {point.case.dtype for point in points}
+        flats = [ceiling for ceiling in ceilings if ceiling.resource == "compute"]
+        # the roofs of other dtypes do not limit these cases
+        self.flats = [flat for flat in flats if flat.dtype in dtypes] or flats
+        intensities = [point.intensity for point in points]
+        rates = [point.flop_per_s for point in points] + [flat.per_s for flat in self.flats]
+        for flat in self.flats:
+            intensities += [flat.per_s / slope.per_s for slope in self.slopes]
+        self.x_range = _padded(intensities, _ROOM)
+        self.y_range = _padded(rates, _ROOM)
+
+    def x(self, intensity: float) -> float:
+        return _LEFT + _share(intensity, self.x_range) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, rate: float) -> float:
+        return _HEIGHT - _BOTTOM - _share(rate, self.y_range) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def svg(self) -> str:
+        alternative = escaped("; ".join(point.title for point in self.points[:20]))
+        return (
+            f'<div class="rw-plot" style="border:0"><svg class="rw-roofline" role="img" '
+            f'style="position:static" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+            f'aria-label="Roofline: {alternative}">{self._axes()}{self._roofs()}{self._marks()}'
+            f"</svg></div>{self._legend()}"
+        )
+
+    def _axes(self) -> str:
+        bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+        parts = [
+            f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="{GREY}"/>',
+            f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 4}" text-anchor="middle">'
+            "arithmetic intensity (FLOP per byte)</text>",
+        ]
+        for intensity in _decades(self.x_range):
+            x = self.x(intensity)
+            parts.append(
+                f'<path d="M{x:.1f} {_TOP}V{bottom}" stroke="{GREY}" stroke-opacity="0.2"/>'
+                f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{intensity:g}</text>'
+            )
+        for rate in _decades(self.y_range):
+            y = self.y(rate)
+            parts.append(
+                f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="{GREY}" stroke-opacity="0.2"/>'
+                f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                f"{escaped(metric('flop_per_s').format(rate))}</text>"
+            )
+        return "".join(parts)
+
+    def _roofs(self) -> str:
+        return "".join([*map(self._slope, self.slopes), *map(self._flat, self.flats)])
+
+    def _slope(self, slope: Ceiling) -> str:
+        """Draw a memory roof up to the highest compute roof of the same source."""
+        comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
+        top = min(max(comparable, default=self.y_range[1]), self.y_range[1])
+        start = max(self.x_range[0], self.y_range[0] / slope.per_s)
+        end = min(top / slope.per_s, self.x_range[1])
+        places = (
+            self.x(start),
+            self.y(start * slope.per_s),
+            self.x(end),
+            self.y(end * slope.per_s),
+        )
+        name = f"{slope.level or 'memory'} {rate_text('memory', slope.per_s)}"
+        return self._line(slope, places, name, is_at_start=True)
+
+    def _flat(self, flat: Ceiling) -> str:
+        """Draw a compute roof from the fastest memory of the same source on."""
+        comparable = [slope.per_s for slope in self.slopes if slope.source == flat.source]
+        start = self.x_range[0]
+        if comparable:
+            start = max(start, flat.per_s / max(comparable))
+        y = self.y(flat.per_s)
+        places = (self.x(start), y, float(_WIDTH - _RIGHT), y)
+        name = f"{flat.dtype or 'compute'} {rate_text('compute', flat.per_s)}"
+        return self._line(flat, places, name, is_at_start=False)
+
+    def _line(
+        self,
+        ceiling: Ceiling,
+        places: tuple[float, float, float, float],
+        name: str,
+        *,
+        is_at_start: bool,
+    ) -> str:
+        x1, y1, x2, y2 = places
+        is_published = ceiling.source == "datasheet"
+        dash = 'stroke-dasharray="2 4"' if is_published else ""
+        line = (
+            f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" fill="none" stroke="currentColor" '
+            f"{dash}><title>{escaped(name)}, {ceiling.source}</title></path>"
+        )
+        text = f"peak {name}" if is_published else name
+        # names of slopes run along them; a peak's stands above its line, a measured one's below
+        offset = -4 if is_published else 13
+        if is_at_start:
+            angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+            return line + (
+                f'<text transform="translate({x1 + 8:.1f} {y1 - 8:.1f}) rotate({angle:.1f})" '
+                f'dy="{offset}">{escaped(text)}</text>'
+            )
+        return line + (
+            f'<text x="{x2 - 4:.1f}" y="{y2 + offset:.1f}" text-anchor="end">{escaped(text)}</text>'
+        )
+
+    def _names(self) -> list[str]:
+        return sorted({point.measurement.implementation for point in self.points})
+
+    def _marks(self) -> str:
+        names = self._names()
+        marks: list[str] = []
+        for point in self.points:
+            symbol, colour = _SYMBOLS[names.index(point.measurement.implementation) % len(_SYMBOLS)]
+            marks.append(
+                f'<text x="{self.x(point.intensity):.1f}" y="{self.y(point.flop_per_s) + 5:.1f}" '
+                f'fill="{colour}" font-size="15" text-anchor="middle">{symbol}'
+                f"<title>{escaped(point.title)}</title></text>"
+            )
+        return "".join(marks)
+
+    def _legend(self) -> str:
+        names: list[str] = []
+        for index, name in enumerate(self._names()):
+            symbol, colour = _SYMBOLS[index % len(_SYMBOLS)]
+            names.append(f'<span style="color:{colour}">{symbol}</span> {escaped(name)}')
+        return f'<p class="rw-soft">{" &nbsp; ".join(names)}</p>'
+
+
+def _padded(values: Sequence[float], room: float) -> tuple[float, float]:
+    return min(values) / room, max(values) * room
+
+
+def _share(value: float, limits: tuple[float, float]) -> float:
+    low, high = limits
+    return math.log(value / low) / math.log(high / low)
+
+
+def _decades(limits: tuple[float, float]) -> list[float]:
+    low, high = limits
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    return [10.0**exponent for exponent in range(first, last + 1)]

@@ -1,0 +1,68 @@
+"""The samples of base and head side by side: each launch a line, each block's median a dot."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from roofwatch.dashboard.charts.palette import BLUE, VERMILLION
+from roofwatch.dashboard.charts.scale import ValueScale, fit, round_values
+from roofwatch.dashboard.wording import escaped
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import format_ns
+
+_MAX_LINES = 400
+"""Samples of a side that are drawn, evenly spread over its quantiles."""
+_MIN_RELATIVE_SPAN = 0.02
+
+STYLE = """
+.rw-samples {display: grid; grid-template-columns: 4.6rem minmax(0, 1fr); font-size: 12px;
+  gap: 2px 0}
+.rw-samples svg {width: 100%; height: 34px; overflow: visible}
+.rw-samples .axis {grid-column: 2; position: relative; height: 16px}
+.rw-samples .axis span {position: absolute; transform: translateX(-50%); white-space: nowrap}
+"""
+
+
+def samples_html(base: Measurement, head: Measurement) -> str:
+    """Draw both on one axis, which ends at the 99th percentile of the wider side."""
+    limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in (base, head))
+    lowest_ns = min(min(side.samples_ns) for side in (base, head))
+    scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)
+    rows = "".join(
+        _side_html(name, side, colour, scale)
+        for name, side, colour in (("A", base, BLUE), ("B", head, VERMILLION))
+    )
+    ticks = "".join(
+        f'<span style="left:{scale.percent(value):.1f}%">{escaped(format_ns(value))}</span>'
+        for value in round_values(scale)
+    )
+    return f'<div class="rw-samples">{rows}<div class="axis">{ticks}</div></div>'
+
+
+def _side_html(name: str, side: Measurement, colour: str, scale: ValueScale) -> str:
+    text = (
+        f"{name}: {len(side.samples_ns)} samples in {len(side.blocks)} blocks, median "
+        f"{format_ns(side.median_ns or 0.0)}"
+    )
+    lines = "".join(
+        f'<line x1="{x:.2f}%" x2="{x:.2f}%" y1="8" y2="26" stroke="{colour}" '
+        'stroke-opacity="0.25"/>'
+        for x in map(scale.percent, _spread(side.samples_ns))
+    )
+    dots = "".join(
+        f'<circle cx="{scale.percent(block.median_ns):.2f}%" cy="17" r="4" fill="{colour}">'
+        f"<title>{name}: a block with a median of {escaped(format_ns(block.median_ns))}</title>"
+        "</circle>"
+        for block in side.blocks
+    )
+    return (
+        f'<span>{name} · {len(side.samples_ns):,}</span><div class="rw-plot" style="border:0;'
+        f'height:34px"><svg role="img" aria-label="{escaped(text)}">{lines}{dots}</svg></div>'
+    )
+
+
+def _spread(samples_ns: Sequence[float]) -> list[float]:
+    if len(samples_ns) <= _MAX_LINES:
+        return list(samples_ns)
+    places = np.linspace(0, 1, _MAX_LINES)
+    return [float(value) for value in np.quantile(samples_ns, places)]

@@ -1,0 +1,123 @@
+"""Axes of drawings in HTML: round values, calendar dates, and their places in percent."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+_MAX_DATE_TICKS = 6
+_DAY_STEPS = (1, 2, 7, 14)
+_HOUR_STEPS = (1, 3, 6, 12)
+_MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60)
+_MAX_MARGIN = 0.06
+
+
+@dataclass(frozen=True)
+class Tick:
+    percent: float
+    text: str
+
+
+@dataclass(frozen=True)
+class ValueScale:
+    """Maps a range of numbers to 0 % (low) to 100 % (high)."""
+
+    low: float
+    high: float
+
+    def percent(self, value: float) -> float:
+        """Return the place of a value; one outside the range is at the edge."""
+        share = (value - self.low) / (self.high - self.low)
+        return 100 * min(max(share, 0.0), 1.0)
+
+    def covers(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def fit(values: Sequence[float], *, min_relative_span: float) -> ValueScale:
+    """Return a range around values, at least so wide in relation to the largest of them.
+
+    Args:
+        values: At least one.
+        min_relative_span: Noise must not look like steps.
+    """
+    low, high = min(values), max(values)
+    missing = min_relative_span * abs(high) - (high - low)
+    if missing > 0:
+        low, high = low - missing / 2, high + missing / 2
+    if low == high:
+        low, high = low - 1, high + 1
+    margin = _MAX_MARGIN * (high - low)
+    # an amount that is never negative gets no negative axis
+    padded_low = max(low - margin, 0.0) if low >= 0 else low - margin
+    return ValueScale(padded_low, high + margin)
+
+
+def round_values(scale: ValueScale, *, count: int = 4) -> list[float]:
+    """Return about `count` multiples of 1, 2 or 5 times a power of ten within a range."""
+    rough_step = (scale.high - scale.low) / count
+    power = 10.0 ** math.floor(math.log10(rough_step))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough_step)
+    first = math.ceil(scale.low / step)
+    last = math.floor(scale.high / step)
+    return [number * step for number in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class DateScale:
+    """Maps dates to 0 % (start) to 100 % (end)."""
+
+    start: datetime
+    end: datetime
+
+    def percent(self, moment: datetime) -> float:
+        share = (moment - self.start) / (self.end - self.start)
+        return 100 * min(max(share, 0.0), 1.0)
+
+    def covers(self, moment: datetime) -> bool:
+        return self.start <= moment <= self.end
+
+
+def fit_dates(moments: Sequence[datetime]) -> DateScale:
+    """Return the range of dates, with a little room at both ends."""
+    start, end = min(moments), max(moments)
+    length = max(end - start, timedelta(hours=1))
+    return DateScale(start - 0.02 * length, end + 0.02 * length)
+
+
+def date_ticks(scale: DateScale, zone: tzinfo) -> list[Tick]:
+    """Return at most six round dates: hours, days, weeks, months or years."""
+    start, end = scale.start.astimezone(zone), scale.end.astimezone(zone)
+    days = (end - start) / timedelta(days=1)
+    if days > _MAX_DATE_TICKS * _DAY_STEPS[-1]:
+        moments, pattern = _months(start, end), "%b %Y"
+    elif days > _MAX_DATE_TICKS / 2:
+        step = next(step for step in _DAY_STEPS if days / step <= _MAX_DATE_TICKS)
+        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+        moments, pattern = _steps(midnight, end, timedelta(days=step)), "%-d %b"
+    else:
+        hours = days * 24
+        step = next((step for step in _HOUR_STEPS if hours / step <= _MAX_DATE_TICKS), 24)
+        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+        moments, pattern = _steps(midnight, end, timedelta(hours=step)), "%-d %b %H:%M"
+    return [
+        Tick(scale.percent(moment), moment.strftime(pattern))
+        for moment in moments
+        if scale.covers(moment)
+    ]
+
+
+def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+    return [start + number * step for number in range(int((end - start) / step) + 1)]
+
+
+def _months(start: datetime, end: datetime) -> list[datetime]:
+    count = (end.year - start.year) * 12 + end.month - start.month
+    step = next((step for step in _MONTH_STEPS if count / step <= _MAX_DATE_TICKS), 120)
+    midnight = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    moments: list[datetime] = []
+    for number in range(count + 1):
+        year, month = divmod(start.month - 1 + number, 12)
+        if (month % step if step < 12 else number % step) == 0:
+            moments.append(midnight.replace(year=start.year + year, month=month + 1))
+    return moments

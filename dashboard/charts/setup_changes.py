@@ -1,0 +1,64 @@
+"""Where driver, toolchain, harness or timing of a series changed."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from roofwatch.model.history import CommitRef, RunSetting, Series, SeriesPoint
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """From this commit on, runs of a runner class were measured with another setting."""
+
+    commit: CommitRef
+    words: tuple[str, ...]
+    """One text per change, such as `triton 3.6.0 → 3.7.0`."""
+
+
+def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
+    """Find the changes over all runs of some series, ordered by commit, without duplicates.
+
+    Settings are followed per runner class, timings per series, because cases of one run may differ
+    in timing.
+    """
+    by_class: dict[str, dict[str, SeriesPoint]] = {}
+    changes: list[SettingChange] = []
+    for line in series:
+        points_of_class = by_class.setdefault(line.key.runner_class, {})
+        points_of_class.update({point.run_id: point for point in line.points})
+        changes += _timing_changes(line.points)
+    for points in by_class.values():
+        ordered = sorted(points.values(), key=lambda point: (point.commit, point.measured_at))
+        settings = [(point.commit, point.setting) for point in ordered]
+        known_settings = [(commit, setting) for commit, setting in settings if setting is not None]
+        for (_, previous), (commit, setting) in pairwise(known_settings):
+            if previous != setting:
+                changes.append(SettingChange(commit, tuple(_differences(previous, setting))))
+    return sorted(dict.fromkeys(changes), key=lambda change: change.commit)
+
+
+def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SettingChange]:
+    timed = [point for point in points if point.timing]
+    for previous, point in pairwise(timed):
+        if previous.timing != point.timing:
+            words = (f"timed by {previous.timing} → {point.timing}",)
+            yield SettingChange(point.commit, words)
+
+
+def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:
+    old_values, new_values = _named(previous), _named(setting)
+    for name in dict.fromkeys([*old_values, *new_values]):
+        old_value, new_value = old_values.get(name), new_values.get(name)
+        if old_value != new_value:
+            yield f"{name} {old_value or 'none'} → {new_value or 'none'}"
+
+
+def _named(setting: RunSetting) -> dict[str, str | None]:
+    return {
+        "harness": setting.harness_version,
+        "driver": setting.driver_version,
+        "compute capability": setting.compute_capability,
+        **dict(setting.toolchain),
+        **dict(setting.machine),
+    }

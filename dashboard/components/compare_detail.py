@@ -1,0 +1,103 @@
+"""One row of a comparison unfolded: what decides it, its trend, and the samples of both sides."""
+
+import shlex
+from dataclasses import replace
+from uuid import UUID
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.history import History, Lane, LaneMark, history_html, lanes_of
+from roofwatch.dashboard.charts.samples import samples_html
+from roofwatch.dashboard.comparison import ComparedRow
+from roofwatch.dashboard.components.compare_tables import said_of
+from roofwatch.dashboard.components.markup import show_markup
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.roof_history import changes_of_case
+from roofwatch.dashboard.components.roof_table import choices_of
+from roofwatch.dashboard.components.workloads import show_step_change
+from roofwatch.dashboard.wording import escaped
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import metric
+from roofwatch.model.stored_results import RunDetail
+
+_FIGURE_PX = 200
+
+
+def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> None:
+    """Show the command that decides a row, its trend and its samples."""
+    show_markup(
+        f"{_decision_html(view, row, base, head)}{_trend_html(view, row, base, head)}",
+        key="compared",
+    )
+    if row.claim is None:
+        return
+    base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
+    records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
+    sides: list[Measurement] = []
+    for record in records:
+        sides += [
+            measurement
+            for measurement in record.measurements
+            if measurement.implementation == row.key.implementation and measurement.blocks
+        ]
+    if len(sides) == 2:
+        show_markup(samples_html(*sides), key="samples")
+    show_step_change(row, base_id, head_id)
+
+
+def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
+    title = f"{row.key.case_id} · {row.key.implementation}"
+    roof = view.anchor("Its roof", "roof", **choices_of(row.key))
+    parts = [
+        f"<h2>{escaped(title)}</h2>",
+        f"<p>{escaped(said_of(row))}. {roof}</p>",
+    ]
+    if row.claim is not None:
+        command = command_of(row, base, head)
+        parts.append(
+            '<p class="rw-soft">Separate runs give no verdict on time; this one measures a pair:'
+            f'</p><code class="rw-code">{escaped(command)}</code>'
+        )
+    for name, sides in row.further.items():
+        unit = metric(name)
+        texts = ["none" if value is None else unit.format(value) for value in sides]
+        text = f"{unit.title}: {' → '.join(texts)}"
+        parts.append(f'<p class="rw-soft">{escaped(text)}</p>')
+    return "".join(parts)
+
+
+def command_of(row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
+    """Return the command that measures both commits in one job."""
+    shas = [side.summary.commit.short_sha for side in (base, head)]
+    return (
+        f"roofwatch ab path/to/bench_file.py --base {shas[0]} --head {shas[1]} "
+        f"--kernel {shlex.quote(row.key.kernel)} "
+        f"--implementation {shlex.quote(row.key.implementation)}"
+    )
+
+
+def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
+    key = row.key
+    if row.utilisations[1] is not None:
+        key = replace(key, metric="utilisation")
+    trend = data.ask(
+        questions.read_trend,
+        TrendQuestion(view.project, (key,), since=view.range.since, until=view.range.until),
+    )
+    if not trend.series:
+        return ""
+    (series,) = trend.series
+    releases = [
+        LaneMark(release.commit.committed_at, release.name)
+        for release in data.ask(questions.list_releases, view.project)
+    ]
+    sides = zip("AB", (base, head), strict=True)
+    marks = [LaneMark(side.summary.commit.committed_at, name) for name, side in sides]
+    compared = Lane("compared", tuple(marks))
+    history = History(
+        series=series,
+        changes=changes_of_case(view, row.key),
+        lanes=(compared, *lanes_of([series], releases)),
+    )
+    return history_html(history, view.zone, height_px=_FIGURE_PX)

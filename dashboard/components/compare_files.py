@@ -1,0 +1,112 @@
+"""Downloads of a comparison, with numbers in columns of their own."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.ci import messages
+from roofwatch.ci.messages import on_one_line
+from roofwatch.dashboard.comparison import ComparedRow, outcome_of
+from roofwatch.model.metrics import metric
+
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def frame_of_rows(rows: Sequence[ComparedRow]) -> pd.DataFrame:
+    """Return one line per row, with numbers as numbers and names on one line."""
+    return pd.DataFrame([_values_of(row) for row in rows])
+
+
+def _values_of(row: ComparedRow) -> dict[str, object]:
+    low, high = row.interval or (None, None)
+    base_share, head_share = row.utilisations
+    values: dict[str, object] = {
+        "runner": row.key.runner_class,
+        "case": row.key.case_id,
+        "implementation": row.key.implementation,
+        "metric": row.metric.title,
+        "unit": row.metric.unit,
+        "base": row.base,
+        "head": row.head,
+        "relative change": row.change,
+        "interval low": low,
+        "interval high": high,
+        "group": row.group.value,
+        "claim": "" if row.claim is None else row.claim.text,
+        "not compared": row.refusal,
+        "base share of achievable": base_share,
+        "head share of achievable": head_share,
+        "base outcome": str(outcome_of(row.base_case) or ""),
+        "head outcome": str(outcome_of(row.head_case) or ""),
+        "machine code": row.code_change,
+        "found by the history": ", ".join(_found_of(row)),
+    }
+    for name, sides in row.further.items():
+        title = metric(name).title
+        values[f"base {title}"], values[f"head {title}"] = sides
+    return {
+        name: on_one_line(value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _found_of(row: ComparedRow) -> list[str]:
+    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.found]
+    return list(dict.fromkeys(texts))
+
+
+def offer_files(rows: Sequence[ComparedRow], name: str) -> None:
+    """Show download buttons; a file is written when its button is clicked."""
+    line = st.container(horizontal=True)
+    writers = {
+        "CSV": ("csv", to_csv),
+        "Parquet": ("parquet", to_parquet),
+        "Markdown": ("md", to_markdown),
+    }
+    for kind, (ending, write) in writers.items():
+        line.download_button(
+            kind,
+            partial(_written, write, rows),
+            file_name=f"roofwatch-{name}.{ending}",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"export {ending}",
+        )
+
+
+def _written(write: Any, rows: Sequence[ComparedRow]) -> bytes:
+    written: bytes = write(frame_of_rows(rows))
+    return written
+
+
+def to_csv(frame: pd.DataFrame) -> bytes:
+    """Escape values that a spreadsheet would evaluate as a formula.
+
+    Source: OWASP, CSV Injection (https://owasp.org/www-community/attacks/CSV_Injection).
+    """
+
+    def inert(value: object) -> object:
+        if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA):
+            return f"'{value}"
+        return value
+
+    return frame.map(inert).to_csv(index=False).encode()
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    return bytes(frame.to_parquet(index=False))
+
+
+def to_markdown(frame: pd.DataFrame) -> bytes:
+    def cell(value: Any) -> str:
+        if isinstance(value, str):
+            return messages.code(value) if value else ""
+        return "" if pd.isna(value) else f"{value:.6g}"
+
+    rows = [list(map(cell, row)) for row in frame.itertuples(index=False)]
+    return "\n".join(
+        [*messages.table([str(column) for column in frame.columns], rows), ""]
+    ).encode()

@@ -1,0 +1,304 @@
+"""A ↔ B in HTML: the matrix of runners, and the rows of one of them as a forest plot.
+
+Text from records is escaped.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from roofwatch.ci.messages import count_of
+from roofwatch.dashboard.charts.forest import ForestAxis, ForestRow
+from roofwatch.dashboard.comparison import (
+    ComparedRow,
+    Geomean,
+    Group,
+    RunnerSummary,
+    geomean_of,
+    outcome_of,
+    value_text,
+)
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.components.table import grouped
+from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
+    escaped,
+    headline_text,
+    outcome_text,
+    percent,
+    shortened,
+)
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.verdict import Verdict
+
+ROWS_AT_FIRST = 200
+_OPEN_KERNELS = 12
+"""Kernels whose cases are unfolded at first."""
+_COUNTED = (Group.SLOWER, Group.FASTER, Group.CANNOT_SAY, Group.UNCHANGED, Group.BROKEN)
+_CLASS_OF = {
+    Group.SLOWER: "rw-slower",
+    Group.BROKEN: "rw-slower",
+    Group.FASTER: "rw-faster",
+    Group.MENDED: "rw-faster",
+}
+_VERDICT_OF = {
+    Group.SLOWER: Verdict.REGRESSED,
+    Group.BROKEN: Verdict.REGRESSED,
+    Group.FASTER: Verdict.IMPROVED,
+    Group.MENDED: Verdict.IMPROVED,
+    Group.CANNOT_SAY: Verdict.INCONCLUSIVE,
+    Group.UNCHANGED: Verdict.UNCHANGED,
+}
+
+
+def matrix_html(
+    view: View, summaries: Mapping[str, RunnerSummary], chosen: str, **choices: str
+) -> str:
+    """Write one line per runner class.
+
+    Args:
+        view: The view.
+        summaries: By runner class.
+        chosen: The one whose rows are shown below.
+        choices: Base and head, as the address names them.
+    """
+    heads = "".join(f'<th class="number">{group}</th>' for group in _COUNTED)
+    body: list[str] = []
+    for runner_class, summary in summaries.items():
+        name = escaped(device_text(runner_class))
+        link = view.anchor(f"<b>{name}</b>", view.name, runner=runner_class, **choices)
+        current = ' aria-current="true"' if runner_class == chosen else ""
+        counts = "".join(_count_cell(summary, group) for group in _COUNTED)
+        body.append(
+            f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>'
+            f'<td class="number">{_geomean_html(summary.geomean)}</td>{counts}'
+            f'<td class="number">{_found_html(summary)}</td>'
+            f'<td class="number">{_roofs_text(summary)}</td></tr>'
+        )
+    return (
+        '<div class="rw-scroll rw-matrix"><table class="rw-table"><thead><tr><th>Runner</th>'
+        '<th class="number" title="Geometric mean of head / base over the cases, with its 95 % '
+        'interval over the cases">Geomean</th>'
+        f'{heads}<th class="number" title="Open change points of the history between the two '
+        'commits, by case">Found by history</th>'
+        '<th class="number" title="Median case, share of what is achievable">Of achievable</th>'
+        f"</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _count_cell(summary: RunnerSummary, group: Group) -> str:
+    count = summary.counts.get(group, 0)
+    if not count:
+        return '<td class="number rw-soft">0</td>'
+    name = _CLASS_OF.get(group, "")
+    return f'<td class="number"><b class="{name}">{count:,}</b></td>'
+
+
+def _geomean_html(geomean: Geomean | None) -> str:
+    if geomean is None:
+        return ""
+    text = percent(geomean.change)
+    if geomean.interval is not None:
+        low, high = geomean.interval
+        text += f' <span class="rw-soft">[{percent(low)}, {percent(high)}]</span>'
+    return text
+
+
+def _found_html(summary: RunnerSummary) -> str:
+    marks: list[str] = []
+    if summary.worse_found:
+        symbol = VERDICT_MARKS[Verdict.REGRESSED].symbol
+        marks.append(f'<span class="rw-slower">{symbol} {summary.worse_found}</span>')
+    if summary.better_found:
+        symbol = VERDICT_MARKS[Verdict.IMPROVED].symbol
+        marks.append(f'<span class="rw-faster">{symbol} {summary.better_found}</span>')
+    return " ".join(marks) or '<span class="rw-soft">0</span>'
+
+
+def _roofs_text(summary: RunnerSummary) -> str:
+    if summary.roofs is None:
+        return ""
+    base, head = summary.roofs
+    return f"{base:.1%} → {head:.1%}"
+
+
+# --- rows
+
+
+def forest_html(
+    view: View, rows: Sequence[ComparedRow], chosen: ComparedRow | None, **choices: str
+) -> str:
+    """Write the rows of each group by kernel: a dot with its interval on one axis."""
+    axis = ForestAxis([_forest_row(row) for row in rows if row.change is not None])
+    groups = grouped(rows, lambda row: row.group)
+    parts: list[str] = []
+    for group in Group:
+        members = groups.get(group, [])
+        if members:
+            parts.append(_group_html(view, group, members, axis, chosen, choices))
+    name = "rw-groups" if chosen is None else "rw-groups rw-narrow"
+    return f'<div class="{name}">{"".join(parts)}</div>'
+
+
+def _group_html(
+    view: View,
+    group: Group,
+    members: Sequence[ComparedRow],
+    axis: ForestAxis,
+    chosen: ComparedRow | None,
+    choices: Mapping[str, str],
+) -> str:
+    kernels = grouped(members[:ROWS_AT_FIRST], lambda row: row.key.kernel)
+    body: list[str] = []
+    for number, (kernel, rows) in enumerate(kernels.items()):
+        is_open = group is not Group.UNCHANGED and number < _OPEN_KERNELS
+        is_open = is_open or chosen in rows
+        body.append(_kernel_html(view, kernel, rows, axis, chosen, choices, is_open=is_open))
+    further = ""
+    if len(members) > ROWS_AT_FIRST:
+        further = (
+            f'<p class="rw-soft">The first {ROWS_AT_FIRST:,} of {len(members):,}; the files below '
+            "have all.</p>"
+        )
+    name = _CLASS_OF.get(group, "rw-soft")
+    heading = f'<h2 class="{name}">{group} · {len(members):,}</h2>'
+    return f"{heading}{_heads(axis)}{''.join(body)}{further}"
+
+
+def _heads(axis: ForestAxis) -> str:
+    return (
+        '<div class="rw-compared rw-heads rw-soft"><span>Case</span><span class="number">A</span>'
+        f'<span class="number">B</span>{axis.axis_html()}<span class="number">Change</span>'
+        '<span class="number">Of achievable</span><span>What may be said</span></div>'
+    )
+
+
+def _kernel_html(
+    view: View,
+    kernel: str,
+    rows: Sequence[ComparedRow],
+    axis: ForestAxis,
+    chosen: ComparedRow | None,
+    choices: Mapping[str, str],
+    *,
+    is_open: bool,
+) -> str:
+    body = "".join(_row_html(view, row, axis, choices, is_chosen=row is chosen) for row in rows)
+    geomean = geomean_of(rows)
+    drawing = change = ""
+    if geomean is not None and len(rows) > 1:
+        drawing = axis.row_html(
+            ForestRow(geomean.change, geomean.interval, _VERDICT_OF[rows[0].group])
+        )
+        change = percent(geomean.change)
+    opened = " open" if is_open else ""
+    return (
+        f'<details{opened}><summary class="rw-compared"><b>{escaped(shortened(kernel))}</b>'
+        f"<span></span><span></span>{drawing or '<span></span>'}"
+        f'<span class="number">{change}</span><span></span>'
+        f'<span class="rw-soft">{count_of(len(rows), "case")}</span></summary>{body}</details>'
+    )
+
+
+def _row_html(
+    view: View,
+    row: ComparedRow,
+    axis: ForestAxis,
+    choices: Mapping[str, str],
+    *,
+    is_chosen: bool,
+) -> str:
+    key = row.key
+    case = key.case_id.removeprefix(f"{key.kernel}/")
+    name = escaped(shortened(f"{case} · {key.implementation}", length=80))
+    link = view.anchor(
+        name,
+        view.name,
+        runner=key.runner_class,
+        case=key.case_id,
+        implementation=key.implementation,
+        metric=key.metric,
+        **choices,
+    )
+    drawing = change = ""
+    if row.change is not None:
+        drawing = axis.row_html(_forest_row(row))
+        change = percent(row.change)
+    current = ' aria-current="true"' if is_chosen else ""
+    title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
+    return (
+        f'<div class="rw-compared rw-case"{current}><span class="rw-cut" title="{title}">{link}'
+        f'</span><span class="number">{_side_text(row, is_base=True)}</span>'
+        f'<span class="number">{_side_text(row, is_base=False)}</span>'
+        f"{drawing or '<span></span>'}<span class='number'>{change}</span>"
+        f'<span class="number">{_shares_text(row)}</span>'
+        f'<span class="rw-cut rw-soft" title="{escaped(said_of(row))}">{_found_marks(row)}'
+        f"{escaped(said_of(row))}</span></div>"
+    )
+
+
+def _forest_row(row: ComparedRow) -> ForestRow:
+    return ForestRow(row.change or 0.0, row.interval, row.verdict)
+
+
+def _side_text(row: ComparedRow, *, is_base: bool) -> str:
+    value = row.base if is_base else row.head
+    if value is not None:
+        return escaped(value_text(row, value))
+    outcome = outcome_of(row.base_case if is_base else row.head_case)
+    return "" if outcome is None else escaped(outcome_text(outcome))
+
+
+def _shares_text(row: ComparedRow) -> str:
+    base, head = row.utilisations
+    if base is None or head is None:
+        return ""
+    return f"{base:.0%} → {head:.0%}"
+
+
+def _found_marks(row: ComparedRow) -> str:
+    """Mark each commit and verdict once: by the time if it changed."""
+    changes: dict[tuple[str, Verdict], ChangePoint] = {}
+    for change in row.found:
+        subject = change.commit.sha, change.verdict
+        if subject not in changes or change.series.is_performance:
+            changes[subject] = change
+    marks: list[str] = []
+    for change in changes.values():
+        mark = VERDICT_MARKS[change.verdict]
+        name = "rw-slower" if change.verdict is Verdict.REGRESSED else "rw-faster"
+        text = f"{mark.symbol} {headline_text(change)} at {change.commit.short_sha}"
+        marks.append(f'<b class="{name}" title="{escaped(change.evidence)}">{escaped(text)}</b> ')
+    return "".join(marks)
+
+
+def said_of(row: ComparedRow) -> str:
+    """Write the claim, or why there is none."""
+    text = row.refusal
+    if not text and row.claim is not None:
+        text = row.claim.text
+    if not text:
+        text = "another tool's value: only its history decides"
+    if row.code_change.startswith("changed"):
+        text += f"; machine code {row.code_change}"
+    return text
+
+
+def no_verdict_html(rows: Sequence[ComparedRow]) -> str:
+    """Write ratios and shares of the roof of two machines, of which nothing is judged."""
+    body: list[str] = []
+    for row in sorted(rows, key=lambda row: row.key):
+        if row.base is None or row.head is None:
+            continue
+        ratio = f"{row.head / row.base:.3g}×" if row.base else ""
+        body.append(
+            f"<tr><td>{escaped(row.key.case_id)}</td><td>{escaped(row.key.implementation)}</td>"
+            f'<td class="number">{escaped(value_text(row, row.base))}</td>'
+            f'<td class="number">{escaped(value_text(row, row.head))}</td>'
+            f'<td class="number">{ratio}</td><td class="number">{_shares_text(row)}</td></tr>'
+        )
+    return (
+        '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
+        '<th>Implementation</th><th class="number">A</th><th class="number">B</th>'
+        '<th class="number">B / A</th><th class="number">Of achievable</th></tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )

@@ -1,0 +1,173 @@
+"""Decisions about the regressions of a commit: the buttons, and what they do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import streamlit as st
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access import NotAllowedError, signature_here
+from roofwatch.dashboard.components.ledger_list import kernel_text
+from roofwatch.dashboard.wording import code_span, escaped, shortened
+from roofwatch.db.errors import StoreError
+from roofwatch.model.triage import TriagedRegression
+from roofwatch.triaging import Decision, DecisionKind
+
+_SCRIPT = Path(__file__).parents[1] / "assets" / "decide.js"
+_decide = st.components.v2.component(
+    "decide",
+    html="<div class=rw-decide></div>",
+    js=_SCRIPT.read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+_KEY = "decide"
+_LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class _Button:
+    kind: DecisionKind
+    text: str
+    letter: str
+    title: str
+    value: str | None = None
+    """What to write, if it needs a value."""
+    start: str = ""
+    """A value to begin with."""
+    reason: str | None = None
+    """`required` or `optional`, if it takes a reason."""
+
+    @property
+    def html(self) -> str:
+        fields = {"value": self.value, "start": self.start or None, "reason": self.reason}
+        data_fields = "".join(
+            f' data-{name}="{escape(text)}"' for name, text in fields.items() if text is not None
+        )
+        text = escape(self.text).replace(self.letter, f"<u>{self.letter}</u>", 1)
+        return (
+            f'<button type=button class=rw-button data-kind={self.kind} data-letter="'
+            f'{self.letter.lower()}" title="{escape(self.title)}"{data_fields}>{text}</button>'
+        )
+
+
+def _buttons(person: str) -> Sequence[_Button]:
+    return (
+        _Button(DecisionKind.CONFIRM, "Confirm now", "C", "Measure the pair as the next job"),
+        _Button(
+            DecisionKind.ASSIGN,
+            "Assign",
+            "A",
+            "Who works on it",
+            value="name or address",
+            start=person,
+        ),
+        _Button(DecisionKind.ISSUE, "Issue", "I", "Link an issue", value="https://…"),
+        _Button(
+            DecisionKind.EXPECTED,
+            "Expected",
+            "E",
+            "Real and accepted",
+            reason="required",
+        ),
+        _Button(DecisionKind.NOT_REAL, "Not real", "N", "No regression", reason="required"),
+        _Button(
+            DecisionKind.SNOOZE,
+            "Snooze",
+            "S",
+            "Ask nobody before",
+            value="7d, 2026-12-24 or a commit",
+            start="7d",
+            reason="optional",
+        ),
+        _Button(DecisionKind.FIXED, "Fixed", "F", "Repaired", reason="required"),
+        _Button(DecisionKind.UNDO, "Undo", "U", "Undo the newest decision"),
+    )
+
+
+def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
+    """Show the buttons, or why there are none, and carry out what was pressed.
+
+    Args:
+        project: Of the regressions.
+        parts: Regressions of one commit; a decision is about all of them, or one.
+    """
+    message = st.session_state.pop(f"{_KEY}:message", None)
+    if message is not None:
+        st.html(f"<p class=rw-note role=status>{escaped(message)}</p>")
+    failure = st.session_state.pop(f"{_KEY}:failure", None)
+    if failure is not None:
+        st.warning(code_span(failure))
+    signature, why_not = signature_here(project)
+    if data.reads_through_server():
+        signature = None
+        why_not = "Read-only: this dashboard reads through a server; use its triage route."
+    if signature is None:
+        st.html(f"<p class=rw-soft>{escape(why_not)}</p>")
+        return
+
+    def carry_out() -> None:
+        asked = st.session_state[_KEY]["decision"]
+        if asked is not None:
+            _carry_out(project, parts, asked)
+
+    html = _form_html(parts, signature.person)
+    _decide(key=_KEY, data={"html": html}, on_decision_change=carry_out)
+
+
+def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
+    which = ""
+    if len(parts) > 1:
+        options = "".join(
+            f"<option value={part.regression_id}>"
+            f"only {escaped(shortened(kernel_text(part.regression.kernel)))}</option>"
+            for part in parts
+        )
+        which = (
+            '<select name=part aria-label="Which regressions">'
+            f"<option value=''>all {len(parts)} of this commit</option>{options}</select>"
+        )
+    buttons = "".join(button.html for button in _buttons(person))
+    return (
+        f"<form><div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
+        f"<input name=value maxlength={_LONGEST_TEXT} aria-label=Value>"
+        f"<input name=reason maxlength={_LONGEST_TEXT} placeholder=Reason aria-label=Reason>"
+        f"<button class=rw-button>OK</button>"
+        f"<span class=rw-soft>as {escaped(shortened(person))}</span></div></form>"
+    )
+
+
+def _carry_out(
+    project: str, parts: Sequence[TriagedRegression], asked: Mapping[str, object]
+) -> None:
+    """Store a decision about each part; one that changed meanwhile keeps its state."""
+    signature, why_not = signature_here(project)
+    if signature is None:
+        st.session_state[f"{_KEY}:failure"] = why_not
+        return
+    try:
+        decision = Decision(
+            kind=DecisionKind(str(asked.get("kind"))),
+            value=str(asked.get("value") or "")[:_LONGEST_TEXT],
+            reason=str(asked.get("reason") or "")[:_LONGEST_TEXT],
+        )
+    except ValueError:
+        return
+    part_id = asked.get("part")
+    outcomes: list[str] = []
+    for part in parts:
+        if part_id not in (None, "", part.regression_id):
+            continue
+        try:
+            outcome = data.decide(project, part, decision, signature)
+        except (NotAllowedError, StoreError) as error:
+            st.session_state[f"{_KEY}:failure"] = str(error)
+        else:
+            outcomes.append(f"{kernel_text(part.regression.kernel)}: {outcome}")
+    if outcomes:
+        st.session_state[f"{_KEY}:message"] = "; ".join(outcomes)
+        # the commit stays selected, although it may be settled now
+        regression = parts[0].regression
+        st.query_params["commit"] = regression.commit.sha
+        st.query_params["verdict"] = str(regression.verdict)

@@ -1,0 +1,425 @@
+"""One commit of the ledger: what changed, why, whether to believe it, and what to do."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+import streamlit as st
+
+from roofwatch.ci.ab.prediction import changes_of, functions_of, predict_steps
+from roofwatch.ci.ab.side_by_side import side_by_side
+from roofwatch.ci.history.commit_rows import CommitRow, cost_of
+from roofwatch.ci.history.summary import FalseAlarms
+from roofwatch.ci.messages import count_of
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.history import History, LaneMark, RoofLine, history_html, lanes_of
+from roofwatch.dashboard.components.decide import show_decisions
+from roofwatch.dashboard.components.ledger_list import kernel_text
+from roofwatch.dashboard.components.markup import show_markup
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.wording import (
+    TRIAGE_MARKS,
+    age_text,
+    escaped,
+    headline_text,
+    percent,
+    shortened,
+    transition_text,
+    written,
+)
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.history import ChangePoint, Regression, SeriesKey
+from roofwatch.model.library import is_library
+from roofwatch.model.metrics import TIME
+from roofwatch.model.stored_results import RoofCell
+from roofwatch.model.triage import TriagedRegression
+
+_TREND_PX = 150
+_PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
+_LINES_SHOWN = 6
+
+
+def headline_of(row: CommitRow) -> str:
+    """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
+    worst = row.worst
+    where = device_text(worst.series.runner_class) if worst.series.runner_class else ""
+    on = f" on {where}" if where else ""
+    return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
+
+
+def commit_name(row: CommitRow) -> str:
+    """Return the number of the pull request, else the short sha."""
+    number = _PULL_REQUEST.search(row.commit.subject)
+    return f"#{number[1]}" if number else row.commit.short_sha
+
+
+def show_detail(
+    view: View, row: CommitRow, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+) -> ChangePoint:
+    """Show everything about a row, and return the change whose evidence was chosen."""
+    change = _chosen_change(view, row)
+    part = next(part for part in row.parts if change in part.regression.change_points)
+    regression = part.regression
+    _show_head(view, row, part)
+    st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
+    show_decisions(view.project, row.parts)
+    _show_standing(view, part)
+    _show_trend(view, change, cells)
+    st.html(
+        "<div class=rw-two>"
+        f"<section><h3>Why</h3>{_suspects_html(regression)}{_source_html(view, change)}</section>"
+        f"<section><h3>Why believe it</h3>{_reasons_html(row, part, change, false_alarms)}"
+        "</section></div>"
+    )
+    st.html(_command_html(change))
+    return change
+
+
+def _chosen_change(view: View, row: CommitRow) -> ChangePoint:
+    changes = {
+        key_of(point): point for part in row.parts for point in part.regression.change_points
+    }
+    pinned = view.link.pin(parameter="change", picked=None, options=changes)
+    if pinned is not None:
+        return changes[pinned]
+    asked = st.query_params.get("regression")
+    for part in row.parts:
+        if part.regression_id == asked:
+            return part.regression.change_points[0]
+    return row.worst
+
+
+def key_of(change: ChangePoint) -> str:
+    series = change.series
+    parts = (series.metric, series.case_id, series.implementation, series.runner_class)
+    return "|".join(
+        (*parts, series.function, series.target, series.tensor, change.commit.short_sha)
+    )
+
+
+def _show_head(view: View, row: CommitRow, part: TriagedRegression) -> None:
+    commit = row.commit
+    age = age_text(commit.committed_at, now=datetime.now(UTC))
+    regression = part.regression
+    marks = [TRIAGE_MARKS[part.triage.state].text]
+    marks.append("✓ confirmed" if regression.is_confirmed else "? unconfirmed")
+    if regression.is_alert:
+        marks.append("▲ alert")
+    if regression.change_points[0].is_gradual:
+        marks.append("↗ drift")
+    badges = "".join(f"<span class=rw-mark>{escaped(mark)}</span>" for mark in marks)
+    where = (
+        f"{view.sources.commit_html(commit)} {escaped(shortened(commit.subject))}"
+        f" · {escaped(shortened(commit.author))}"
+    )
+    if regression.is_range:
+        where = escaped(regression.range_text)
+    owners = view.filters.owners_of(point.series.kernel for point in part.regression.change_points)
+    owned = f" · owner {escaped(', '.join(owners))}" if owners else ""
+    chips = _part_links(view, row, part) if len(row.parts) > 1 else ""
+    back = escape(view.address_of("ledger"))
+    st.html(
+        f'<a class=rw-back href="{back}" target="_self">← Ledger</a>'
+        f"<h2 class=rw-title>{escaped(headline_of(row))}</h2>"
+        f"<p class=rw-soft>{where} · {escaped(written(commit.committed_at, view.zone))}, "
+        f"{age}{owned}</p><p>{badges}{chips}</p>"
+    )
+
+
+def _part_links(view: View, row: CommitRow, chosen: TriagedRegression) -> str:
+    links: list[str] = []
+    for part in row.parts:
+        address = escape(
+            view.address_of(
+                "ledger",
+                commit=row.commit.sha,
+                verdict=str(row.verdict),
+                regression=part.regression_id,
+            )
+        )
+        current = " aria-current=true" if part == chosen else ""
+        point = part.regression.change_points[0]
+        links.append(
+            f'<a class=rw-chip href="{address}" target="_self"{current}>'
+            f"{escaped(shortened(kernel_text(part.regression.kernel), length=30))} "
+            f"{escaped(headline_text(point))}</a>"
+        )
+    return "".join(links)
+
+
+def _sentence_html(change: ChangePoint, regression: Regression) -> str:
+    """Write the explanation of the machine code if there is one, and what changed."""
+    explained = _code_explanation(change)
+    summary = escaped(regression.summary)
+    return f"{explained} {summary}" if explained else summary
+
+
+def _code_explanation(change: ChangePoint) -> str:
+    series = change.series
+    if series.is_imported:
+        return ""
+    sides = data.ask(
+        questions.read_case_of_both,
+        series.project,
+        change.previous_commit.sha,
+        change.commit.sha,
+        series.case_id,
+        runner_class=series.runner_class or None,
+    )
+    if sides is None:
+        return ""
+    comparison = side_by_side(*sides, series.case_id, series.implementation)
+    details = dict.fromkeys(
+        str(judged.detail) for judged in comparison.code if judged.detail is not None
+    )
+    return "".join(f"<b>{escaped(detail)}.</b>" for detail in list(details)[:1])
+
+
+# --- trend
+
+
+def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> None:
+    """Draw the series of a change with its roof, the library, releases and new drivers."""
+    series = change.series
+    keys = [series, *_library_keys(series, cells)]
+    question = TrendQuestion(
+        view.project,
+        tuple(keys),
+        kept_commits=(change.commit.sha, change.previous_commit.sha),
+    )
+    lines = {line.key: line for line in data.ask(questions.read_trend, question).series}
+    line = lines.pop(series, None)
+    if line is None:
+        st.html("<p class=rw-soft>This series has no runs outside pairs.</p>")
+        return
+    releases = [
+        LaneMark(release.commit.committed_at, release.name)
+        for release in data.ask(questions.list_releases, view.project)
+    ]
+    history = History(
+        series=line,
+        vendor=next(iter(lines.values()), None),
+        roofs=tuple(_roofs(series, cells)),
+        changes=(change,),
+        lanes=tuple(lanes_of([line], releases)),
+    )
+    drawn = history_html(history, view.zone, height_px=_TREND_PX)
+    title = f"{series.definition.title}, {series.label}"
+    if series.runner_class:
+        title += f" on {device_text(series.runner_class)}"
+    roof = escape(
+        view.address_of(
+            "roof", kernel=series.kernel, case=series.case_id, runner=series.runner_class
+        )
+    )
+    st.html(f'<p class=rw-caption>{escaped(title)} <a href="{roof}" target="_self">Roof →</a></p>')
+    show_markup(drawn, key="main-figure")
+
+
+def _library_keys(series: SeriesKey, cells: Sequence[RoofCell]) -> list[SeriesKey]:
+    if series.metric != TIME.key:
+        return []
+    return [
+        cell.key
+        for cell in cells
+        if is_library(cell.key.implementation)
+        and cell.key.case_id == series.case_id
+        and cell.key.runner_class == series.runner_class
+    ][:1]
+
+
+def _roofs(series: SeriesKey, cells: Sequence[RoofCell]) -> Iterator[RoofLine]:
+    for cell in cells:
+        if cell.key == series and cell.utilisation:
+            yield RoofLine("achievable (measured)", cell.values[-1] * cell.utilisation, True)
+
+
+# --- why, and whether to believe it
+
+
+def _suspects_html(regression: Regression) -> str:
+    if not regression.suspects:
+        return f"<p>{escaped(str(regression.cause))}; no causes were weighed.</p>"
+    rows: list[str] = []
+    for suspect in regression.suspects[:3]:
+        width = round(40 * suspect.weight)
+        rows.append(
+            f"<li><span class=rw-bar><i class=slower style='width:{width}px'></i></span>"
+            f"<b>{escaped(str(suspect.cause))} {suspect.weight:.0%}</b> "
+            f"{escaped(shortened(suspect.sentence, length=240))}</li>"
+        )
+    return f"<ul class=rw-list>{''.join(rows)}</ul>"
+
+
+def _source_html(view: View, change: ChangePoint) -> str:
+    """Write the functions of the kernel, linked to their lines at the commit."""
+    series = change.series
+    if series.is_imported:
+        return ""
+    sides = data.ask(
+        questions.read_case_of_both,
+        series.project,
+        change.previous_commit.sha,
+        change.commit.sha,
+        series.case_id,
+        runner_class=series.runner_class or None,
+    )
+    if sides is None:
+        return ""
+    lines = dict.fromkeys(
+        view.sources.line_html(change.commit.sha, line.file, line.line)
+        for line in sides[1].source_lines
+        if line.kernel == series.kernel and line.implementation == series.implementation
+    )
+    if not lines:
+        return ""
+    return f"<p class=rw-soft>Source: {', '.join(list(lines)[:_LINES_SHOWN])}</p>"
+
+
+def _reasons_html(
+    row: CommitRow, part: TriagedRegression, change: ChangePoint, false_alarms: FalseAlarms
+) -> str:
+    reasons = [
+        *_probability_reasons(row, false_alarms),
+        f"Series: {escaped(change.evidence)}",
+        _extent_text(part.regression, change),
+        _clock_text(change),
+    ]
+    return f"<ul class=rw-list>{''.join(f'<li>{reason}</li>' for reason in reasons if reason)}</ul>"
+
+
+def _probability_reasons(row: CommitRow, false_alarms: FalseAlarms) -> Iterator[str]:
+    if row.is_confirmed:
+        yield "<b>Confirmed</b> by a pair of interleaved runs, or by facts that have no noise."
+        return
+    decided = count_of(false_alarms.decided_count, "earlier alert")
+    yield (
+        f"<b>Probability {row.probability:.0%}</b>: {false_alarms.true_count} of {decided} of this "
+        "project were real. No pair has measured it yet."
+    )
+
+
+def _extent_text(regression: Regression, change: ChangePoint) -> str:
+    """Write on how many of the series with this metric it was seen, and how far."""
+    same_metric = [
+        point for point in regression.change_points if point.series.metric == change.series.metric
+    ]
+    worse = [point for point in same_metric if (cost_of(point) > 0) == (cost_of(change) > 0)]
+    places = sorted({device_text(point.series.runner_class) for point in worse} - {""})
+    text = f"{len(worse)} series moved this way"
+    if places:
+        text += f", on {', '.join(places)}"
+    if regression.typical_change is not None:
+        text += f"; typically {percent(regression.typical_change)}"
+        if regression.change_spread is not None:
+            text += f" ± {regression.change_spread:.1%}"
+    return escaped(f"{text}.")
+
+
+def _clock_text(change: ChangePoint) -> str:
+    if change.series.is_imported:
+        return "Clocks: unknown, the other tool's file has none."
+    if not change.series.runner_class:
+        return "Clocks do not matter: machine code has no noise."
+    if change.degraded_by:
+        reasons = ", ".join(change.degraded_by).replace("_", " ")
+        return f"<b>Clocks: {escaped(reasons)}</b> in most runs on one side."
+    return "Clocks: most runs on both sides were neither throttled nor shared."
+
+
+def _show_standing(view: View, part: TriagedRegression) -> None:
+    """Show what was decided, by whom and why, and what it costs a step."""
+    triage = part.triage
+    notes: list[str] = []
+    if triage.assignee:
+        notes.append(f"assigned to {escaped(shortened(triage.assignee))}")
+    if triage.issue_url:
+        url = escape(triage.issue_url)
+        notes.append(f'<a href="{url}" target="_blank" rel="noopener">{url}</a>')
+    if part.is_snoozed and triage.snoozed_until is not None:
+        notes.append(f"snoozed until {written(triage.snoozed_until, view.zone)}")
+    elif part.is_snoozed:
+        notes.append(f"snoozed until {escaped(triage.snoozed_until_sha or '')} is measured")
+    if triage.person and triage.changed_at:
+        notes.append(
+            f"{triage.state} by {escaped(shortened(triage.person))}, "
+            f"{written(triage.changed_at, view.zone)}: {escaped(triage.reason or '')}"
+        )
+    ended = part.regression.ended
+    if ended:
+        notes.append(escaped(ended))
+    notes += _step_costs(view, part.regression)
+    if notes:
+        st.html(f"<p class=rw-soft>{' · '.join(notes)}</p>")
+
+
+def _step_costs(view: View, regression: Regression) -> list[str]:
+    """Predict what it costs the step of a workload, if the share of its kernel is known."""
+    best = regression.change_points[0]
+    on_runner = [
+        point
+        for point in regression.change_points
+        if point.series.kernel == best.series.kernel
+        and point.series.runner_class == best.series.runner_class
+    ]
+    changes = list(changes_of(on_runner))
+    if not changes:
+        return []
+    shares = data.ask(questions.list_step_shares, view.project, best.series.runner_class)
+    if not shares:
+        return []
+    functions = data.ask(questions.list_functions, view.project, best.series.kernel)
+    predicted = predict_steps(changes, functions_of(functions), shares)[:1]
+    return [
+        escaped(
+            f"predicted: {percent(step.step_change)} ({percent(step.low)} to {percent(step.high)}) "
+            f"of a step of {step.workload_case_id} {step.workload_implementation}"
+        )
+        for step in predicted
+    ]
+
+
+def _command_html(change: ChangePoint) -> str:
+    """Write the command that decides it."""
+    if change.series.is_imported:
+        return (
+            "<p class=rw-soft>Another tool measured it: no command here can repeat it. Measure the "
+            "same case with roofwatch init and roofwatch run to get pairs.</p>"
+        )
+    base, head = change.previous_commit.short_sha, change.commit.short_sha
+    command = (
+        f"roofwatch ab path/to/bench_file.py --base {base} --head {head} -k {change.series.kernel}"
+    )
+    return f"<code class=rw-code>{escaped(command)}</code>"
+
+
+def changes_html(view: View, row: CommitRow, chosen: ChangePoint) -> str:
+    """Write every series of the commit as a table; a row shows its evidence."""
+    rows: list[str] = []
+    points = [point for part in row.parts for point in part.regression.change_points]
+    for point in points:
+        address = escape(
+            view.address_of(
+                "ledger",
+                commit=row.commit.sha,
+                verdict=str(row.verdict),
+                change=key_of(point),
+                every="open",
+            )
+        )
+        current = " aria-current=true" if point == chosen else ""
+        place = point.series.target or device_text(point.series.runner_class)
+        rows.append(
+            f'<tr{current}><td><a href="{address}" target="_self">{escaped(point.series.label)}</a>'
+            f"</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(place)}</td>"
+            f"<td class=number>{escaped(headline_text(point))}</td>"
+            f"<td class=number>{escaped(transition_text(point))}</td></tr>"
+        )
+    return (
+        "<div class=rw-scroll><table class=rw-table><thead><tr><th>series</th><th>metric</th>"
+        "<th>on</th><th class=number>change</th><th class=number>base → head</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )

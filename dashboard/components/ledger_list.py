@@ -1,0 +1,229 @@
+"""The rows of the ledger: one for each commit, and one for each suspicion."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from roofwatch.ci.history.commit_rows import CommitRow, RangeSummary, cost_of
+from roofwatch.ci.history.finding import ALL_KERNELS
+from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.messages import count_of
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.wording import escaped, headline_text, short_date, shortened
+from roofwatch.model.agenda import JobKind, StoredJob
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.verdict import Verdict
+
+_KERNELS_IN_ROW = 1
+_MAX_RUNNERS = 8
+_NAMED_RUNNERS = 4
+"""Runners up to which the columns of dots have names."""
+_HEAD_LETTERS = 6
+_BAR_PX = 44
+_FULL_BAR = math.log(1.5)
+"""Log cost that fills the bar."""
+
+
+def kernel_text(kernel: str) -> str:
+    return "every kernel" if kernel == ALL_KERNELS else kernel
+
+
+def summary_html(summary: RangeSummary, title: str) -> str:
+    """Write the range as one line: how many commits, geometric means, and the roof."""
+    parts = [f"{count_of(summary.slower_count, 'commit')} slower, {summary.faster_count} faster"]
+    means = [
+        f"{escaped(device_text(runner))} {_signed(change)}"
+        for runner, change in summary.geomeans.items()
+    ]
+    if means:
+        parts.append(f"geomean of time {', '.join(means)}")
+    if summary.roof_shares is not None:
+        first, last = summary.roof_shares
+        text = f"{first:.0%} to {last:.0%}" if f"{first:.0%}" != f"{last:.0%}" else f"{last:.0%}"
+        parts.append(f"median case at {text} of its roof")
+    return f"<p class=rw-summary><b>{escape(title)}</b> {' · '.join(parts)}</p>"
+
+
+def _signed(change: float) -> str:
+    text = f"{change:+.1%}"
+    if text in {"+0.0%", "-0.0%"}:
+        return "±0.0%"
+    kind = "slower" if change > 0 else "faster"
+    return f"<span class=rw-{kind}>{text}</span>"
+
+
+def rows_html(
+    view: View, rows: Sequence[CommitRow], runners: Sequence[str], *, chosen: CommitRow | None
+) -> str:
+    """Write rows as a table; runners are the columns of the dots."""
+    is_narrow = len(runners) > _NAMED_RUNNERS
+    kind = "rw-dots narrow" if is_narrow else "rw-dots"
+    heads = "".join(
+        f'<abbr title="{escaped(runner)}">{"" if is_narrow else escaped(_head_of(runner))}</abbr>'
+        for runner in runners
+    )
+    body = "".join(_row_html(view, row, runners, is_chosen=row == chosen) for row in rows)
+    return (
+        "<table class='rw-table rw-ledger'><thead><tr><th class=when>when</th><th>commit</th>"
+        "<th class=who>author</th><th class=size>worst</th><th class=kernels>"
+        f"<span class='{kind}'>{heads}</span> kernel</th><th class=real>real</th>"
+        f"<th class=state>state</th></tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _head_of(runner: str) -> str:
+    """Write the device in as many letters as fit over a dot."""
+    return device_text(runner)[:_HEAD_LETTERS]
+
+
+def _row_html(view: View, row: CommitRow, runners: Sequence[str], *, is_chosen: bool) -> str:
+    commit = row.commit
+    address = escape(view.address_of("ledger", commit=commit.sha, verdict=str(row.verdict)))
+    current = " aria-current=true" if is_chosen else ""
+    subject = escaped(shortened(commit.subject, length=120)) or "no subject"
+    regression = row.parts[0].regression
+    if regression.is_range:
+        subject = f"<i>{escaped(regression.range_text)}</i>"
+    when = escape(short_date(commit.committed_at, view.zone))
+    return (
+        f"<tr data-row{current}><td class=when>{when}</td>"
+        f'<td class=what><a href="{address}" target="_self">'
+        f"<code>{escaped(commit.short_sha)}</code> {subject}</a></td>"
+        f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"
+        f"<td class=size>{bar_html(row.worst)}</td>"
+        f"<td class=kernels>{_dots_html(row, runners)}</td>"
+        f"<td class=real>{_real_html(row)}</td><td class=state>{escaped(row.state)}</td></tr>"
+    )
+
+
+def bar_html(point: ChangePoint) -> str:
+    """Draw a change as a bar with its size; orange is worse, blue is better."""
+    cost = cost_of(point)
+    width = max(2, round(_BAR_PX * min(abs(cost) / _FULL_BAR, 1.0)))
+    kind = "slower" if cost > 0 else "faster"
+    return (
+        f"<span class=rw-bar><i class={kind} style='width:{width}px'></i></span>"
+        f"<span class=rw-{kind}>{escaped(headline_text(point))}</span>"
+    )
+
+
+def _dots_html(row: CommitRow, runners: Sequence[str]) -> str:
+    lines: list[str] = []
+    kind = "rw-dots narrow" if len(runners) > _NAMED_RUNNERS else "rw-dots"
+    for kernel in row.kernels[:_KERNELS_IN_ROW]:
+        dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
+        name = escaped(shortened(kernel_text(kernel), length=22))
+        lines.append(f"<span class='{kind}'>{dots}</span> <span class=rw-kernel>{name}</span>")
+    more = len(row.kernels) - _KERNELS_IN_ROW
+    if more > 0:
+        lines.append(f"<span class=rw-soft>+{more}</span>")
+    return "".join(lines)
+
+
+def _dot_html(point: ChangePoint | None, runner: str) -> str:
+    if point is None:
+        return f'<b class=none title="{escaped(runner)}: no decided change">·</b>'
+    kind = "slower" if cost_of(point) > 0 else "faster"
+    title = f"{escaped(runner)}: {escaped(headline_text(point))}"
+    return f'<b class={kind} title="{title}">{"◆" if kind == "slower" else "●"}</b>'
+
+
+def _real_html(row: CommitRow) -> str:
+    if row.is_confirmed:
+        return '<span title="A pair, machine code or results show it.">✓ yes</span>'
+    return (
+        f'<span class=rw-soft title="Share of earlier alerts of this project that were real.">'
+        f"{row.probability:.0%}</span>"
+    )
+
+
+# --- suspicions
+
+
+def suspicions_html(
+    view: View, suspicions: Sequence[PossibleChange], jobs: Sequence[StoredJob]
+) -> str:
+    """Write what the newest runs show and nothing has decided, with the job that will decide it."""
+    rows = "".join(_suspicion_html(view, change, jobs) for change in suspicions)
+    return (
+        "<table class='rw-table rw-suspicions'><thead><tr><th>newest commit</th><th>kernel</th>"
+        "<th>runner</th><th class=number>seen</th><th>what decides it</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _suspicion_html(view: View, change: PossibleChange, jobs: Sequence[StoredJob]) -> str:
+    head, base = change.head, change.base
+    job = _deciding_job(change, jobs)
+    if job is not None:
+        state = "running now" if job.leased_until is not None else "planned"
+        minutes = max(1, round(job.expected_s / 60))
+        decides = f"job <b>{job.kind}</b>, {state}, about {minutes} min"
+    elif change.is_imported:
+        decides = "more values: another tool measures it"
+    else:
+        command = (
+            f"roofwatch ab path/to/bench_file.py --base {base.short_sha} --head {head.short_sha}"
+        )
+        decides = f"<code>{escape(command)}</code>"
+    address = escape(view.address_of("compare", base=base.sha, head=head.sha, by="commits"))
+    series = f"{change.series_count} series"
+    return (
+        f'<tr><td><a href="{address}" target="_self"><code>{escaped(head.short_sha)}</code> '
+        f"{escaped(shortened(head.subject, length=60))}</a></td>"
+        f"<td>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"
+        f"<td>{escaped(device_text(change.runner_class))}</td>"
+        f"<td class=number title='{escaped(change.claim)}'>{change.relative_change:+.0%} ?</td>"
+        f"<td>{decides}</td></tr>"
+    )
+
+
+def _deciding_job(change: PossibleChange, jobs: Sequence[StoredJob]) -> StoredJob | None:
+    """Return the open job that measures a pair of its commits."""
+    for job in jobs:
+        is_open = job.finished_at is None and job.kind in {JobKind.CONFIRM, JobKind.LOCATE}
+        is_same = job.runner_class == change.runner_class
+        if is_open and is_same and job.head_sha == change.head.sha:
+            return job
+    return None
+
+
+def split_rows(rows: Sequence[CommitRow]) -> Mapping[str, list[CommitRow]]:
+    """Sort rows into what waits, what got faster, what cannot be said, and what is settled."""
+    groups: dict[str, list[CommitRow]] = {
+        "slower": [],
+        "faster": [],
+        "undecided": [],
+        "settled": [],
+    }
+    for row in rows:
+        groups[_group_of(row)].append(row)
+    return groups
+
+
+def _group_of(row: CommitRow) -> str:
+    if row.verdict is Verdict.REGRESSED:
+        return "slower" if row.is_waiting else "settled"
+    is_standing = any(part.regression.state == "open" for part in row.parts)
+    if not is_standing:
+        return "settled"
+    return "faster" if row.verdict is Verdict.IMPROVED else "undecided"
+
+
+def runners_of(view: View, rows: Sequence[CommitRow]) -> list[str]:
+    """Return the runner classes whose changes are drawn; of many, those with a change."""
+    admitted = [
+        runner.runner_class
+        for runner in view.runners
+        if view.filters.admits_runner(runner.runner_class)
+    ]
+    if len(admitted) <= _MAX_RUNNERS:
+        return admitted
+    changed = {
+        point.series.runner_class
+        for row in rows
+        for part in row.parts
+        for point in part.regression.change_points
+    }
+    return [name for name in admitted if name in changed][:_MAX_RUNNERS]

@@ -1,0 +1,260 @@
+"""A card for each physical machine: its month, ceilings, noise, driver, and what it does next."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from html import escape
+
+from roofwatch.ci.alerts.silence import report_interval
+from roofwatch.ci.history.recent import HistoryNoise
+from roofwatch.ci.messages import count_of
+from roofwatch.dashboard.charts.runners import ceiling_name
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.wording import (
+    age_text,
+    duration_text,
+    escaped,
+    rate_text,
+    short_date,
+    shortened,
+)
+from roofwatch.model.agenda import StoredJob
+from roofwatch.model.stored_results import FleetRun
+
+DAYS = 30
+_NS_PER_S = 1e9
+_THROTTLED_SHARE = 0.05
+_JOBS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The runs of one physical machine in one runner class."""
+
+    runner_class: str
+    machine: str | None
+    """None if its records do not say."""
+    runs: tuple[FleetRun, ...]
+    """The newest first."""
+
+    @property
+    def is_imported(self) -> bool:
+        return self.runs[0].environment.imported_from is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetFacts:
+    """What the cards show besides runs."""
+
+    now: datetime
+    """End of the strips."""
+    degraded_shares: Mapping[str, float]
+    """Throttled or shared measurements by run."""
+    noise: Mapping[str, HistoryNoise]
+    """Of our code, by runner class."""
+    control_noise: Mapping[str, HistoryNoise]
+    """Of the libraries' rows, by runner class."""
+    jobs: Sequence[StoredJob]
+
+
+def machines_of(runs: Iterable[FleetRun]) -> list[Machine]:
+    """Group runs by runner class and machine, classes by name, the busiest machine first."""
+    groups: dict[tuple[str, str | None], list[FleetRun]] = defaultdict(list)
+    for run in runs:
+        groups[run.runner_class, run.machine].append(run)
+    machines: list[Machine] = []
+    for (runner_class, machine), of_machine in groups.items():
+        ordered = sorted(of_machine, key=lambda run: run.started_at, reverse=True)
+        machines.append(Machine(runner_class, machine, tuple(ordered)))
+    return sorted(machines, key=_place_of)
+
+
+def _place_of(machine: Machine) -> tuple[str, int, str]:
+    return machine.runner_class, -len(machine.runs), machine.machine or ""
+
+
+def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
+    """Write the card of a machine; siblings are the other machines of its runner class."""
+    newest = machine.runs[0]
+    address = escape(view.address_of("machines", runner=machine.runner_class))
+    name = device_text(machine.runner_class)
+    label = "" if machine.machine is None else f" <code>{escaped(machine.machine[:6])}</code>"
+    state, words = _state(machine, facts)
+    lines = [
+        ("30 days", _strip_html(view, machine, facts)),
+        ("runs", _runs_text(view, machine)),
+        ("ceilings", _ceilings_html(machine, siblings)),
+        ("noise", _noise_text(machine.runner_class, facts)),
+        ("driver", _driver_html(view, machine)),
+        ("minutes", _minutes_html(machine, facts)),
+        ("next", _agenda_html(machine.runner_class, facts)),
+    ]
+    rows = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in lines if text)
+    return (
+        f'<article class=rw-card><h2><a href="{address}" target="_self">{escaped(name)}</a>{label} '
+        f"<span class='rw-mark {state}'>{escaped(words)}</span></h2>"
+        f"<p class=rw-soft>{escaped(shortened(newest.runner_class))}</p><dl>{rows}</dl></article>"
+    )
+
+
+def _state(machine: Machine, facts: FleetFacts) -> tuple[str, str]:
+    interval = report_interval([run.finished_at for run in machine.runs])
+    now = datetime.now(UTC)
+    last = age_text(interval.last_at, now=now)
+    if interval.is_silent(now):
+        return "silent", f"○ silent, last result {last}"
+    share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
+    if share > _THROTTLED_SHARE:
+        return "throttled", f"▲ throttled or shared {share:.0%}, {last}"
+    return "ok", f"● ok, {last}"
+
+
+def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
+    """Draw a cell for each day: measured, throttled or shared, or nothing."""
+    by_day: dict[date, list[FleetRun]] = defaultdict(list)
+    for run in machine.runs:
+        by_day[run.started_at.astimezone(view.zone).date()].append(run)
+    last_day = facts.now.astimezone(view.zone).date()
+    cells: list[str] = []
+    for age in range(DAYS - 1, -1, -1):
+        day = last_day - timedelta(days=age)
+        runs = by_day.get(day, [])
+        kind, words = "none", "no run"
+        if runs:
+            share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
+            kind, words = "ok", count_of(len(runs), "run")
+            if share > _THROTTLED_SHARE:
+                kind, words = "throttled", f"{words}, {share:.0%} throttled or shared"
+        cells.append(f'<i class={kind} title="{day:%-d %b}: {words}"></i>')
+    first_day = last_day - timedelta(days=DAYS - 1)
+    return (
+        f"<span class=rw-strip role=img aria-label='Runs of {DAYS} days'>{''.join(cells)}</span>"
+        f"<span class=rw-strip-dates><span>{first_day:%-d %b}</span>"
+        f"<span>{last_day:%-d %b}</span></span>"
+    )
+
+
+def _runs_text(view: View, machine: Machine) -> str:
+    oldest = short_date(machine.runs[-1].started_at, view.zone)
+    pair_count = sum(run.is_pair_side for run in machine.runs)
+    text = f"{len(machine.runs)} since {oldest}"
+    return f"{text}, {pair_count} of them in pairs" if pair_count else text
+
+
+def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
+    """Write the newest ceilings against their own median, and the machine against its siblings."""
+    rates = _rates(machine)
+    parts: list[str] = []
+    for name, (resource, values) in rates.items():
+        change = values[0] / statistics.median(values) - 1
+        kind = "rw-slower" if change < -0.02 else "rw-soft"
+        parts.append(
+            f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
+            f"<span class={kind}>{_signed(change)}</span>"
+        )
+    others = [_rates(sibling) for sibling in siblings]
+    ratios: list[float] = []
+    for name, (_, values) in rates.items():
+        medians = [statistics.median(other[name][1]) for other in others if name in other]
+        if medians:
+            ratios.append(statistics.median(values) / statistics.median(medians) - 1)
+    if ratios:
+        count = count_of(len(siblings), "sibling")
+        parts.append(
+            f"<span class=rw-soft>{_signed(statistics.median(ratios))} against its {count}</span>"
+        )
+    return "<br>".join(parts)
+
+
+def _signed(change: float) -> str:
+    text = f"{change:+.1%}"
+    return "±0.0%" if text in {"+0.0%", "-0.0%"} else text
+
+
+def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
+    """Return the measured ceilings by name, with their resource, the newest first."""
+    rates: dict[str, tuple[str, list[float]]] = {}
+    for run in machine.runs:
+        for ceiling in run.ceilings:
+            if ceiling.source == "measured":
+                _, values = rates.setdefault(ceiling_name(ceiling), (ceiling.resource, []))
+                values.append(ceiling.per_s)
+    return rates
+
+
+def _noise_text(runner_class: str, facts: FleetFacts) -> str:
+    parts: list[str] = []
+    for title, noise in (("controls", facts.control_noise), ("our code", facts.noise)):
+        known = noise.get(runner_class)
+        if known is not None:
+            parts.append(f"{title} ±{known.deviation:.1%} from run to run")
+    siblings = [value.deviation for value in facts.control_noise.values()]
+    own_noise = facts.control_noise.get(runner_class)
+    if own_noise is not None and len(siblings) > 1:
+        parts.append(f"<span class=rw-soft>all runners ±{statistics.median(siblings):.1%}</span>")
+    return ", ".join(parts)
+
+
+def _driver_html(view: View, machine: Machine) -> str:
+    """Write the drivers in order, each with the day of its first run."""
+    if machine.is_imported:
+        return "unknown: the other tool's file has none"
+    lane: list[str] = []
+    previous: str | None = None
+    for run in reversed(machine.runs):
+        driver = run.environment.driver_version
+        if driver is not None and driver != previous:
+            when = short_date(run.started_at, view.zone)
+            since = f" <span class=rw-soft>from {escape(when)}</span>" if lane else ""
+            lane.append(f"{escaped(driver)}{since}")
+            previous = driver
+    return " → ".join(lane[-3:])
+
+
+def _minutes_html(machine: Machine, facts: FleetFacts) -> str:
+    """Write where its time went: by job of the agenda, else by activity."""
+    spent: Counter[str] = Counter()
+    for job in facts.jobs:
+        if job.runner_class == machine.runner_class and job.spent_s is not None:
+            spent[str(job.kind)] += round(job.spent_s)
+    since = facts.now - timedelta(days=DAYS)
+    recent = [run for run in machine.runs if run.started_at >= since]
+    if not spent:
+        for run in recent:
+            for activity, spent_ns in run.spent_ns.items():
+                spent[activity] += round(spent_ns / _NS_PER_S)
+    if not spent:
+        return ""
+    whole = sum(spent.values()) or 1
+    parts = [
+        f"{escaped(name.replace('_', ' '))} {escaped(duration_text(seconds * _NS_PER_S))} "
+        f"<span class=rw-soft>{seconds / whole:.0%}</span>"
+        for name, seconds in spent.most_common(5)
+    ]
+    bars = "".join(
+        f'<i style="width:{100 * seconds / whole:.1f}%" title="{escaped(name)}"></i>'
+        for name, seconds in spent.most_common(5)
+    )
+    return f"<span class=rw-stack>{bars}</span>{' · '.join(parts)}"
+
+
+def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
+    planned = [
+        job for job in facts.jobs if job.runner_class == runner_class and job.finished_at is None
+    ]
+    rows: list[str] = []
+    for job in planned[:_JOBS_SHOWN]:
+        mark = "◐ now" if job.leased_until is not None else "○"
+        asked = " asked for" if job.is_requested else ""
+        rows.append(
+            f"<li>{mark} <b>{job.kind}</b>{asked} <code>{escaped(job.head_sha[:8])}</code> "
+            f"{escaped(duration_text(job.expected_s * _NS_PER_S))}"
+            f" <span class=rw-soft>{escaped(shortened(job.reason, length=70))}</span></li>"
+        )
+    more = len(planned) - _JOBS_SHOWN
+    if more > 0:
+        rows.append(f"<li class=rw-soft>and {more} more</li>")
+    return f"<ul class=rw-list>{''.join(rows)}</ul>" if rows else ""

@@ -1,0 +1,277 @@
+"""A runner class: its runs, noise, ceilings over time, environments and the history of a case."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from html import escape
+
+import streamlit as st
+
+from roofwatch.ci.ab.comparable import Difference, differences_of
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
+from roofwatch.ci.messages import count_of
+from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.history import History, history_html
+from roofwatch.dashboard.charts.runners import (
+    ceiling_history_figure,
+    ceiling_name,
+    runner_history_figure,
+)
+from roofwatch.dashboard.components.markup import show_markup
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, show_no_match
+from roofwatch.dashboard.components.run_tables import datasheet_columns
+from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.wording import (
+    duration_text,
+    escaped,
+    natural_order,
+    rate_text,
+    shortened,
+    written,
+)
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.metrics import metric
+from roofwatch.model.stored_results import FleetRun
+
+RUNS_READ = 200
+"""Newest runs of each runner class that are read."""
+_RUNS_LISTED = 40
+_DRAWN = 8
+"""Maximum series of another tool in a figure."""
+
+
+def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
+    """Show the runs of a runner class, and what is known of its noise, ceilings and environments.
+
+    Args:
+        view: Whose filters count.
+        runner_class: Of the machine.
+        runs: Of the class, newest first.
+    """
+    back = escape(view.address_of("machines"))
+    st.html(
+        f'<a href="{back}" target="_self">← all machines</a>'
+        f"<h2 class=rw-title>{escaped(runner_class)}</h2>"
+    )
+    parts: Mapping[str, Callable[[], None]] = {
+        "Ceilings over time": partial(_show_ceilings, view, runs),
+        "Noise by case": partial(_show_noise, view, runner_class, runs),
+        "History of a case": partial(_show_history, view, runner_class),
+        "Environments": partial(_show_environments, view, runs),
+    }
+    st.html(runs_html(view, runs))
+    for title, show_part in parts.items():
+        name = title.partition(" ")[0].lower()
+        view.link.unfold(title, show_part, parameter=name)
+
+
+def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
+    """Write the newest runs as a table that links to each."""
+    rows: list[str] = []
+    for run in runs[:_RUNS_LISTED]:
+        address = escape(view.address_of("machines", run=run.run_id))
+        purpose = "pair" if run.is_pair_side else "history"
+        failed = sum(
+            count for name, count in run.outcome_counts.items() if Outcome(name).is_failure
+        )
+        measured = sum(run.outcome_counts.values())
+        rows.append(
+            f'<tr data-row><td><a href="{address}" target="_self">'
+            f"{written(run.started_at, view.zone)}</a></td>"
+            f"<td><code>{escaped(run.commit.short_sha)}</code> "
+            f"{escaped(shortened(run.commit.subject, length=60))}</td><td>{purpose}</td>"
+            f"<td class=number>{measured}</td><td class=number>{failed or ''}</td>"
+            f"<td class=number>{escaped(duration_text(run.wall_ns))}</td>"
+            f"<td>{escaped(run.machine or '')}</td></tr>"
+        )
+    count = count_of(len(runs), "run")
+    read = f"{count} read" if len(runs) >= RUNS_READ else count
+    return (
+        f"<h2>Runs <span class=rw-soft>{read}</span></h2><div class=rw-scroll>"
+        "<table class=rw-table><thead><tr><th>started</th><th>commit</th><th>purpose</th>"
+        "<th class=number>measured</th><th class=number>failed</th><th class=number>took</th>"
+        f"<th>machine</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
+    calibrated = {noise.runner_class: noise for noise in data.read_runner_noise(view.project)}
+    noise = calibrated.get(runner_class)
+    if noise is not None:
+        cases = [case for case in noise.cases if view.filters.admits_case(case.case_id)]
+        st.caption(
+            f"{noise.false_alarm_count} of {noise.comparison_count} verdicts of equal code were "
+            "false alarms."
+        )
+        _show_noise_of_cases(cases)
+    elif _is_imported(runs[0]):
+        st.text("Not known: a calibration needs a machine that roofwatch measures on.")
+    else:
+        st.html(
+            "<p>Not calibrated (no A/A run on this runner class).</p><code class=rw-code>"
+            "roofwatch calibrate path/to/bench_file.py\nroofwatch ingest roofwatch-records</code>"
+        )
+
+
+def _show_noise_of_cases(cases: Sequence[CaseNoise]) -> None:
+    """Show the noise of each case, noisiest first."""
+
+    def detectable_column(blocks: int) -> Column[CaseNoise]:
+        title = f"min. detectable change ({blocks} blocks)"
+        return Column(title, lambda case: case.detectable_change.get(blocks), "{:.2%}".format)
+
+    show_table(
+        cases,
+        Column("case", lambda case: case.case_id),
+        Column("implementation", lambda case: case.implementation),
+        Column("blocks", lambda case: case.block_count),
+        Column("noise floor", lambda case: case.noise_floor, "{:.2%}".format),
+        *map(detectable_column, DETECTABLE_AT),
+        Column("A/A verdict", lambda case: "false alarm" if case.is_false_alarm else "no change"),
+    )
+
+
+def _show_history(view: View, runner_class: str) -> None:
+    cases = {
+        case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)
+    }
+    if not cases:
+        show_no_match(view, "cases")
+        return
+    choices = st.container(horizontal=True)
+    case_id = view.link.choose(
+        "Case", sorted(cases, key=natural_order), parameter="case", place=choices
+    )
+    history = {
+        one.key.implementation: one
+        for one in data.ask(
+            questions.read_case_history,
+            view.project,
+            case_id,
+            with_every_run=True,
+            runner_classes=(runner_class,),
+            branches=view.filters.branches,
+        )
+        if any(point.value is not None for point in one.points)
+    }
+    if not history and _show_imported_history(view, case_id, runner_class):
+        return
+    if not history:
+        st.info(
+            "This case has no times on this runner class: choose another.",
+        )
+        return
+    implementation = view.link.choose(
+        "Implementation", list(history), parameter="implementation", place=choices
+    )
+    series = history[implementation]
+    st.header("Time, clock and temperature", anchor=False)
+    st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
+    timed = [point for point in series.points if point.value is not None]
+    doubtful = sum(bool(point.degraded_by) for point in timed)
+    st.caption(
+        f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
+        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or "
+        f"contended. Clock and "
+        "temperature are those of the blocks of this case, if they were read."
+    )
+
+
+def _show_imported_history(view: View, case_id: str, runner_class: str) -> bool:
+    """Show the values of other tools for a case on a runner class; False without any."""
+    keys = [
+        key
+        for key in data.ask(
+            questions.list_series_keys, view.project, include_dirty=False, include_branches=False
+        )
+        if key.is_performance and key.case_id == case_id and key.runner_class == runner_class
+    ]
+    if not keys:
+        return False
+    trend = data.ask(questions.read_trend, TrendQuestion(view.project, tuple(keys[:_DRAWN])))
+    if not trend.series:
+        return False
+    changes = [
+        point
+        for regression in data.list_regressions(view.project)
+        for point in regression.change_points
+    ]
+    for line in trend.series:
+        drawn = History(
+            series=line,
+            changes=tuple(point for point in changes if point.series == line.key),
+        )
+        st.text(f"{line.key.definition.title}, {line.key.label}")
+        show_markup(
+            history_html(drawn, view.zone), key=f"history:{line.key.label}:{line.key.metric}"
+        )
+    st.caption(
+        "Clock, temperature and throttling are unknown: the files of the other tool do not have "
+        "them."
+    )
+    return True
+
+
+def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
+    """Show the newest ceilings next to the range of all and the datasheet."""
+    note_whole_runs(view)
+    measured = [[one for one in run.ceilings if one.source == "measured"] for run in runs]
+    seen = grouped((one for ceilings in measured for one in ceilings), ceiling_name)
+    newest = next(filter(None, measured), [])
+    if not newest:
+        st.info("No measured ceilings on this runner class.")
+        return
+
+    def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
+        return Column(
+            title,
+            lambda one: rate_text(
+                one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]])
+            ),
+        )
+
+    st.plotly_chart(ceiling_history_figure(runs, view.zone), key=MAIN_FIGURE)
+    show_table(
+        newest,
+        Column("ceiling", ceiling_name),
+        Column("newest", lambda one: rate_text(one.resource, one.per_s)),
+        rate_column("lowest", min),
+        rate_column("highest", max),
+        *datasheet_columns(compare_with_datasheet(newest, runs[0].environment.device_name)),
+    )
+    st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
+
+
+def _show_environments(view: View, runs: Sequence[FleetRun]) -> None:
+    note_whole_runs(view)
+    if _is_imported(runs[0]):
+        st.text("Not known: the files of the other tool have no driver, toolchain or machine.")
+        return
+    environments = _by_environment(runs)
+
+    def environment_column(number: int, same: Sequence[FleetRun]) -> Column[Difference]:
+        count = count_of(len(same), "run")
+        title = f"{number + 1}: {count}, last {written(same[0].started_at, view.zone)}"
+        return Column(title, lambda difference: difference.values[number])
+
+    show_table(
+        differences_of([same[0].environment for same in environments]),
+        Column("what", lambda difference: difference.name),
+        Column(
+            "may move times",
+            lambda difference: "toolchain" if difference.may_move_times else "",
+        ),
+        *(environment_column(number, same) for number, same in enumerate(environments)),
+        if_empty="All runs on this runner class had the same environment.",
+    )
+
+
+def _is_imported(run: FleetRun) -> bool:
+    return run.environment.imported_from is not None
+
+
+def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:
+    """Group runs by environment, that of the newest run first."""
+    return list(grouped(runs, lambda run: run.environment.model_dump_json()).values())

@@ -1,0 +1,289 @@
+"""The history of a chosen case beside its roofs, and of its siblings as small multiples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.history import (
+    History,
+    LaneMark,
+    RoofLine,
+    date_range,
+    history_html,
+    lanes_of,
+)
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
+from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.wording import escaped, shortened
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.history import ChangePoint, RegressionState, Series, SeriesKey
+from roofwatch.model.library import is_library
+from roofwatch.model.metrics import Layer, is_metric, metric
+from roofwatch.model.stored_results import RoofCell
+
+_MULTIPLES = 4
+_MAIN_PX, _MULTIPLE_PX = 230, 90
+_NO_VALUES = '<p class="rw-soft">No run of these dates has a value of it.</p>'
+_ACHIEVABLE, _PEAK = "achievable (measured)", "peak (datasheet)"
+
+
+def siblings_of(chosen: RoofRow, rows: Sequence[RoofRow]) -> list[RoofRow]:
+    """Return the same case elsewhere, then other cases of its kernel on its runner."""
+
+    def distance(row: RoofRow) -> tuple[object, ...]:
+        return (
+            row.key.metric != chosen.key.metric,
+            row.key.case_id != chosen.key.case_id,
+            row.key.runner_class != chosen.key.runner_class,
+            row.rank,
+        )
+
+    related = [row for row in rows if row.key.kernel == chosen.key.kernel and row is not chosen]
+    return sorted(related, key=distance)[:_MULTIPLES]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    row: RoofRow
+    history: History
+
+
+def histories_html(
+    view: View, chosen: RoofRow, rows: Sequence[RoofRow], cells: Sequence[RoofCell]
+) -> str:
+    """Draw a chosen row large, and its siblings small on the same date axis."""
+    other_key = asked_series(view, chosen)
+    if other_key is not None:
+        return other_metric_html(view, other_key)
+    drawn = _read(view, [chosen, *siblings_of(chosen, rows)], cells)
+    if not drawn or drawn[0].row is not chosen:
+        return _caption(view, chosen, is_link=False) + _NO_VALUES
+    dates = date_range(sibling.history for sibling in drawn)
+    main = drawn[0]
+    multiples: list[str] = []
+    for sibling in drawn[1:]:
+        picture = history_html(
+            sibling.history, view.zone, height_px=_MULTIPLE_PX, dates=dates, is_small=True
+        )
+        multiples.append(f"<figure>{_caption(view, sibling.row, is_link=True)}{picture}</figure>")
+    picture = history_html(main.history, view.zone, height_px=_MAIN_PX, dates=dates)
+    caption = _caption(view, main.row, is_link=False)
+    return (
+        f"<figure>{caption}{picture or _NO_VALUES}{_legend(main.history)}</figure>"
+        f'<div class="rw-multiples">{"".join(multiples)}</div>'
+    )
+
+
+_PARTS = ("runner_class", "function", "target", "tensor")
+_PARAMETERS = {"runner_class": "runner"}
+
+
+def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
+    """Return the series of another metric of the chosen case that the address asks for."""
+    name = view.link.asked_or_chosen("metric")
+    if name is None or name == chosen.key.metric or not is_metric(name):
+        return None
+    view.link.keep("metric", name)
+    parts: dict[str, str] = {}
+    for part in _PARTS:
+        value = view.link.asked_or_chosen(_PARAMETERS.get(part, part))
+        if value is not None:
+            parts[part] = value
+            view.link.keep(_PARAMETERS.get(part, part), value)
+    # machine code and accuracy do not depend on the runner
+    if metric(name).layer not in (Layer.MEASURED, Layer.IMPORTED):
+        parts["runner_class"] = ""
+    implementation = view.link.asked_or_chosen("implementation") or chosen.key.implementation
+    view.link.keep("implementation", implementation)
+    return SeriesKey(view.project, chosen.key.case_id, implementation, name, **parts)
+
+
+def other_metric_html(view: View, key: SeriesKey) -> str:
+    """Draw the history of any series."""
+    question = TrendQuestion(
+        view.project,
+        (key,),
+        branches=view.filters.branches,
+        since=view.range.since,
+        until=view.range.until,
+    )
+    trend = data.ask(questions.read_trend, question)
+    caption = (
+        f"<figcaption><b>{escaped(key.definition.title)}</b> {escaped(key.label)}</figcaption>"
+    )
+    picture = ""
+    if trend.series:
+        (series,) = trend.series
+        history = History(
+            series=series,
+            changes=changes_of_case(view, key),
+            lanes=tuple(lanes_of([series], _releases(view))),
+        )
+        picture = history_html(history, view.zone, height_px=_MAIN_PX)
+    return f"<figure>{caption}{picture or _NO_VALUES}</figure>"
+
+
+def other_metrics_html(view: View, chosen: RoofRow) -> str:
+    """Write links to the histories of the chosen case's other metrics."""
+    keys = data.ask(
+        questions.list_series_keys,
+        view.project,
+        include_dirty=False,
+        include_branches=bool(view.filters.branches),
+    )
+    links: list[str] = []
+    for key in keys:
+        is_here = key.runner_class in ("", chosen.key.runner_class)
+        if key.case_id != chosen.key.case_id or not is_here:
+            continue
+        further = {
+            name: value
+            for name, value in (
+                ("function", key.function),
+                ("target", key.target),
+                ("tensor", key.tensor),
+            )
+            if value
+        }
+        label = " · ".join([key.implementation, key.definition.title, *further.values()])
+        choices = choices_of(chosen.key) | {
+            "implementation": key.implementation,
+            "metric": key.metric,
+            **further,
+        }
+        links.append(view.anchor(escaped(label), view.name, **choices))
+    return f'<p class="rw-metrics">{" ".join(links)}</p>'
+
+
+def _releases(view: View) -> list[LaneMark]:
+    return [
+        LaneMark(release.commit.committed_at, release.name)
+        for release in data.ask(questions.list_releases, view.project)
+    ]
+
+
+def _caption(view: View, row: RoofRow, *, is_link: bool) -> str:
+    key = row.key
+    case = shortened(f"{key.case_id} · {key.implementation}", length=90)
+    text = f"<b>{escaped(device_text(key.runner_class))}</b> {escaped(case)}"
+    if is_link:
+        text = view.anchor(text, view.name, **choices_of(key))
+    return f'<figcaption class="rw-cut">{text}</figcaption>'
+
+
+def _legend(history: History) -> str:
+    title = history.metric.title
+    if history.metric.unit != "share":
+        title += f", {history.metric.direction}"
+    parts = [f'<span style="color:#0072B2">●</span> {escaped(title)}']
+    if history.vendor is not None:
+        parts.append(f'<span style="color:#888888">●</span> {escaped(_vendor_name(history))}')
+    points = history.series.points
+    if any(point.degraded_by for point in points):
+        parts.append("○ throttled or shared")
+    if any(point.value is None for point in points):
+        parts.append('<span class="rw-slower">✕</span> failed')
+    return f'<p class="rw-soft rw-legend">{" &nbsp; ".join(parts)}</p>'
+
+
+def _vendor_name(history: History) -> str:
+    return "" if history.vendor is None else history.vendor.key.implementation
+
+
+def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> list[_Drawn]:
+    """Read the series of rows and of the libraries beside them, in one question."""
+    vendors: dict[SeriesKey, SeriesKey] = {}
+    for row in rows:
+        vendor = _vendor_of(row, cells)
+        if vendor is not None:
+            vendors[row.key] = vendor
+    keys = dict.fromkeys(_drawn_key(row, row.key) for row in rows)
+    keys |= dict.fromkeys(_drawn_key(row, vendors[row.key]) for row in rows if row.key in vendors)
+    trend = data.ask(
+        questions.read_trend,
+        TrendQuestion(
+            view.project,
+            tuple(keys),
+            branches=view.filters.branches,
+            since=view.range.since,
+            until=view.range.until,
+        ),
+    )
+    series = {line.key: line for line in trend.series}
+    releases = _releases(view)
+    drawn: list[_Drawn] = []
+    for row in rows:
+        line = series.get(_drawn_key(row, row.key))
+        if line is None:
+            continue
+        vendor_line = None
+        if row.key in vendors:
+            vendor_line = series.get(_drawn_key(row, vendors[row.key]))
+        drawn.append(
+            _Drawn(
+                row,
+                History(
+                    series=line,
+                    vendor=vendor_line,
+                    roofs=_roofs(row, line),
+                    changes=changes_of_case(view, row.key),
+                    lanes=tuple(lanes_of([line], releases)),
+                ),
+            )
+        )
+    return drawn
+
+
+def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:
+    """Return the share of the roof if the row has any, else what was measured."""
+    name = row.key.metric if row.cell.utilisation is None else "utilisation"
+    return SeriesKey(
+        key.project, key.case_id, key.implementation, name, runner_class=key.runner_class
+    )
+
+
+def _vendor_of(row: RoofRow, cells: Sequence[RoofCell]) -> SeriesKey | None:
+    """Return the fastest library of the case on the same runner."""
+    libraries = [
+        cell
+        for cell in cells
+        if is_library(cell.key.implementation)
+        and cell.key.case_id == row.key.case_id
+        and cell.key.runner_class == row.key.runner_class
+        and cell.key.metric == row.key.metric
+        and cell.key != row.key
+        and cell.values
+    ]
+    fastest = min(libraries, key=lambda cell: cell.values[-1], default=None)
+    return None if fastest is None else fastest.key
+
+
+def _roofs(row: RoofRow, series: Series) -> tuple[RoofLine, ...]:
+    if series.key.metric != "utilisation":
+        return ()
+    roofs = [RoofLine(_ACHIEVABLE, 1.0, is_measured=True)]
+    if row.peak_share is not None:
+        roofs.append(RoofLine(_PEAK, row.peak_share, is_measured=False))
+    return tuple(roofs)
+
+
+def changes_of_case(view: View, key: SeriesKey) -> tuple[ChangePoint, ...]:
+    """Return the open change points of any metric of a case, one for each commit and verdict: that
+    of its time if it has one.
+    """
+    changes: dict[tuple[str, str], ChangePoint] = {}
+    for regression in data.list_regressions(view.project):
+        if regression.state is not RegressionState.OPEN:
+            continue
+        for change in regression.change_points:
+            series = change.series
+            is_here = series.runner_class in ("", key.runner_class)
+            is_same = (series.case_id, series.implementation) == (key.case_id, key.implementation)
+            if not is_here or not is_same:
+                continue
+            subject = change.commit.sha, change.verdict.value
+            if subject not in changes or series.is_performance:
+                changes[subject] = change
+    return tuple(changes.values())

@@ -1,0 +1,223 @@
+"""What one run says about a kernel, under tabs: only those with data, and only the chosen one is
+drawn.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+import streamlit as st
+
+from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
+from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.collector.device.datasheets import datasheet_ceilings
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.roofline import points_of, roofline_svg
+from roofwatch.dashboard.components.analysis_tables import show_analyses
+from roofwatch.dashboard.components.kernel_tables import (
+    show_accuracy,
+    show_best,
+    show_counters,
+    show_static,
+    show_tried,
+)
+from roofwatch.dashboard.components.markup import show_markup
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
+from roofwatch.dashboard.components.workloads import show_step_values
+from roofwatch.dashboard.wording import choice_text, code_span, escaped, written
+from roofwatch.db.queries import questions
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Autotuning
+from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import FleetRun
+from roofwatch.spec.workload import WORKLOADS
+
+_RUNS_TRIED = 5
+"""Newest runs in which a kernel is looked for: a run may lack some."""
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """One kernel in one run, and in the run of the commit before."""
+
+    run: FleetRun
+    part: RunRecord
+    previous: FleetRun | None
+
+    def read_previous(self) -> RunRecord | None:
+        if self.previous is None:
+            return None
+        return data.ask(
+            questions.read_kernel_of_run, UUID(self.previous.run_id), self.part.cases[0].kernel
+        )
+
+
+def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
+    """Find the run of the commit in the address, else the newest with the kernel of a row, on its
+    runner.
+    """
+    sha = view.link.asked_or_chosen("commit")
+    runs = data.ask(
+        questions.list_fleet_runs,
+        view.project,
+        limit=_RUNS_TRIED * 4,
+        or_commit=sha,
+        runner_classes=(row.key.runner_class,),
+        branches=view.filters.branches,
+    )
+    # sorting is stable, so newest runs stay first
+    in_order = sorted(runs, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_pair_side))
+    in_order.sort(key=lambda run: run.commit, reverse=True)
+    candidates = [run for run in in_order if run.commit.sha == sha] or in_order
+    for run in candidates[:_RUNS_TRIED]:
+        part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
+        if part is not None and part.cases:
+            earlier = [other for other in in_order if other.commit < run.commit]
+            return KernelRun(run, part, next(iter(earlier), None))
+    return None
+
+
+def show_tabs(view: View, row: RoofRow) -> None:
+    """Show the tabs of the kernel of a row, and what the chosen one holds."""
+    found_run = find_kernel_run(view, row)
+    if found_run is None:
+        return
+    tabs = _tabs_of(found_run)
+    if not tabs:
+        return
+    names = list(tabs)
+    tab = view.link.asked_or_chosen("tab")
+    chosen = tab if tab in names else names[0]
+    view.link.keep("tab", chosen)
+    st.html(_bar_html(view, row, names, chosen, found_run))
+    tabs[chosen]()
+
+
+def _bar_html(
+    view: View, row: RoofRow, names: Sequence[str], chosen: str, found_run: KernelRun
+) -> str:
+    links: list[str] = []
+    for name in names:
+        address = escaped(view.address_of(view.name, tab=name, **choices_of(row.key)))
+        current = ' aria-current="true"' if name == chosen else ""
+        links.append(f'<a href="{address}" target="_self"{current}>{escaped(name)}</a>')
+    run = found_run.run
+    where = f"run of {run.commit.short_sha}, {written(run.started_at, view.zone)}"
+    return (
+        f'<nav class="rw-tabs" aria-label="Of the newest run">{"".join(links)}'
+        f'<span class="rw-soft">{escaped(where)}</span></nav>'
+    )
+
+
+def _tabs_of(found_run: KernelRun) -> Mapping[str, Callable[[], None]]:
+    part = found_run.part
+    is_workload = any(case.family == WORKLOADS for case in part.cases)
+    points = points_of(part.cases, part.measurements)
+    tuned: list[Autotuning] = []
+    for measurement in part.measurements:
+        tuned += [tuning for tuning in measurement.autotuning if tuning.timings]
+    candidates: tuple[tuple[str, object, Callable[[], None]], ...] = (
+        ("step", is_workload, partial(show_step_values, part)),
+        ("roofline", points and not is_workload, partial(_show_roofline, part)),
+        ("limits", part.measurements, partial(_show_limits, found_run)),
+        ("implementations", part.measurements, partial(show_best, part.measurements)),
+        ("machine code", part.static_facts, partial(_show_code, found_run)),
+        ("accuracy", part.accuracies, partial(show_accuracy, part.accuracies)),
+        ("counters", part.counters, partial(show_counters, part.counters)),
+        ("autotuner", tuned, partial(_show_tuned, tuned)),
+    )
+    return {name: show for name, has_data, show in candidates if has_data}
+
+
+def _show_roofline(part: RunRecord) -> None:
+    points = points_of(part.cases, part.measurements)
+    dtypes = sorted({point.case.dtype for point in points})
+    measured = [ceiling for ceiling in part.ceilings if ceiling.source == "measured"]
+    published = datasheet_ceilings(part.environment.device_name, dtypes)
+    show_markup(roofline_svg(points, [*measured, *published]), key="roofline")
+    st.caption(
+        "Lines are the ceilings of this device, measured in the same run; dotted ones are its "
+        "datasheet's. FLOP and bytes are the least that a case needs, not hardware counters: "
+        "above the dram line, data stayed in the cache."
+    )
+
+
+# --- limits
+
+
+def _show_limits(found_run: KernelRun) -> None:
+    part = found_run.part
+    # a diagnosis uses the rest of the record too
+    record = data.ask(questions.load_record, UUID(found_run.run.run_id))
+    subjects = [
+        (measurement.case_id, measurement.implementation)
+        for measurement in part.measurements
+        if measurement.outcome is not Outcome.UNSUPPORTED
+    ]
+    diagnoses = list(map(diagnose, collect_evidence(record, subjects)))
+    show_markup(limits_html(diagnoses), key="limits")
+    st.caption("`roofwatch diagnose` with the record and the case has every finding.")
+
+
+def limits_html(diagnoses: Sequence[Diagnosis]) -> str:
+    """Write case, limit, time, possible time and first thing to try; equal advice once."""
+    advice: dict[str, int] = {}
+    rows: list[str] = []
+    for diagnosis in diagnoses:
+        number = ""
+        if diagnosis.findings:
+            text = diagnosis.findings[0].advice
+            number = str(advice.setdefault(text, len(advice) + 1))
+        rows.append(_limit_row(diagnosis, number))
+    items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
+    tries = f"<p><b>Try</b></p><ol>{items}</ol>" if items else ""
+    return (
+        '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
+        '<th>Implementation</th><th>Limit</th><th class="number">Time</th>'
+        '<th class="number">Possible</th><th class="number">Of achievable</th><th>Why</th>'
+        f'<th class="number">Try</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        f"{tries}"
+    )
+
+
+def _limit_row(diagnosis: Diagnosis, number: str) -> str:
+    evidence = diagnosis.evidence
+    measurement = evidence.measurement
+    time = possible = share = ""
+    if measurement is not None and measurement.median_ns is not None:
+        time = format_ns(measurement.median_ns)
+        if measurement.utilisation is not None:
+            possible = format_ns(measurement.median_ns * measurement.utilisation)
+            share = metric("utilisation").format(measurement.utilisation)
+    return (
+        f"<tr><td>{escaped(evidence.case.case_id)}</td>"
+        f"<td>{escaped(evidence.implementation)}</td><td><b>{escaped(str(diagnosis.limit))}</b>"
+        f'</td><td class="number">{escaped(time)}</td><td class="number">{escaped(possible)}</td>'
+        f'<td class="number">{share}</td><td class="rw-soft">{escaped(str(diagnosis.headline))}'
+        f'</td><td class="number">{number}</td></tr>'
+    )
+
+
+# --- machine code and the autotuner
+
+
+def _show_code(found_run: KernelRun) -> None:
+    part = found_run.part
+    before = found_run.read_previous()
+    show_static(part.static_facts, None if before is None else before.static_facts)
+    if found_run.previous is not None:
+        st.caption(
+            f"*changed* is against {code_span(choice_text(found_run.previous.commit))}, the "
+            "commit measured before this one. Equal hashes are equal machine code."
+        )
+    if part.overflow_proofs:
+        show_analyses(part.overflow_proofs, part.operator_costs)
+
+
+def _show_tuned(tuned: Sequence[Autotuning]) -> None:
+    for tuning in tuned:
+        st.markdown(f"{code_span(tuning.function)} {code_span(tuning.key or 'one choice')}")
+        show_tried(tuning)

@@ -1,0 +1,290 @@
+"""One run: its environment, failures, timelines, time spent and files."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import tzinfo
+from html import escape
+from io import BytesIO
+from uuid import UUID
+
+import streamlit as st
+
+from roofwatch.collector.profiling.activities import DeviceActivity
+from roofwatch.collector.profiling.trace import Trace
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.runs import (
+    MAX_KERNELS,
+    MAX_SHOWN,
+    device_timeline_figure,
+    run_timeline_figure,
+)
+from roofwatch.dashboard.components.imported_values import show_imported_values
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View
+from roofwatch.dashboard.components.run_tables import (
+    show_ceilings,
+    show_environment,
+    show_failures,
+    show_launches,
+    show_profile,
+    show_spent_time,
+)
+from roofwatch.dashboard.components.table import Column, show_numbers, show_table
+from roofwatch.dashboard.wording import (
+    code_span,
+    duration_text,
+    energy_text,
+    escaped,
+    outcome_text,
+    shortened,
+    written,
+)
+from roofwatch.db.queries import questions
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import read_document
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import format_bytes, format_ns
+from roofwatch.model.record import ArtefactKind, RunRecord
+from roofwatch.model.results import CaseProfile
+from roofwatch.model.stored_results import FleetRun, StoredArtefact
+
+_RUNS_OFFERED = 100
+_MAX_READ_BYTES = 64 * 2**20
+"""Maximum size of a downloadable file, which is held in memory."""
+_MAX_DRAWN_BYTES = 16 * 2**20
+"""Maximum size of a stored trace; a larger one opens faster in Perfetto."""
+_MAX_UNPACKED_BYTES = 256 * 2**20
+
+
+def show_run(view: View, run_id: str) -> None:
+    """Show a run; if it is not stored any more, say so and keep the address."""
+    runs = view.list_runs(limit=_RUNS_OFFERED, or_run=run_id, with_quarantine=True)
+    run = next((run for run in runs if run.run_id == run_id), None)
+    view.link.keep("run", run_id)
+    if run is None:
+        st.html(
+            f"<p class=rw-note role=status>Run <code>{escaped(shortened(run_id))}</code> is not "
+            "stored any more, or the filters hide it. The address is kept.</p>"
+        )
+        return
+    record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
+    _show_head(view, run, record)
+    if run.is_quarantined:
+        st.warning(
+            "This run is in quarantine: it is from an untrusted source. It is shown here only, and "
+            "does not count anywhere until it is released."
+        )
+    else:
+        _show_comparison(view, run, runs)
+    if record.foreign_code is not None:
+        st.warning(
+            f"Not the code of this commit: {code_span(record.foreign_code.module)} was loaded "
+            f"from {record.foreign_code.place}. The run is no part of any history."
+        )
+    _show_outcomes(record)
+    show_imported_values(record, title="Values")
+    if record.environment.imported_from is not None:
+        st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
+        return
+    _show_timeline(record, view.zone)
+    show_spent_time(run)
+    show_launches(record)
+    _show_profile(view, record)
+    show_ceilings(record)
+    view.link.unfold("Environment", lambda: show_environment(record), parameter="environment")
+    _show_artefacts(view, record)
+
+
+def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
+    back = escape(view.address_of("machines", runner=run.runner_class))
+    st.html(
+        f'<a href="{back}" target="_self">← {escaped(run.runner_class)}</a>'
+        f"<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>"
+    )
+    dirty = ", with uncommitted changes" if run.is_dirty else ""
+    st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
+    counts = _outcome_counts(record)
+    failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
+    tool = record.environment.imported_from
+    if tool is not None:
+        show_numbers(
+            ("Values", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+            ("Failed", failed, None),
+        )
+        st.caption(
+            f"Imported from {code_span(tool)}. Machine, driver, toolchain, duration and energy are "
+            f"unknown: the file does not have them."
+        )
+        return
+    energies = [
+        joules
+        for joules in (record.telemetry.energy_j if record.telemetry else ())
+        if joules is not None
+    ]
+    energy = energy_text(max(energies)) if energies else "n/a"
+    show_numbers(
+        (
+            "Duration",
+            duration_text(run.wall_ns),
+            f"From {written(record.started_at, view.zone)} on.",
+        ),
+        ("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+        ("Failed", failed, None),
+        ("Device energy", energy, "From the device's counter, first to last reading."),
+    )
+
+
+def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
+    if record.environment.imported_from is not None:
+        return Counter(value.outcome for value in record.imported)
+    return Counter(measurement.outcome for measurement in record.measurements)
+
+
+def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> None:
+    """Link to a comparison with the previous run on the same runner class."""
+    earlier = [
+        run
+        for run in runs
+        if run.started_at < own.started_at
+        and run.runner_class == own.runner_class
+        and run.commit.sha != own.commit.sha
+        and not run.is_quarantined
+        and run.is_unreachable <= own.is_unreachable
+    ]
+    if not earlier:
+        st.caption(
+            "There is no recent run of an earlier commit on this runner class to compare with."
+        )
+        return
+    previous = max(earlier, key=lambda run: run.started_at)
+    label = f"Compare with the previous run, of {previous.commit.short_sha}"
+    view.compare_link(
+        label, base=previous.commit.sha, head=own.commit.sha, runner_class=own.runner_class
+    )
+
+
+def _show_outcomes(record: RunRecord) -> None:
+    st.header("Outcomes and errors", anchor=False)
+    counts = _outcome_counts(record)
+    if not counts:
+        st.info("This run timed nothing.")
+    else:
+        st.text(
+            ", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common())
+        )
+    show_failures(record)
+
+
+def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
+    st.header("Device timeline", anchor=False)
+    telemetry = record.telemetry
+    has_readings = telemetry is not None and bool(telemetry.offset_ms)
+    if not has_readings and not any(measurement.blocks for measurement in record.measurements):
+        st.info("There are no device readings and no samples.")
+        return
+    st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
+    st.caption(
+        "One bar per block of samples; crossed: throttled or contended. "
+        f"The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones and "
+        f"the longest. "
+        "The device is read 20 times per second; lines keep their extremes."
+    )
+    if telemetry is None:
+        st.caption("No GPU telemetry.")
+    elif telemetry.message:
+        st.caption(f"Not all was read: {code_span(telemetry.message)}")
+
+
+def _show_profile(view: View, record: RunRecord) -> None:
+    """Show the kernels that calls of one case launched, with their share of device time."""
+    st.header("Kernels launched", anchor=False)
+    if not record.profiles:
+        st.text("Not profiled. Use: roofwatch run --profile")
+        return
+    profiles = {
+        f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles
+    }
+    profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
+    st.text(_profile_text(profile))
+    show_profile(profile)
+
+
+def _profile_text(profile: CaseProfile) -> str:
+    calls = f"{profile.call_count} call{'' if profile.call_count == 1 else 's'}"
+    text = f"{calls} in {format_ns(profile.span_ns)}"
+    if profile.span_ns:
+        text += f", idle {1 - profile.busy_ns / profile.span_ns:.1%} of it"
+    if profile.launch_delay_ns is not None:
+        text += (
+            f"; from the launch call to the start of its kernel, "
+            f"{format_ns(profile.launch_delay_ns)}"
+        )
+    return text
+
+
+def _show_artefacts(view: View, record: RunRecord) -> None:
+    """Show device activities from traces, and all files."""
+    stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
+    if not stored:
+        return
+    st.header("Profiles and other files", anchor=False)
+    show_table(
+        stored,
+        Column("file", lambda one: one.name),
+        Column("kind", lambda one: one.kind.replace("_", " ")),
+        Column("size", lambda one: one.size_bytes, format_bytes),
+        Column("content", lambda one: "stored" if one.is_stored else "not sent yet"),
+    )
+    here = {one.name: one for one in stored if one.is_stored}
+    if not here:
+        st.text("Their content was not sent; roofwatch push sends it with the record.")
+        return
+    chosen = here[view.link.choose("File", list(here), parameter="file")]
+    if chosen.size_bytes > _MAX_READ_BYTES:
+        st.text(
+            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, too large for a page. The API has "
+            f"it: "
+            f"GET /v1/runs/{record.run_id}/artefacts/{chosen.sha256}"
+        )
+        return
+    # read on request only, because it takes server memory
+    if view.link.switch("Read it", parameter="read"):
+        _show_artefact(record, chosen)
+
+
+def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
+    (content,) = data.read_contents((str(record.run_id), chosen.sha256))
+    st.download_button(
+        "Download",
+        content,
+        file_name=chosen.name,
+        mime="application/octet-stream",
+    )
+    if chosen.kind != ArtefactKind.TRACE:
+        return
+    st.caption(
+        "Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine."
+    )
+    if chosen.size_bytes > _MAX_DRAWN_BYTES:
+        st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
+        return
+    try:
+        activities = _activities_of(content, chosen.name)
+    except (ProfileError, ValueError) as error:
+        st.warning(f"It cannot be drawn: {code_span(str(error))}")
+        return
+    if not activities:
+        st.info("The trace has no kernel, copy or fill on a device.")
+        return
+    st.plotly_chart(device_timeline_figure(activities), key="trace")
+    if len(activities) > MAX_SHOWN:
+        st.caption(
+            f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all."
+        )
+
+
+def _activities_of(content: bytes, name: str) -> list[DeviceActivity]:
+    """Read kernels, copies and fills of a torch.profiler trace, gzipped or not."""
+    trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
+    if trace is None:
+        raise ProfileError(f"{name}: not a trace of torch.profiler")
+    return trace.activities

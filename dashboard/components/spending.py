@@ -1,0 +1,269 @@
+"""What measuring costs: device-hours, energy and money, by commit, runner class, kernel family and
+case.
+"""
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.runners import hours_by_activity, hours_of, spending_figure, summed
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs
+from roofwatch.dashboard.components.table import Column, grouped, show_numbers, show_table
+from roofwatch.dashboard.wording import duration_text, energy_text, money_text
+from roofwatch.db.queries import questions
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.stored_results import FleetRun, KernelCost
+from roofwatch.settings import load_settings
+
+_WINDOWS = ("50", "100", "200")
+"""Number of newest runs in the sums."""
+_WINDOW_AT_FIRST = "100"
+_CASES_SHOWN = 25
+_TITLES = {
+    "activity": "device time by activity",
+    "runner": "device time by runner class",
+    "family": "timed seconds by kernel family",
+    "runner-energy": "energy by runner class",
+    "family-energy": "energy of timed launches by kernel family",
+    "runner-money": "cost by runner class",
+}
+"""What the bars show, by name in the address."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What some runs spent, and device prices."""
+
+    runs: Sequence[FleetRun]
+    energies_j: Mapping[str, float]
+    """Energy by run."""
+    prices: Mapping[str, float]
+    """Per device-hour, by pattern of runner classes."""
+    currency: str
+
+    @property
+    def device_ns(self) -> float:
+        return sum(run.device_ns for run in self.runs)
+
+    @property
+    def commit_count(self) -> int:
+        return len({run.commit.sha for run in self.runs})
+
+    @property
+    def watched(self) -> "Spent":
+        """Only runs whose energy was read."""
+        return replace(self, runs=[run for run in self.runs if run.run_id in self.energies_j])
+
+    @property
+    def energy_j(self) -> float | None:
+        return _sum_known(self.energies_j.get(run.run_id) for run in self.runs)
+
+    @property
+    def money(self) -> float | None:
+        return _sum_known(map(self.money_of, self.runs))
+
+    def money_of(self, run: FleetRun) -> float | None:
+        """Return the price of a run: that of the first pattern that matches its runner class."""
+        matching = (
+            price
+            for pattern, price in self.prices.items()
+            if fnmatch.fnmatchcase(run.runner_class, pattern)
+        )
+        price = next(matching, None)
+        return None if price is None else price * hours_of(run)
+
+    def share_of(self, activity: str) -> float | None:
+        """Return an activity's share of wall time, over runs that report activities."""
+        telling = [run for run in self.runs if run.spent_ns]
+        wall_ns = sum(run.wall_ns for run in telling)
+        return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns if wall_ns else None
+
+
+def _sum_known(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
+
+
+def show_spending(view: View) -> None:
+    """Show what the newest runs cost."""
+    window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST)
+    every_run = view.list_runs(limit=int(window))
+    runs = [run for run in every_run if run.environment.imported_from is None]
+    if not runs:
+        st.text(
+            "Costs need runs that roofwatch measured: imported results do not say how long they "
+            "took."
+        )
+        return
+    if len(runs) < len(every_run):
+        st.caption(f"Without {len(every_run) - len(runs)} imported runs, whose cost is unknown.")
+    run_ids = tuple(UUID(run.run_id) for run in runs)
+    energies_j = data.ask(questions.read_run_energies, run_ids)
+    costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
+    settings = load_settings()
+    spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
+    _show_sums(spent)
+    note_whole_runs(view)
+    _show_trend(view, spent, costs)
+    _show_runners(spent)
+    note_whole_runs(view)
+    _show_families(costs)
+    _show_cases(view, run_ids)
+
+
+def _show_sums(spent: Spent) -> None:
+    energy_j, money, watched = spent.energy_j, spent.money, spent.watched
+    per_commit = None if energy_j is None else energy_j / watched.commit_count
+    read_in = f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs."
+    show_numbers(
+        (
+            "Device time",
+            duration_text(spent.device_ns),
+            f"{len(spent.runs)} runs of {spent.commit_count} commits.",
+        ),
+        ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
+        ("Device energy", "n/a" if energy_j is None else energy_text(energy_j), read_in),
+        ("Energy per commit", "n/a" if per_commit is None else energy_text(per_commit), None),
+        (
+            "Cost",
+            "no price set" if money is None else money_text(money, spent.currency),
+            "Device-hours × the price of their runner class. Prices are the setting "
+            "device_hour_prices.",
+        ),
+    )
+
+
+def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
+    st.header("Over commits", anchor=False)
+    known = {
+        "runner-energy": spent.energy_j is not None,
+        "family-energy": any(cost.energy_j is not None for cost in costs),
+        "runner-money": spent.money is not None,
+    }
+    offered = [name for name in _TITLES if known.get(name, True)]
+    place = st.container(width=360)
+    name = view.link.choose(
+        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], place=place
+    )
+    if not name.startswith("family"):
+        note_whole_runs(view)
+    amounts, axis, unit = _amounts(name, spent, costs)
+    if amounts.empty:
+        st.info("Not known for these runs.")
+        return
+    st.plotly_chart(
+        spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE
+    )
+    st.caption(
+        "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
+        "*Timed* counts timed launches only, without checks, compilation and the time between "
+        "launches."
+    )
+
+
+def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.DataFrame, str, str]:
+    """Return the amounts by commit and part, the axis title and the unit."""
+
+    def by_runner(amount_of: Callable[[FleetRun], float | None]) -> pd.DataFrame:
+        return summed((run.commit, run.runner_class, amount_of(run)) for run in spent.runs)
+
+    def by_family(amount_of: Callable[[KernelCost], float | None]) -> pd.DataFrame:
+        commits = {run.run_id: run.commit for run in spent.runs}
+        return summed((commits[cost.run_id], cost.family, amount_of(cost)) for cost in costs)
+
+    match name:
+        case "family":
+            return by_family(lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
+        case "family-energy":
+            return by_family(lambda cost: cost.energy_j), "energy of timed launches (J)", "J"
+        case "runner-energy":
+            return (
+                by_runner(lambda run: spent.energies_j.get(run.run_id)),
+                "energy of the devices (J)",
+                "J",
+            )
+        case "runner-money":
+            return by_runner(spent.money_of), f"cost ({spent.currency})", spent.currency
+        case "runner":
+            return by_runner(hours_of), "device-hours", "h"
+    return summed(hours_by_activity(spent.runs)), "device-hours", "h"
+
+
+def _show_runners(spent: Spent) -> None:
+    st.header("By runner class", anchor=False)
+    by_class = [
+        replace(spent, runs=own)
+        for own in grouped(spent.runs, lambda run: run.runner_class).values()
+    ]
+
+    def share_column(title: str, activity: str) -> Column[Spent]:
+        help_text = "Share of the wall time of the runs."
+        return Column(title, lambda own: own.share_of(activity), "{:.0%}".format, help_text)
+
+    money = Column[Spent](
+        "cost", lambda own: own.money, lambda amount: money_text(amount, spent.currency)
+    )
+    show_table(
+        sorted(by_class, key=lambda own: -own.device_ns),
+        Column("runner class", lambda own: own.runs[0].runner_class),
+        Column("runs", lambda own: len(own.runs)),
+        Column("commits", lambda own: own.commit_count),
+        Column("device time", lambda own: own.device_ns, duration_text),
+        Column("per commit", lambda own: own.device_ns / own.commit_count, duration_text),
+        share_column("timing", "timing"),
+        share_column("checks", "check"),
+        share_column("compiling", "compile"),
+        Column("energy", lambda own: own.energy_j, energy_text),
+        Column(
+            "energy of a run",
+            lambda own: own.energy_j and own.energy_j / len(own.watched.runs),
+            energy_text,
+        ),
+        *([money] if spent.prices else []),
+    )
+
+
+def _show_families(costs: Sequence[KernelCost]) -> None:
+    st.header("By kernel family", anchor=False)
+    families = grouped(costs, lambda cost: cost.family)
+    timed_ns = {family: sum(cost.timed_ns for cost in own) for family, own in families.items()}
+    whole_ns = sum(timed_ns.values())
+    show_table(
+        sorted(families, key=lambda family: (-timed_ns[family], family)),
+        Column("kernel family", str),
+        Column("kernels", lambda family: len({cost.kernel for cost in families[family]})),
+        Column("timed", lambda family: timed_ns[family], duration_text),
+        Column(
+            "share",
+            lambda family: timed_ns[family] / whole_ns if whole_ns else None,
+            "{:.1%}".format,
+        ),
+        Column(
+            "energy",
+            lambda family: _sum_known(cost.energy_j for cost in families[family]),
+            energy_text,
+        ),
+        if_empty="These runs have no times.",
+    )
+
+
+def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
+    st.header("Most expensive cases", anchor=False)
+    cases = data.ask(
+        questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids
+    )
+    show_table(
+        cases,
+        Column("case", lambda cost: cost.case_id),
+        Column("implementation", lambda cost: cost.implementation),
+        Column("runs", lambda cost: cost.run_count),
+        Column("slowest launch", lambda cost: cost.median_ns, format_ns),
+        Column("timed", lambda cost: cost.timed_ns, duration_text),
+        Column("energy", lambda cost: cost.energy_j, energy_text),
+        if_empty="None of these cases has a time.",
+    )

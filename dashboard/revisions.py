@@ -1,0 +1,105 @@
+"""Names of commits: releases, branches, shas, numbers of pull requests, and dates."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cached_property
+
+from roofwatch.dashboard.wording import date_written, shortened
+from roofwatch.model.history import CommitRef, MeasuredCommit
+from roofwatch.model.stored_results import Release
+
+_LISTED_COMMITS = 300
+"""Newest commits to choose from; others are found by what is typed."""
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """What the measured commits of a project are called."""
+
+    commits: Sequence[MeasuredCommit]
+    """By place on the branch; those that left it first."""
+    releases: Sequence[Release]
+    branches: Mapping[str, CommitRef]
+    """Newest measured commit by branch."""
+    zone: tzinfo = UTC
+
+    @cached_property
+    def _names(self) -> dict[str, CommitRef]:
+        """Commits by the names that are offered, the likeliest first."""
+        names = {release.name: release.commit for release in reversed(self.releases)}
+        for branch, commit in self.branches.items():
+            names.setdefault(branch, commit)
+        for commit in self.commits[: -_LISTED_COMMITS - 1 : -1]:
+            names[commit.sha] = commit
+        return names
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def title(self, name: str) -> str:
+        """Write a name with what one would search for: sha, date, subject and author."""
+        commit = self.find(name)
+        if commit is None:
+            return shortened(name)
+        moment = date_written(commit.committed_at, self.zone)
+        described = f"{moment}  {shortened(commit.subject, length=60)}  {commit.author}"
+        first = commit.short_sha if name == commit.sha else f"{name}  {commit.short_sha}"
+        return f"{shortened(first, length=60)}  {described}"
+
+    def find(self, name: str) -> CommitRef | None:
+        """Find a commit by a release, a branch, its sha or the first digits of it, the number of
+        its pull request, or a date, at whose end it was the newest.
+        """
+        name = name.strip()
+        if name in self._names:
+            return self._names[name]
+        day = _day_of(name)
+        if day is not None:
+            return self._newest_until(datetime.combine(day, time.min, self.zone))
+        if re.fullmatch(r"[#!]\d+", name):
+            pattern = re.compile(rf"[#!]{name[1:]}\b")
+            matches = [commit for commit in self.commits if pattern.search(commit.subject)]
+            return matches[-1] if matches else None
+        if re.fullmatch(r"[0-9a-f]{4,64}", name):
+            matches = [commit for commit in self.commits if commit.sha.startswith(name)]
+            return matches[0] if len(matches) == 1 else None
+        return None
+
+    def _newest_until(self, midnight: datetime) -> CommitRef | None:
+        end = midnight + timedelta(days=1)
+        earlier = [
+            commit
+            for commit in self.commits
+            if commit.committed_at < end and not commit.is_unreachable
+        ]
+        return earlier[-1] if earlier else None
+
+    def defaults(self) -> tuple[str, str] | None:
+        """Return the newest two releases, else the newest two commits; None without two."""
+        if len(self.releases) > 1:
+            return self.releases[-2].name, self.releases[-1].name
+        if len(self.commits) > 1:
+            return self.commits[-2].sha, self.commits[-1].sha
+        return None
+
+
+def branches_of(
+    commits: Sequence[MeasuredCommit], shas_by_branch: Mapping[str, frozenset[str]]
+) -> dict[str, CommitRef]:
+    """Return the newest measured commit of each branch."""
+    newest: dict[str, CommitRef] = {}
+    for branch, shas in sorted(shas_by_branch.items()):
+        of_branch = [commit for commit in commits if commit.sha in shas]
+        if of_branch:
+            newest[branch] = of_branch[-1]
+    return newest
+
+
+def _day_of(name: str) -> date | None:
+    try:
+        return date.fromisoformat(name) if re.fullmatch(r"\d{4}-\d\d-\d\d", name) else None
+    except ValueError:
+        return None

@@ -1,0 +1,83 @@
+"""Title and preview of a page, in the HTML that chat programs and search engines read."""
+
+import re
+from collections.abc import Mapping
+from html import escape
+
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
+
+from roofwatch.ci.history.commit_rows import CommitRow, rows_by_commit
+from roofwatch.ci.messages import on_one_line
+from roofwatch.dashboard import data
+from roofwatch.dashboard.components.ledger_detail import headline_of
+from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
+from roofwatch.dashboard.wording import shortened
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import questions
+from roofwatch.settings import SettingsError
+
+_TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
+_ABOUT = "Which commit made a GPU kernel slower, by how much, how far it is from the roof, and why."
+_LONGEST = 200
+
+
+class PreviewMiddleware(BaseHTTPMiddleware):
+    """Writes title and description of the asked page into Streamlit's HTML."""
+
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        response = await call_next(request)
+        if not response.headers.get("content-type", "").startswith("text/html"):
+            return response
+        chunks = [chunk async for chunk in response.body_iterator]  # type: ignore[attr-defined]  # of Starlette's private class
+        title, description = await run_in_threadpool(
+            preview_of, request.url.path, dict(request.query_params)
+        )
+        body = _TITLE.sub(lambda _: _tags(title, description), b"".join(chunks), count=1)
+        headers = {
+            name: value for name, value in response.headers.items() if name != "content-length"
+        }
+        return Response(body, status_code=response.status_code, headers=headers)
+
+
+def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
+    """Return title and description of a page; those of a regression if the address names one."""
+    view = path.rpartition("/")[2] or FRONT_PAGE
+    title = VIEWS.get(view, VIEWS[FRONT_PAGE])
+    project = query.get("project")
+    plain = (f"{title} · {project or 'roofwatch'}", _ABOUT)
+    if project is None or not query.keys() & {"commit", "regression"} or view != FRONT_PAGE:
+        return plain
+    try:
+        row = _row_of(project, query)
+    except (StoreError, SettingsError):
+        # the page itself says what is wrong
+        return plain
+    if row is None:
+        return plain
+    return headline_of(row), row.parts[0].regression.summary
+
+
+def _row_of(project: str, query: Mapping[str, str]) -> CommitRow | None:
+    triaged = data.ask(questions.list_triaged, project)
+    for row in rows_by_commit(triaged):
+        is_part = query.get("regression") in {part.regression_id for part in row.parts}
+        is_commit = row.commit.sha == query.get("commit")
+        if is_part or (is_commit and query.get("verdict") in (None, str(row.verdict))):
+            return row
+    return None
+
+
+def _tags(title: str, description: str) -> bytes:
+    shown_title = escape(shortened(on_one_line(title), length=_LONGEST))
+    shown_text = escape(shortened(on_one_line(description), length=_LONGEST))
+    return (
+        f"<title>{shown_title}</title>"
+        f'<meta name="description" content="{shown_text}">'
+        f'<meta property="og:title" content="{shown_title}">'
+        f'<meta property="og:description" content="{shown_text}">'
+        '<meta property="og:type" content="website">'
+        '<meta property="og:site_name" content="roofwatch">'
+    ).encode()

@@ -1,0 +1,245 @@
+"""Write a benchmark file for one function, from what its inputs look like and its reference."""
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofwatch.model.errors import SuiteError
+from roofwatch.terminal import print_error
+
+SEPARATOR = "::"
+_INPUT = re.compile(r"(\w+)\s*:\s*(\w+)\s*\[([\d\s,_]*)\]")
+_SCALAR = re.compile(r"(\w+)\s*=\s*([-+.\w]+)")
+_INTEGER_HIGH = 2
+"""Integers are 0 or 1: valid as indices whatever they index."""
+_INTERPRETED_LENGTH = 4
+_ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+_FILE = '''"""Benchmark of {function}, as `--like` describes it. Add shapes and dtypes."""
+
+from {module} import {function} as measured_function
+from {reference_module} import {reference_name} as reference_function
+
+from roofwatch import KernelSpec, cases
+
+{name}_spec = KernelSpec(
+    name="{name}",
+    inputs=lambda case, make: {{
+{inputs}
+    }},
+    reference=lambda {parameters}: reference_function({arguments}),
+    # for gradients, add: directions=["fwd", "bwd"]
+    cases=cases(shapes=[{shape}], dtypes=["{dtype}"]),
+    # unknown: correct it for a share of the arithmetic peak
+    flop_count=lambda case: 0,
+    # the inputs, and a result like the first one
+    memory_bytes=lambda case: {memory_bytes},
+    interpreted_shape={interpreted_shape},
+)
+
+
+@{name}_spec.implementation("{language}", name="{function}")
+def {name}_measured({parameters}):
+    return measured_function({arguments})
+
+
+@{name}_spec.implementation("torch", compile=True)
+def {name}_torch({parameters}):
+    return reference_function({arguments})
+'''
+
+
+@dataclass(frozen=True)
+class _TensorInput:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_floating(self) -> bool:
+        return "float" in self.dtype
+
+
+def names_function(target: str) -> bool:
+    """Whether a target is a function of a file: `my_ops.py::gelu`."""
+    file, separator, function = target.partition(SEPARATOR)
+    return separator != "" and file.endswith(".py") and function.isidentifier()
+
+
+def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
+    """Return the target, or the benchmark file that is written for a function of a file.
+
+    Raises:
+        SuiteError: an option is missing or is not for this target; or as `write_benchmark`.
+    """
+    if not names_function(target):
+        if like is not None or reference is not None:
+            raise SuiteError(
+                f"--like and --reference describe a function, such as my_ops.py::gelu; "
+                f"{target} is none"
+            )
+        return target
+    if like is None or reference is None:
+        raise SuiteError(
+            f"{target}: describe the function: --like 'x: float32[4096, 1024]' "
+            "--reference torch.nn.functional.gelu"
+        )
+    benchmark = write_benchmark(target, like, reference)
+    print_error(f"wrote {benchmark}: from now on, it can be named instead of the function")
+    return str(benchmark)
+
+
+def write_benchmark(target: str, like: str, reference: str) -> Path:
+    """Write `bench_FUNCTION.py` beside the package of a function.
+
+    Args:
+        target: The function, as `my_ops.py::gelu`.
+        like: Its inputs in order, such as `x: float32[4096, 1024], eps=1e-6`.
+        reference: Dotted name of a function with the same arguments, in PyTorch.
+
+    Raises:
+        SuiteError: the function or the file does not exist, the inputs cannot be read, or the
+            benchmark file exists with other content.
+    """
+    file_name, _, function = target.partition(SEPARATOR)
+    file = Path(file_name)
+    language = _language_of(file, function)
+    tensors, scalars = _parse_inputs(like)
+    folder, module = _module_of(file)
+    reference_module, _, reference_name = reference.rpartition(".")
+    if not reference_module:
+        raise SuiteError(
+            f"--reference {reference}: give a dotted name, such as torch.nn.functional.gelu"
+        )
+    dimensions = _name_dimensions(tensors)
+    floating = [tensor.dtype for tensor in tensors if tensor.is_floating]
+    inputs = [*(_made(tensor, dimensions) for tensor in tensors)]
+    inputs += [f'        "{name}": {value},' for name, value in scalars.items()]
+    names = ", ".join([*(tensor.name for tensor in tensors), *scalars])
+    byte_counts = [_byte_count(tensor, dimensions) for tensor in (*tensors, tensors[0])]
+    text = _FILE.format(
+        module=module,
+        function=function,
+        name=function,
+        reference_module=reference_module,
+        reference_name=reference_name,
+        inputs="\n".join(inputs),
+        parameters=names,
+        arguments=names,
+        shape=json.dumps({name: length for length, name in dimensions.items()}),
+        dtype=floating[0] if floating else "float32",
+        memory_bytes=" + ".join(byte_counts),
+        interpreted_shape=json.dumps(_interpreted_shape(dimensions)),
+        language=language,
+    )
+    benchmark = folder / f"bench_{function}.py"
+    if benchmark.exists() and benchmark.read_text() != text:
+        raise SuiteError(
+            f"{benchmark}: exists and differs from what --like describes; "
+            "delete it, or name it instead of the function"
+        )
+    benchmark.write_text(text)
+    return benchmark
+
+
+def _language_of(file: Path, function: str) -> str:
+    """Return `triton` if the file has jitted kernels, else `torch`.
+
+    Raises:
+        SuiteError: the file cannot be read or has no such function.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError) as error:
+        raise SuiteError(f"{file}: cannot be read: {error}") from None
+    functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    if function not in functions:
+        raise SuiteError(f"{file}: has no function {function}; it has {', '.join(functions)}")
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    return "triton" if "triton" in imported else "torch"
+
+
+def _parse_inputs(like: str) -> tuple[list[_TensorInput], dict[str, str]]:
+    """Read tensors and scalars.
+
+    Raises:
+        SuiteError: something else is there, or no tensor.
+    """
+    tensors: list[_TensorInput] = []
+    for name, dtype, lengths in _INPUT.findall(like):
+        if dtype not in _ITEM_BYTES:
+            raise SuiteError(
+                f"--like: {name} has dtype {dtype!r}; known are {', '.join(_ITEM_BYTES)}"
+            )
+        shape = tuple(int(length) for length in lengths.split(",") if length.strip())
+        tensors.append(_TensorInput(name, dtype, shape))
+    rest = _INPUT.sub("", like)
+    scalars = dict(_SCALAR.findall(rest))
+    unread = _SCALAR.sub("", rest).replace(",", "").strip()
+    if unread or not tensors:
+        raise SuiteError(
+            f"--like {like!r}: cannot read {unread or 'any tensor'}; write it as "
+            "'x: float32[4096, 1024], eps=1e-6'"
+        )
+    return tensors, scalars
+
+
+def _module_of(file: Path) -> tuple[Path, str]:
+    """Return the folder that a file is imported from, and its module."""
+    folder = file.parent
+    parts = [file.stem]
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.resolve().name)
+        folder = folder.resolve().parent
+    return folder, ".".join(parts)
+
+
+def _name_dimensions(tensors: Sequence[_TensorInput]) -> dict[int, str]:
+    """Name each length; equal lengths of several tensors are one dimension."""
+    lengths = dict.fromkeys(length for tensor in tensors for length in tensor.shape)
+    return {length: f"dim_{index}" for index, length in enumerate(lengths)}
+
+
+def _interpreted_shape(dimensions: Mapping[int, str]) -> dict[str, int]:
+    """Make the first of several dimensions short, for Triton's interpreter."""
+    if len(dimensions) < 2:
+        return {}
+    length, name = next(iter(dimensions.items()))
+    return {name: min(length, _INTERPRETED_LENGTH)}
+
+
+def _made(tensor: _TensorInput, dimensions: Mapping[int, str]) -> str:
+    lengths = [f'case["{dimensions[length]}"]' for length in tensor.shape]
+    if tensor.is_floating:
+        how = "normal"
+        options = [f'dtype="{tensor.dtype}"']
+    elif tensor.dtype == "bool":
+        how = "mask"
+        options = []
+    else:
+        how = "integers"
+        options = [f"high={_INTEGER_HIGH}", f'dtype="{tensor.dtype}"']
+    return f'        "{tensor.name}": make.{how}({", ".join([*lengths, *options])}),'
+
+
+def _byte_count(tensor: _TensorInput, dimensions: Mapping[int, str]) -> str:
+    lengths = [f'case["{dimensions[length]}"]' for length in tensor.shape]
+    return " * ".join([str(_ITEM_BYTES[tensor.dtype]), *lengths])

@@ -1,0 +1,49 @@
+"""Times over a library's time, at base and head."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.ci.judge.ratios import library_ratios
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.comparison_tables import judgement_tables
+from roofwatch.model.measurement import with_references
+from roofwatch.model.record import RunRecord
+from tests.builders import make_measurement, make_record
+
+
+def record(number: int, *, torch_ns: float | None, triton_ns: float) -> RunRecord:
+    rows = [make_measurement(implementation="triton", median_ns=triton_ns)]
+    if torch_ns is not None:
+        rows.append(make_measurement(implementation="torch", median_ns=torch_ns))
+    return make_record(number, measurements=with_references(rows))
+
+
+def test_a_slower_machine_leaves_the_ratio_as_it_is() -> None:
+    base = record(1, torch_ns=10_000, triton_ns=5_000)
+    head = record(2, torch_ns=20_000, triton_ns=10_000)
+
+    (ratio,) = library_ratios(Pairing(base, head))
+
+    assert (ratio.implementation, ratio.library) == ("triton", "torch")
+    assert ratio.relative_change == pytest.approx(0)
+
+
+def test_a_slower_kernel_raises_the_ratio_in_the_judgement_and_its_tables() -> None:
+    base = record(1, torch_ns=10_000, triton_ns=5_000)
+    head = record(2, torch_ns=10_000, triton_ns=7_500)
+    judgement = judge_pull_request(base, head)
+
+    (ratio,) = judgement.library_ratios
+    assert [ratio.base, ratio.head] == pytest.approx([0.5, 0.75])
+    table = next(table for table in judgement_tables(judgement) if "library" in str(table.title))
+    cells = [next(iter(column.cells)) for column in table.columns]
+    assert [str(cell) for cell in cells[1:]] == ["triton", "torch", "0.5", "0.75", "+50.0%"]
+
+
+def test_a_side_without_the_library_has_no_ratio_to_compare() -> None:
+    base = record(1, torch_ns=None, triton_ns=5_000)
+    head = record(2, torch_ns=10_000, triton_ns=7_500)
+
+    assert library_ratios(Pairing(base, head)) == []

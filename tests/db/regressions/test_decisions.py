@@ -1,0 +1,139 @@
+"""What people note about a regression: assignee, issue, snooze; and undo."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.db.access import list_entries
+from roofwatch.db.agenda import finish_job, list_jobs, take_job
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.decisions import Signature
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
+from roofwatch.model.agenda import JobKind, PlannedJob
+from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.triaging import Decision, DecisionKind, apply_decision, find_regressions
+from tests.builders import PROJECT, make_environment, make_record, make_regression, sha_of
+
+ME = Signature(person="me@example.com", actor="git:me@example.com")
+
+
+@pytest.fixture
+def history(store: Engine) -> Engine:
+    for number in (0, 1):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression()])
+    return store
+
+
+def read(engine: Engine) -> TriagedRegression:
+    with Session(engine) as session:
+        (triaged,) = list_triaged(session, PROJECT)
+    return triaged
+
+
+def decide(engine: Engine, kind: DecisionKind, value: str = "", reason: str = "") -> str:
+    about = read(engine)
+    decision = Decision(kind=kind, value=value, reason=reason)
+    with Session(engine) as session, session.begin():
+        return apply_decision(session, PROJECT, about, decision, ME)
+
+
+def test_assignee_and_issue_are_kept_and_undone_one_by_one(history: Engine) -> None:
+    decide(history, DecisionKind.ASSIGN, "wen@example.com")
+    decide(history, DecisionKind.ISSUE, "https://example.com/issues/7")
+    triage = read(history).triage
+    assert (triage.assignee, triage.issue_url) == (
+        "wen@example.com",
+        "https://example.com/issues/7",
+    )
+    assert "issue" in decide(history, DecisionKind.UNDO)
+    triage = read(history).triage
+    assert (triage.assignee, triage.issue_url) == ("wen@example.com", None)
+
+
+def test_a_state_is_undone_and_the_trail_keeps_all_of_it(history: Engine) -> None:
+    decide(history, DecisionKind.EXPECTED, reason="trade-off")
+    assert read(history).triage.state is TriageState.EXPECTED
+    decide(history, DecisionKind.UNDO)
+    assert read(history).triage.state is TriageState.NEW
+    with Session(history) as session:
+        entries = list_entries(session, PROJECT, subject=read(history).regression_id)
+    assert [(entry.before, entry.after, entry.person) for entry in entries] == [
+        ("expected", "new", ME.person),
+        ("new", "expected", ME.person),
+    ]
+
+
+def test_nothing_decided_is_nothing_to_undo(history: Engine) -> None:
+    with pytest.raises(StoreError, match="nothing was decided"):
+        decide(history, DecisionKind.UNDO)
+
+
+def test_a_state_needs_a_reason_and_an_issue_an_address(history: Engine) -> None:
+    with pytest.raises(StoreError, match="reason is required"):
+        decide(history, DecisionKind.NOT_REAL)
+    with pytest.raises(StoreError, match="https://"):
+        decide(history, DecisionKind.ISSUE, "javascript:alert(1)")
+    with pytest.raises(StoreError, match="7d"):
+        decide(history, DecisionKind.SNOOZE, "soon")
+
+
+def test_a_snooze_ends_at_its_time(history: Engine) -> None:
+    decide(history, DecisionKind.SNOOZE, "7d")
+    assert read(history).is_snoozed
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    decide(history, DecisionKind.SNOOZE, past.isoformat())
+    assert not read(history).is_snoozed
+
+
+def test_a_snooze_ends_when_its_commit_is_measured(history: Engine) -> None:
+    decide(history, DecisionKind.SNOOZE, sha_of(2)[:10])
+    assert read(history).is_snoozed
+    ingest_record(history, make_record(2))
+    assert not read(history).is_snoozed
+
+
+def test_a_confirmation_becomes_the_first_job_and_stays_it(history: Engine) -> None:
+    runner_class = make_environment().runner_class
+    assert runner_class in decide(history, DecisionKind.CONFIRM)
+    with Session(history) as session:
+        (asked,) = list_jobs(session, PROJECT)
+    assert (asked.kind, asked.base_sha, asked.head_sha) == (
+        JobKind.CONFIRM,
+        sha_of(0),
+        sha_of(1),
+    )
+    assert asked.is_requested
+    newest = PlannedJob(
+        key="new",
+        kind=JobKind.NEW,
+        reason="the newest commit",
+        expected_s=60,
+        base_sha=None,
+        head_sha=sha_of(1),
+    )
+    runner = uuid4()
+    plan = [newest, asked]
+    assert take_job(history, PROJECT, runner_class, plan, runner) == asked.key
+    assert finish_job(history, PROJECT, runner_class, asked.key, runner, 5.0)
+
+
+def test_a_plan_without_it_does_not_drop_what_was_asked_for(history: Engine) -> None:
+    decide(history, DecisionKind.CONFIRM)
+    take_job(history, PROJECT, make_environment().runner_class, [], uuid4())
+    with Session(history) as session:
+        assert [job.is_requested for job in list_jobs(session, PROJECT)] == [True]
+
+
+def test_a_regression_is_found_by_its_id_and_all_of_a_commit_by_its_sha(history: Engine) -> None:
+    known = [read(history)]
+    assert find_regressions(known, known[0].regression_id[:8]) == known
+    assert find_regressions(known, sha_of(1)[:9]) == known
+    with pytest.raises(StoreError, match="no regression"):
+        find_regressions(known, str(UUID(int=7)))

@@ -1,0 +1,129 @@
+"""A function without a benchmark file is checked from what its inputs look like."""
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.function_benchmark import write_benchmark
+from roofwatch.model.errors import SuiteError
+from tests.git_repository import make_repository
+from tests.roofwatch.command import roofwatch
+
+OPERATORS = """
+import torch
+
+
+def double(x, factor=2.0):
+    return x * factor
+
+
+def wrong(x):
+    return x * 2 + 0.5
+"""
+REFERENCE = """
+def double(x, factor=2.0):
+    return x + x
+"""
+LIKE = "x: float32[64, 32]"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = make_repository(tmp_path / "kernels")
+    (root / "operators.py").write_text(OPERATORS)
+    (root / "references.py").write_text(REFERENCE)
+    return root
+
+
+def check(repository: Path, target: str, *options: str) -> tuple[int, str]:
+    done = roofwatch("check", target, *options, cwd=repository)
+    return done.status, done.output + done.error
+
+
+@pytest.mark.slow
+def test_a_right_function_passes_and_its_benchmark_file_stays(repository: Path) -> None:
+    options = ("--like", f"{LIKE}, factor=2.0", "--reference", "references.double")
+
+    status, text = check(repository, "operators.py::double", *options)
+
+    assert status == 0, text
+    assert "wrote bench_double.py" in text
+    assert roofwatch("list", "bench_double.py", cwd=repository).status == 0
+
+
+@pytest.mark.slow
+def test_a_wrong_function_fails(repository: Path) -> None:
+    options = ("--like", LIKE, "--reference", "references.double")
+
+    status, text = check(repository, "operators.py::wrong", *options)
+
+    assert status == 1
+    assert "incorrect" in text
+
+
+def test_a_function_in_a_package_is_imported_by_its_full_name(tmp_path: Path) -> None:
+    package = tmp_path / "mine" / "ops"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "gelu.py").write_text("def gelu(x, rows):\n    import triton\n")
+
+    benchmark = write_benchmark(
+        f"{package / 'gelu.py'}::gelu",
+        "x: bfloat16[4096, 1024], rows: int64[4096]",
+        "torch.nn.functional.gelu",
+    )
+
+    assert benchmark.parent.resolve() == tmp_path.resolve()
+    text = benchmark.read_text()
+    assert "from mine.ops.gelu import gelu" in text
+    assert 'make.integers(case["dim_0"], high=2, dtype="int64")' in text
+    assert 'implementation("triton", name="gelu")' in text
+
+
+@pytest.mark.parametrize(
+    ("like", "reference", "message"),
+    [
+        ("x: float99[4]", "torch.relu", "x has dtype 'float99'"),
+        ("x is large", "torch.relu", "cannot read x is large"),
+        (LIKE, "relu", "--reference relu: give a dotted name"),
+    ],
+)
+def test_a_description_that_cannot_be_read_is_named(
+    like: str, reference: str, message: str, repository: Path
+) -> None:
+    with pytest.raises(SuiteError, match=message):
+        write_benchmark(f"{repository / 'operators.py'}::double", like, reference)
+
+    assert not (repository / "bench_double.py").exists()
+
+
+def test_a_file_that_somebody_edited_is_not_overwritten(repository: Path) -> None:
+    benchmark = repository / "bench_double.py"
+    benchmark.write_text("# mine\n")
+
+    with pytest.raises(SuiteError, match=r"bench_double\.py: exists and differs"):
+        write_benchmark(f"{repository / 'operators.py'}::double", LIKE, "references.double")
+
+    assert benchmark.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("operators.py::double", (), "describe the function: --like"),
+        (
+            "operators.py::missing",
+            ("--like", LIKE, "--reference", "a.b"),
+            "has no function missing",
+        ),
+        ("operators.py", ("--like", LIKE), "describe a function, such as my_ops.py::gelu"),
+    ],
+)
+def test_a_missing_description_says_how_to_give_one(
+    target: str, options: tuple[str, ...], message: str, repository: Path
+) -> None:
+    status, text = check(repository, target, *options)
+
+    assert status == 2
+    assert message in text
