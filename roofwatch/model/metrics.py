@@ -60,11 +60,10 @@ _BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], plain: str) -> str:
     # 999.6 µs rounds to 1 ms, not to 1e+03 µs
-    rounded = _three_digits(value)
     for size, prefix in steps:
-        if abs(rounded) >= size:
-            return f"{_written(rounded / size)} {prefix}"
-    return f"{_written(rounded)} {plain}".rstrip()
+        if abs(_three_digits(value)) >= size:
+            return f"{_written(value / size)} {prefix}"
+    return f"{_written(value)} {plain}".rstrip()
 
 
 def _three_digits(value: float) -> float:
@@ -72,8 +71,8 @@ def _three_digits(value: float) -> float:
 
 
 def _written(value: float) -> str:
-    if 1_000 <= abs(value) < math.inf:
-        return f"{value:,.0f}"
+    if 1_000 <= abs(_three_digits(value)) < math.inf:
+        return f"{_three_digits(value):,.0f}"
     return f"{value:.3g}"
 
 
