@@ -125,7 +125,9 @@ def apply_decision(
     if kind is DecisionKind.SNOOZE:
         until = parse_snooze(value, datetime.now(UTC))
         decisions.snooze(session, project, regression_id, until, by, reason=decision.reason or None)
-        return f"snoozed until {until.text}" if until.text else "no longer snoozed"
+        if until.until is not None:
+            return f"snoozed until {until.until:%Y-%m-%d %H:%M}"
+        return f"snoozed until {until.until_sha}" if until.until_sha else "no longer snoozed"
     reverted = decisions.undo(session, project, regression_id, by)
     return f"undone: {reverted.action.partition('.')[2]} {reverted.after or 'nothing'}"
 

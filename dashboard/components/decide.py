@@ -100,6 +100,9 @@ def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
     if failure is not None:
         st.warning(code_span(failure))
     signature, why_not = signature_here(project)
+    if data.reads_through_server():
+        signature = None
+        why_not = "Read-only: this dashboard reads through a server; use its triage route."
     if signature is None:
         st.html(f"<p class=rw-soft>{escape(why_not)}</p>")
         return
@@ -164,3 +167,7 @@ def _carry_out(
             outcomes.append(f"{kernel_text(part.regression.kernel)}: {outcome}")
     if outcomes:
         st.session_state[f"{_KEY}:message"] = "; ".join(outcomes)
+        # the commit stays selected, although it may be settled now
+        regression = parts[0].regression
+        st.query_params["commit"] = regression.commit.sha
+        st.query_params["verdict"] = str(regression.verdict)

@@ -206,12 +206,7 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
         changes=(change,),
         lanes=tuple(lanes_of([line], releases)),
     )
-    drawn = history_html(
-        history,
-        view.zone,
-        height_px=_TREND_PX,
-        address_of=lambda point: view.address_of("machines", run=point.run_id),
-    )
+    drawn = history_html(history, view.zone, height_px=_TREND_PX)
     title = f"{series.definition.title}, {series.label}"
     if series.runner_class:
         title += f" on {device_text(series.runner_class)}"

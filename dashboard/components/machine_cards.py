@@ -4,10 +4,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from html import escape
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.ci.history.recent import HistoryNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name
@@ -69,7 +69,11 @@ def machines_of(runs: Iterable[FleetRun]) -> list[Machine]:
     for (runner_class, machine), of_machine in groups.items():
         ordered = sorted(of_machine, key=lambda run: run.started_at, reverse=True)
         machines.append(Machine(runner_class, machine, tuple(ordered)))
-    return sorted(machines, key=lambda machine: (machine.runner_class, -len(machine.runs)))
+    return sorted(machines, key=_place_of)
+
+
+def _place_of(machine: Machine) -> tuple[str, int, str]:
+    return machine.runner_class, -len(machine.runs), machine.machine or ""
 
 
 def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
@@ -98,8 +102,9 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
 
 def _state(machine: Machine, facts: FleetFacts) -> tuple[str, str]:
     interval = report_interval([run.finished_at for run in machine.runs])
-    last = age_text(interval.last_at, now=facts.now)
-    if interval.is_silent(facts.now):
+    now = datetime.now(UTC)
+    last = age_text(interval.last_at, now=now)
+    if interval.is_silent(now):
         return "silent", f"○ silent, last result {last}"
     share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
     if share > _THROTTLED_SHARE:
