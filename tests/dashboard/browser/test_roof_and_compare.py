@@ -147,7 +147,10 @@ def test_what_is_downloaded_has_numbers_for_the_interval(watched: Watched, tmp_p
     assert not set("✓✕◆●–→") & set(csv.read_text())
     slower = frame.loc[(SOFTMAX, "triton")]
     assert slower["relative change"] == pytest.approx(0.3, abs=0.01)
-    assert slower["interval low"] < slower["relative change"] < slower["interval high"]
+    # too few of its blocks are undisturbed; those of the library's row are
+    assert pd.isna(slower["interval low"])
+    library = frame.loc[(SOFTMAX, "torch")]
+    assert library["interval low"] <= library["relative change"] <= library["interval high"]
     assert slower["machine code"] == "changed on 2 of 2: sm_90, sm_100"
     assert list(pd.read_parquet(parquet).columns) == list(frame.columns)
     assert len(markdown.read_text().splitlines()) == len(frame) + 2
