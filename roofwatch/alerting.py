@@ -69,7 +69,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 def trial_delivery(channel: str) -> Delivery:
     now, message = (
         datetime.now(UTC),
-        Message(title=f"test of the channel {channel}: nothing is wrong"),
+        Message(title=f"the channel {channel} works", is_test=True),
     )
     alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
     return Delivery(alert, AlertEvent.FIRED, channel, now, now)

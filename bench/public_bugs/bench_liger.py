@@ -20,27 +20,46 @@ def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **sha
     def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         return {key: make.normal(case["n_rows"], case["n_cols"]) for key in inputs}
 
-    spec = declare(name, make_inputs, reference, shape, n_rows=4, n_cols=96)
+    # backward passes of Liger write gradients into what the forward pass saved
+    mutates = tuple(inputs) if name in {"swiglu", "geglu"} else ()
+    spec = declare(name, make_inputs, reference, shape, mutates=mutates, n_rows=4, n_cols=96)
     spec.implementation("triton")(launch)
 
 
 def declare(
-    name: str, make_inputs: Any, reference: Any, large: dict[str, int], **small: int
+    name: str,
+    make_inputs: Any,
+    reference: Any,
+    large: dict[str, int] | None = None,
+    gradients: tuple[str, ...] | None = None,
+    mutates: tuple[str, ...] = (),
+    **small: int,
 ) -> KernelSpec:
+    """Declare a kernel with a small case that is compared and a large one that is analysed."""
+    wanted: Any = {"dtypes": ["bfloat16"], "directions": ["fwd", "bwd"]}
+    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **wanted)
     spec = KernelSpec(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=[
-            *cases(shapes=[small], dtypes=["bfloat16"], directions=["fwd", "bwd"], tags=["quick"]),
-            *cases(shapes=[large], dtypes=["bfloat16"], directions=["fwd", "bwd"], tags=["large"]),
-        ],
+        cases=[*cases(shapes=[small], tags=["quick"], **wanted), *large_cases],
+        gradients=gradients,
+        mutates=mutates,
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small,
     )
     globals()[name] = spec
     return spec
+
+
+def sparsemax_reference(x: torch.Tensor) -> torch.Tensor:
+    """The projection onto the simplex; Martins and Astudillo, 2016."""
+    ordered = x.sort(-1, descending=True).values
+    counts = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    excess = ordered.cumsum(-1) - 1
+    support = (ordered * counts > excess).sum(-1, keepdim=True)
+    return torch.relu(x - excess.gather(-1, support - 1) / support)
 
 
 elementwise(
@@ -70,7 +89,7 @@ elementwise(
 elementwise(
     "sparsemax",
     ["x"],
-    lambda x: x,
+    sparsemax_reference,
     lambda x: apply("sparsemax", "LigerSparsemaxFunction", x, -1),
     n_rows=131_072,
     n_cols=32_768,
@@ -152,8 +171,8 @@ def rope_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {
         "q": make.normal(batch, heads, tokens, 128),
         "k": make.normal(batch, heads, tokens, 128),
-        "cos": make.weights(1, tokens, 128),
-        "sin": make.weights(1, tokens, 128),
+        "cos": make.weights(1, tokens, 64).repeat(1, 1, 2),
+        "sin": make.weights(1, tokens, 64).repeat(1, 1, 2),
     }
 
 
@@ -170,10 +189,113 @@ rope = declare(
     rope_inputs,
     rope_reference,
     {"batch": 1, "tokens": 1_048_576, "heads": 32},
+    gradients=("q", "k"),
     batch=1,
     tokens=4,
     heads=2,
 )
 rope.implementation("triton")(
     lambda q, k, cos, sin: apply("rope", "LigerRopeFunction", q, k, cos, sin)
+)
+
+
+def pair_of_logits(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
+        "y": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
+    }
+
+
+def jsd_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    student, teacher = x.log_softmax(-1), y.log_softmax(-1)
+    mean = torch.logaddexp(student, teacher) - torch.log(torch.tensor(2.0))
+    total = (teacher.exp() * (teacher - mean) + student.exp() * (student - mean)).sum() / 2
+    return total / x.shape[0]
+
+
+jsd = declare("jsd", pair_of_logits, jsd_reference, gradients=("x",), n_rows=4, n_cols=96)
+jsd.implementation("triton")(
+    lambda x, y: apply("jsd", "LigerJSDFunction", x.log_softmax(-1), y.log_softmax(-1))
+)
+
+
+def pair_of_values(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {key: make.normal(case["n_rows"], case["n_cols"], dtype="float32") for key in "pq"}
+
+
+tvd = declare(
+    "tvd",
+    pair_of_values,
+    lambda p, q: (p - q).abs().sum() / 2 / p.shape[0],
+    gradients=("p",),
+    n_rows=4,
+    n_cols=96,
+)
+tvd.implementation("triton")(lambda p, q: apply("tvd", "LigerTVDLossFunction", p, q))
+
+
+def image_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.normal(case["batch"], 8, case["height"], 16, dtype="float32"),
+        "weight": make.weights(8, dtype="float32"),
+        "bias": make.weights(8, dtype="float32"),
+    }
+
+
+group = declare(
+    "group_norm",
+    image_inputs,
+    lambda x, weight, bias: F.group_norm(x, 2, weight, bias, 1e-6),
+    batch=2,
+    height=4,
+)
+group.implementation("triton")(
+    lambda x, weight, bias: apply(
+        "group_norm", "LigerGroupNormFunction", x, weight, bias, 8, 2, 1e-6
+    )
+)
+
+
+def loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.logits(case["n_rows"], case["n_cols"]),
+        "target": make.integers(case["n_rows"], high=case["n_cols"]),
+    }
+
+
+loss = declare(
+    "cross_entropy",
+    loss_inputs,
+    lambda x, target: F.cross_entropy(x, target),
+    mutates=("x",),
+    n_rows=8,
+    n_cols=512,
+)
+loss.implementation("triton")(
+    lambda x, target: apply("cross_entropy", "LigerCrossEntropyFunction", x, target, None)[0]
+)
+
+
+def head_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    tokens, hidden, vocabulary = case["tokens"], case["hidden"], case["vocabulary"]
+    return {
+        "x": make.normal(tokens, hidden),
+        "weight": make.normal(vocabulary, hidden, scale=0.02),
+        "target": make.integers(tokens, high=vocabulary),
+    }
+
+
+head = declare(
+    "linear_cross_entropy",
+    head_inputs,
+    lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
+    {"tokens": 8_192, "hidden": 4_096, "vocabulary": 128_256},
+    tokens=8,
+    hidden=64,
+    vocabulary=512,
+)
+head.implementation("triton")(
+    lambda x, weight, target: apply(
+        "fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction", x, weight, target
+    )[0]
 )

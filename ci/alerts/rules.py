@@ -150,6 +150,8 @@ class _KernelRule(_Rule):
     families: tuple[str, ...] = ("*",)
     tags: tuple[str, ...] = ()
     """Only cases with all of these."""
+    exclude_implementations: tuple[str, ...] = ()
+    """Patterns of implementations that raise no alert."""
 
     def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
         if not matches(kernel, self.kernels) or not matches(family, self.families):
@@ -204,6 +206,14 @@ class MetricRule(_KernelRule):
         if days is None:
             return None
         return float(days[1])
+
+    @field_validator("against")
+    @classmethod
+    def _is_a_time_or_a_revision(cls, value: str) -> str:
+        # no name of a tag or commit has a blank
+        if " " in value and not re.fullmatch(r"\d+(\.\d+)? days?", value):
+            raise ValueError(f'{value!r} is no time: write "14 days", a tag, a commit or "change"')
+        return value
 
     @property
     def against_commit(self) -> str | None:
@@ -273,6 +283,8 @@ class AlertRules(_Table):
     rules: tuple[Rule, ...] = ()
     owners: tuple[KernelOwners, ...] = ()
     """The last match counts, as in CODEOWNERS."""
+    messages_per_hour: Annotated[int, Field(ge=1)] = 20
+    """To one channel; beyond that, one summary."""
     codeowners: str | None = None
     """Path of a CODEOWNERS file or a checkout, relative to the rules."""
 

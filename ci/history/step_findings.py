@@ -8,7 +8,7 @@ certain, else it stays unconfirmed.
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -278,20 +278,13 @@ def _drift_after(
 def _time_finding(
     line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory
 ) -> TrendFinding:
-    commits, begins, end = (
-        line.commits,
-        step.index - step.count_before,
-        step.index + step.count_after,
-    )
+    commits = line.commits
+    start, end = step.index - step.count_before, step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
     verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
-    near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
-    # runs of the old level that were made later have the new environment. A history measured
-    # backwards has no others
-    old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
-    old = ([run for run in old if run.measured_at < began] or old)[-NEAR_RUNS:]
+    old_runs, new_runs = _runs_around(line, index)
     change = _change(
         line,
         index,
@@ -299,20 +292,20 @@ def _time_finding(
         step.after,
         _describe_time_step(step, comparison, code),
         standard_errors=step.standard_errors,
-        degraded_by=_degraded_by(old, near),
+        degraded_by=_degraded_by(old_runs, new_runs),
         has_code=code is not None,
     )
     if status is Status.UNCONFIRMED:
-        before, after = line.runs(begins, step.index), line.runs(step.index, end)
+        before, after = line.runs(start, step.index), line.runs(step.index, end)
         change = _clock_checked(change, before, after, log_change)
-    levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
+    levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
     context = ChangeContext(
-        before=old,
-        after=near,
+        before=old_runs,
+        after=new_runs,
         log_change=log_change,
-        candidates=frozenset(commits[place] for place in step.candidates),
+        candidates=frozenset(commits[position] for position in step.candidates),
         code=code,
         paired=comparison if status is Status.CONFIRMED else None,
         counters=evidence.counters_around(line.key, levels),
@@ -331,14 +324,24 @@ def _time_finding(
     )
 
 
+def _runs_around(line: Timeline, index: int) -> tuple[list[SeriesPoint], list[SeriesPoint]]:
+    """The last runs of the old level and the first of the new one."""
+    new_runs = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
+    old_runs = line.runs(index - NEAR_RUNS, index)
+    began = min(run.measured_at for run in new_runs)
+    # runs of the old level that were made later have the new environment; a history measured
+    # backwards has no others
+    earlier_runs = [run for run in old_runs if run.measured_at < began]
+    return (earlier_runs or old_runs)[-NEAR_RUNS:], new_runs
+
+
 def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     """Reasons on a side on which most runs were slowed down or shared."""
-    doubtful = [
-        side for side in sides if 2 * sum(bool(run.degraded_by) for run in side) > len(side)
-    ]
-    return tuple(
-        sorted({reason for side in doubtful for run in side for reason in run.degraded_by})
-    )
+    reasons: set[str] = set()
+    for side in sides:
+        if 2 * sum(bool(run.degraded_by) for run in side) > len(side):
+            reasons.update(*(run.degraded_by for run in side))
+    return tuple(sorted(reasons))
 
 
 def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
@@ -355,20 +358,17 @@ def _describe_time_step(
     step: Step, comparison: Comparison | None, code: CodeObservation | None
 ) -> str:
     time = metric(TIME)
-    sentence = (
-        f"median time {time.format(step.before)} to {time.format(step.after)} "
-        f"({step.after / step.before - 1:+.1%}), "
-        f"{_describe_counts(step)}, {step.standard_errors:.1f} standard errors"
-    )
+    levels = f"{time.format(step.before)} to {time.format(step.after)}"
+    relative = f"({step.after / step.before - 1:+.1%})"
+    errors = f"{step.standard_errors:.1f} standard errors"
+    sentence = f"median time {levels} {relative}, {_describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
     if code is None:
         return sentence
     if code.changed_targets:
-        return (
-            f"{sentence}; machine code changed on {code.changed_targets} of "
-            f"{code.known_targets} targets"
-        )
+        targets = f"{code.changed_targets} of {code.known_targets} targets"
+        return f"{sentence}; machine code changed on {targets}"
     return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
 
 
@@ -431,56 +431,81 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
 
 def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
     """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
-    steps, is_imported = find_value_steps(line.key, line.values), is_judged_import(line.key)
-    has_chances = is_imported and min(line.values) > 0
-    chances = chances_of_steps(line.values, steps) if has_chances else [None] * len(steps)
+    steps = find_value_steps(line.key, line.values)
+    chances: Sequence[float | None] = [None] * len(steps)
+    if is_judged_import(line.key) and min(line.values) > 0:
+        chances = chances_of_steps(line.values, steps)
     edges = [0, *(step.index for step in steps), len(line.commits)]
     for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        before, after = (
-            line.runs(start, step.index)[-NEAR_RUNS:],
-            line.runs(step.index, end)[:NEAR_RUNS],
-        )
-        is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
-        evidence = _describe_value_step(line, step, is_exact=is_exact)
-        errors = None if is_exact or math.isinf(step.standard_errors) else step.standard_errors
-        change = _change(
-            line, step.index, step.before, step.after, evidence, standard_errors=errors
-        )
-        places = (step.index,) if is_exact else step.candidates
-        context = ChangeContext(
-            before, after, candidates=frozenset(line.commits[place] for place in places)
-        )
-        sources = code_around(line, places) if is_imported else None
+        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """The commits of both levels of a step, by position; the end is left out."""
+
+    start: int
+    end: int
+
+
+def _value_finding(
+    line: Timeline,
+    compiled: CompiledHistory,
+    step: Step,
+    stretch: _Stretch,
+    chance: float | None,
+) -> TrendFinding:
+    is_imported = is_judged_import(line.key)
+    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
+    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
+    is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
+    is_infinite = is_exact or math.isinf(step.standard_errors)
+    change = _change(
+        line,
+        step.index,
+        step.before,
+        step.after,
+        _describe_value_step(line, step, is_exact=is_exact),
+        standard_errors=None if is_infinite else step.standard_errors,
+    )
+    candidates = (step.index,) if is_exact else step.candidates
+    context = ChangeContext(
+        before,
+        after,
+        candidates=frozenset(line.commits[position] for position in candidates),
+    )
+    if is_imported:
+        sources = code_around(line, candidates)
+        # the environment's, so no alert
         if sources is not None and not sources.has_changed:
-            chance = None  # the environment's, so no alert
-        if is_imported:
-            suspects = explain(replace(context, sources=sources, is_imported=True))
-        else:
-            code = compiled.code_change(
-                line.key, change.previous_commit, change.commit, change.verdict
-            )
-            suspects = explain_secondary(replace(context, code=code), line.key.metric)
-        if is_exact:
-            found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
-        else:
-            window, reach = windows_between(line.commits, min(places), max(places))
-            found = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
-        measured_on = line.dates[step.index] if is_imported else None
-        yield replace(
-            found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
-        )
+            chance = None
+        suspects = explain(replace(context, sources=sources, is_imported=True))
+    else:
+        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+        suspects = explain_secondary(replace(context, code=code), line.key.metric)
+    if is_exact:
+        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+    else:
+        window, reach = windows_between(line.commits, min(candidates), max(candidates))
+        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+    return replace(
+        finding,
+        p_value=chance,
+        measured_on=line.dates[step.index] if is_imported else None,
+        outline=line.outline(step.index),
+    )
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
-    known = line.key.definition
-    relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
-    certainty = (
-        "the same in every run on either side"
-        if is_exact
-        else f"{step.standard_errors:.1f} standard errors"
-    )
-    sides = f"{known.format(step.before)} to {known.format(step.after)}"
-    return f"{known.title} {sides}{relative}, {_describe_counts(step)}, {certainty}"
+    definition = line.key.definition
+    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
+    # errors and amounts may begin at 0
+    if step.before > 0:
+        levels += f" ({step.after / step.before - 1:+.0%})"
+    certainty = f"{step.standard_errors:.1f} standard errors"
+    if is_exact:
+        certainty = "the same in every run on either side"
+    return f"{definition.title} {levels}, {_describe_counts(step)}, {certainty}"
 
 
 def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:

@@ -15,6 +15,8 @@ from roofwatch.model.check_report import Arrangement, Layout
 UPSTREAM = "upstream"
 """Names the gradients that are passed to the backward pass."""
 
+_CANCELLED = 1e-6
+"""Of the usual size of a result: what remains is rounding."""
 _STRIDED = (Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED)
 
 
@@ -70,8 +72,13 @@ def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
         inputs[name] = _repeated(tensor.detach()).requires_grad_(tensor.requires_grad)
     case = prepared.case
     expanded = prepare_inputs(prepared.spec, case, prepared.device, inputs, lay_out_upstream)
-    # gradients of a sum may be zero but for rounding, as those of a softmax
-    least_rms = {name: root_mean_square(each) for name, each in prepared.expected.items()}
+    least_rms: dict[str, float] = {}
+    for output, expected in prepared.expected.items():
+        usual = root_mean_square(expected)
+        # gradients of a sum may be zero but for rounding, as those of a softmax: then the error is
+        # that of the terms that cancel
+        is_zero = root_mean_square(expanded.expected[output]) < _CANCELLED * usual
+        least_rms[output] = float(expected.abs().max()) if is_zero else usual
     return replace(expanded, least_rms=least_rms)
 
 

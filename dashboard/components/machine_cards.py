@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from html import escape
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.ci.history.recent import HistoryNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, exists, select, update
+from sqlalchemy import Engine, exists, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.access import add_entry
@@ -80,7 +80,11 @@ def acknowledge(
                 f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged"
             )
         alert = _DOCUMENT.validate_python(row.document).acknowledged(now, person, reason)
-        write_steps(session, project, [AlertStep(alert)])
+        firing = list_alerts(session, project, {AlertState.FIRING})
+        # they were told in one message
+        others = [other for other in firing if other.event and other.event == alert.event]
+        steps = [AlertStep(other.acknowledged(now, person, reason)) for other in others]
+        write_steps(session, project, [*steps, AlertStep(alert)])
         if alert.regression_id is not None:
             state = TriageState.ACKNOWLEDGED
             decide(
@@ -140,6 +144,16 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
             True,
         )  # until the outcome is written
         return delivery
+
+
+def count_recent(session: Session, since: datetime) -> dict[str, int]:
+    """Count the messages by channel that were written since a time, of all projects."""
+    counted = (
+        select(DeliveryRow.channel, func.count())
+        .where(DeliveryRow.created_at >= since)
+        .group_by(DeliveryRow.channel)
+    )
+    return dict(session.execute(counted).tuples().all())
 
 
 def write_outcome(engine: Engine, delivery: Delivery) -> None:

@@ -52,13 +52,14 @@ class _Extent(StrEnum):
 
 
 def select_jobs(
-    info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK
+    info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK, *, is_analysed: bool = False
 ) -> dict[CheckAccuracy, Mode]:
     """Select what to check and how, grouped by case so that implementations share its reference.
 
     Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the
     interpreter's stand-ins on a CPU. At quick depth, implementations that torch.compile compiles
-    are checked at the first case of each dtype and direction.
+    are checked at the first case of each dtype and direction. If `is_analysed`, cases that are
+    analysed may be all that matches.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -73,7 +74,7 @@ def select_jobs(
     if depth is Depth.QUICK:
         slow_jobs = _compiled_jobs(info, jobs).difference(_first_of_each_kind(jobs))
         jobs = {job: mode for job, mode in jobs.items() if job not in slow_jobs}
-    if not jobs:
+    if not jobs and not is_analysed:
         names = sorted(
             {implementation.name for kernel in kernels for implementation in kernel.implementations}
         )
@@ -85,16 +86,12 @@ def select_jobs(
     return jobs
 
 
-def select_proofs(
-    info: SuiteInfo, jobs: Collection[CheckAccuracy], plan: RunPlan, depth: Depth = Depth.QUICK
-) -> list[Subject]:
+def select_proofs(info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK) -> list[Subject]:
     """Select the declared cases to analyse without a GPU, at the sizes of a GPU.
 
     At quick depth these are the first case of each dtype and direction, and those tagged `large`.
     """
-    kernels = {job.case_id.partition("/")[0] for job in jobs}
-    names = {(job.case_id.partition("/")[0], job.implementation) for job in jobs}
-    usual = replace(plan, kernels=tuple(sorted(kernels)), usual_tag="quick")
+    usual = replace(plan, usual_tag="quick")
     try:
         cases = list(select(info, usual))
     except SuiteError:  # only edge cases are checked
@@ -106,8 +103,7 @@ def select_proofs(
     seen_kinds: set[tuple[str, ...]] = set()
     for run in cases:
         kernel, _shape, dtype, direction = run.case.case_id.split("/")
-        is_listed = (kernel, run.implementation.name) in names
-        if run.implementation.language == "torch" or not is_listed:
+        if run.implementation.language == "torch":
             continue
         kind = (kernel, dtype, direction, run.implementation.name)
         is_first = kind not in seen_kinds
@@ -145,8 +141,8 @@ def check_suite(
     ):
         on_progress(Progress(0, 0, "loading the suite"))
         info = workers.start()
-        jobs = select_jobs(info, plan, depth)
-        subjects = select_proofs(info, jobs, plan, depth)
+        subjects = select_proofs(info, plan, depth)
+        jobs = select_jobs(info, plan, depth, is_analysed=bool(subjects))
         extents = _extents(info, jobs, depth)
         reports_of: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
         proofs: dict[Subject, CaseProof] = {}
@@ -249,9 +245,15 @@ def _jobs_of(
 def _select_cases(
     kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None
 ) -> Iterable[CheckableCase]:
+    # a large case without a smaller stand-in is only analysed
+    can_run = [
+        case
+        for case in kernel.checkable
+        if _LARGE_TAG not in case.tags or (device == "cpu" and case.stand_in_id != case.case_id)
+    ]
     if patterns is not None:
-        return [case for case in kernel.checkable if matches(case.case_id, patterns)]
-    declared = [case for case in kernel.checkable if case.kind == "declared"]
+        return [case for case in can_run if matches(case.case_id, patterns)]
+    declared = [case for case in can_run if case.kind == "declared"]
     edges = [case for case in kernel.checkable if case.kind == "edge"]
     if device != "cpu":
         return [

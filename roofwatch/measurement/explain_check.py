@@ -22,7 +22,9 @@ def exit_status(suite: CheckedSuite) -> int:
     has_failed = any(report.outcome.is_failure for report in suite.reports)
     if has_failed or any(proof.proof is Proof.UNSAFE for proof in suite.overflow_proofs):
         return 1
-    return 0 if any(report.outcome is Outcome.OK for report in suite.reports) else 2
+    is_right = any(report.outcome is Outcome.OK for report in suite.reports)
+    is_right = is_right or any(proof.proof is Proof.FITS for proof in suite.overflow_proofs)
+    return 0 if is_right else 2
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
