@@ -61,6 +61,8 @@ STYLE = f"""
 .rw-plot .rw-roof {{right: 0.2rem; opacity: 0.9}}
 .rw-changes {{position: relative; height: 1rem; grid-column: 2; font-weight: 600}}
 .rw-changes span {{position: absolute; white-space: nowrap}}
+.rw-changes .regressed {{color: var(--rw-slower, #B84A00)}}
+.rw-changes .improved {{color: var(--rw-faster, #0063A0)}}
 .rw-history polyline, .rw-history line, .rw-history polygon {{vector-effect: non-scaling-stroke}}
 .rw-history circle {{stroke-width: 1.5}}
 """
@@ -337,12 +339,11 @@ class _Drawing:
     def change_labels(self) -> str:
         labels: list[str] = []
         for change in self._drawn_changes()[:_MAX_CHANGE_LABELS]:
-            colour = _COLOUR_OF_VERDICT.get(change.verdict, GREY)
             x = self.x(change.commit)
             # towards the middle, away from the edge
             side = f"left:{x:.2f}%" if x < 60 else f"right:{100 - x:.2f}%"
             labels.append(
-                f'<span style="{side};color:{colour}" title="{_change_title(change)}">'
+                f'<span class="{change.verdict}" style="{side}" title="{_change_title(change)}">'
                 f"{_change_label(change, self.history)}</span>"
             )
         return "".join(labels)
