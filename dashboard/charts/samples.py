@@ -55,8 +55,7 @@ def _side_html(name: str, side: Measurement, colour: str, scale: ValueScale) -> 
     )
     dots = "".join(
         f'<circle cx="{scale.percent(block.median_ns):.2f}%" cy="17" r="4" fill="{colour}">'
-        f"<title>{escaped(name)}: a block with a median of {escaped(format_ns(block.median_ns))}</title>"
-        "</circle>"
+        f"<title>{escaped(name)}: a block of {escaped(format_ns(block.median_ns))}</title></circle>"
         for block in side.blocks
     )
     return (
