@@ -33,7 +33,7 @@ _FRESH_PROCESS_S = 5.0
 _TRITON_COMPILE_S = 1.5
 _TORCH_COMPILE_S = 8.0
 _CHECK_S = 1.0
-"""Of one result beside its reference in float64, without drawing its inputs."""
+"""Of one result and its reference in float64, without drawing its inputs."""
 _DRAWN_BYTES_PER_S = 50e9
 _DRAWS_PER_RESULT = 2
 """Inputs are made once for the check and once for the blocks."""

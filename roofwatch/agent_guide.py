@@ -84,13 +84,13 @@ PROMPTS: Mapping[str, tuple[str, str]] = {
 
 
 def next_call(
-    tool: str, given: Mapping[str, Any], document: Any, exit_status: int
+    tool: str, arguments: Mapping[str, Any], document: Any, exit_status: int
 ) -> NextCall | None:
     """Return the call that usually follows an answer; None if there is none.
 
     Args:
         tool: That answered.
-        given: Its arguments.
+        arguments: That it was called with.
         document: The result.
         exit_status: Of its command.
     """
@@ -108,67 +108,68 @@ def next_call(
     rule = rules.get(tool)
     if rule is None:
         return None
-    return rule(given, result, exit_status)
+    return rule(arguments, result, exit_status)
 
 
 def _after_list(
-    given: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
     kernels = result.get("kernels") or []
     if exit_status or not kernels:
         return None
-    target = given.get("path") or kernels[0]["name"]
+    target = arguments.get("path") or kernels[0]["name"]
     return NextCall("check", {"target": str(target)}, "is it right?")
 
 
 def _after_check(
-    given: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
     reports = result.get("reports") or []
     failed = next((report for report in reports if report.get("failed")), None)
     if failed is not None:
-        arguments = {
-            "target": given["target"],
+        this_case = {
+            "target": arguments["target"],
             "case": [failed["case_id"]],
             "implementation": [failed["implementation"]],
         }
-        return NextCall("check", arguments, "mend this case first, then check it again")
-    if exit_status or not str(given["target"]).endswith(".py"):
+        return NextCall("check", this_case, "mend this case first, then check it again")
+    if exit_status or not str(arguments["target"]).endswith(".py"):
         return None
-    return NextCall("run", {"path": given["target"]}, "how fast is it, and how far from the limit?")
+    why = "how fast is it, and how far from the limit?"
+    return NextCall("run", {"path": arguments["target"]}, why)
 
 
 def _after_run(
-    given: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
     if exit_status == 2 or not result.get("record"):
         return None
-    arguments = {"case": "*", "record": result["record"]}
-    if given.get("path"):
-        arguments["path"] = given["path"]
-    return NextCall("diagnose", arguments, "what limits each case?")
+    of_record = {"case": "*", "record": result["record"]}
+    if arguments.get("path"):
+        of_record["path"] = arguments["path"]
+    return NextCall("diagnose", of_record, "what limits each case?")
 
 
 def _after_ab(
-    given: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
     if exit_status == 2 and result.get("judgement"):
-        arguments = {**_without_empty(given), "budget": 120}
-        return NextCall("ab", arguments, "undecided: more blocks narrow the intervals")
+        with_more_blocks = {**_without_empty(arguments), "budget": 120}
+        return NextCall("ab", with_more_blocks, "undecided: more blocks narrow the intervals")
     if exit_status == 1:
-        arguments = {"case": "*", "path": given["path"]}
-        return NextCall("diagnose", arguments, "slower or wrong: what limits it now?")
+        all_cases = {"case": "*", "path": arguments["path"]}
+        return NextCall("diagnose", all_cases, "slower or wrong: what limits it now?")
     return None
 
 
 def _after_diagnose(
-    given: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
-    if exit_status == 2 or not given.get("path"):
+    if exit_status == 2 or not arguments.get("path"):
         return None
     return NextCall(
         "ab",
-        {"path": given["path"], "base": "HEAD"},
+        {"path": arguments["path"], "base": "HEAD"},
         "change the kernel as advised, commit nothing, and compare the work tree with the commit",
     )
 
@@ -197,5 +198,5 @@ def _after_history(
     return NextCall("ingest", {"files": ["roofwatch-records"]}, "store the records of this folder")
 
 
-def _without_empty(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _without_empty(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
