@@ -1,0 +1,49 @@
+"""Every wrapper and rival is called as on a GPU, on tensors without data: calls that this version
+of torch does not accept show without a GPU.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from roofwatch.collector.compile.counted_calls import counting_calls
+from roofwatch.collector.compile.dataless import call_for_target
+from roofwatch.kernels.registry import suite
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
+
+API_ERRORS = (TypeError, AttributeError, ImportError)
+"""What a call of another version of torch ends in."""
+
+
+def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:
+    """The first quick case of each direction, of all implementations in torch."""
+    for spec in suite():
+        if spec.rank_dimension is not None:
+            continue
+        for implementation in spec.implementations.values():
+            if implementation.language is not Language.TORCH or implementation.is_compiled:
+                continue
+            for direction in Direction:
+                case = next((case for case in spec.cases if case.direction is direction), None)
+                if case is not None and direction in implementation.directions:
+                    yield spec, implementation, case
+
+
+ALL_CALLS = list(calls())
+
+
+@pytest.mark.parametrize(
+    ("spec", "implementation", "case"),
+    ALL_CALLS,
+    ids=[f"{case.id}-{implementation.name}" for _, implementation, case in ALL_CALLS],
+)
+def test_a_rival_accepts_its_arguments_on_a_gpu(
+    spec: KernelSpec, implementation: Implementation, case: Case
+) -> None:
+    with counting_calls() as mode:
+        try:
+            call_for_target(spec, implementation, case, "sm_90", mode=mode, ranges={})
+        except API_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  without data or a device, some cannot go on
+            pytest.skip(f"{type(error).__name__}: needs data, other processes or a device")
