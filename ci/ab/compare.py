@@ -155,7 +155,7 @@ def compare(
         verdict=verdict,
         reason=reason,
         log_interval=interval,
-        # corrected for all interim analyses, of which this one has the share `level`
+        # corrected for all interim analyses: this one spends the share `level`
         p_value=min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level),
         more_blocks=_more_blocks(pairs, edge) if is_open else None,
         block_deviation=error * math.sqrt(pairs.count / 2),

@@ -104,11 +104,10 @@ def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[Case
     if rules.is_refused:
         return case
     # a wrong result counts however fast it is
-    decided = judge_outcomes(evidence.base, evidence.head, rules.code.state(key))
-    if decided is not None:
-        verdict, reason, text = decided
-        detail = Remark(text) if text else None
-        return replace(case, verdict=verdict, reason=reason, detail=detail)
+    ruling = judge_outcomes(evidence.base, evidence.head, rules.code.state(key))
+    if ruling is not None:
+        detail = Remark(ruling.detail) if ruling.detail else None
+        return replace(case, verdict=ruling.verdict, reason=ruling.reason, detail=detail)
     if not rules.has_times or base.measurement is None or head.measurement is None:
         return case
     threshold = THRESHOLDS.relative_change

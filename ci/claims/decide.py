@@ -84,45 +84,50 @@ def _compiled(results: Mapping[CaseKey, CaseResults]) -> set[CaseKey]:
 # --- one case
 
 
-def judge_untimed(code: CodeState) -> tuple[Verdict, Reason]:
-    """Return the verdict on a case that works on both sides and has no time on one of them."""
+@dataclass(frozen=True)
+class Ruling:
+    """What the outcomes alone decide about a case."""
+
+    verdict: Verdict
+    reason: Reason
+    detail: str = ""
+
+
+def judge_untimed(code: CodeState) -> Ruling:
+    """Judge a case that works on both sides and has no time on one of them."""
     if code is CodeState.SAME:
-        return Verdict.UNCHANGED, Reason.SAME_CODE
-    return Verdict.INCONCLUSIVE, Reason.NOT_TIMED
+        return Ruling(Verdict.UNCHANGED, Reason.SAME_CODE)
+    return Ruling(Verdict.INCONCLUSIVE, Reason.NOT_TIMED)
 
 
 def judge_outcomes(
     base: SideResult | None, head: SideResult | None, code: CodeState
-) -> tuple[Verdict, Reason, str] | None:
-    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
-    both sides.
-    """
+) -> Ruling | None:
+    """Judge a case by its outcomes; None if it works and was timed on both sides."""
     if head is None:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
+        return Ruling(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE)
     if head.failure is not None:
+        # what failed before is not the change's fault
         if base is not None and base.failure is not None:
-            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
-        return (
-            Verdict.REGRESSED,
-            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
-            "",
-        )
+            return Ruling(Verdict.UNCHANGED, Reason.ALREADY_FAILING)
+        is_wrong = head.failure is Outcome.INCORRECT
+        return Ruling(Verdict.REGRESSED, Reason.WRONG_RESULT if is_wrong else Reason.FAILED)
     if base is None:
-        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
+        return Ruling(Verdict.INCONCLUSIVE, Reason.NEW_CASE)
     if base.failure is not None:
-        return Verdict.IMPROVED, Reason.FIXED, ""
+        return Ruling(Verdict.IMPROVED, Reason.FIXED)
+    # without a check, a fast head may be a wrong one
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return (
-            Verdict.INCONCLUSIVE,
-            Reason.NOT_COMPARABLE,
-            "results were checked at the base, not at the head",
-        )
+        detail = "results were checked at the base, not at the head"
+        return Ruling(Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, detail)
     if base.measured is not Outcome.OK:
-        return *judge_untimed(code), ""
+        return judge_untimed(code)
     if head.measured is Outcome.UNSUPPORTED:
-        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
+        detail = "measured at the base, unsupported at the head"
+        return Ruling(Verdict.REGRESSED, Reason.FAILED, detail)
     if head.measured is not Outcome.OK:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
+        detail = "timed at the base, not at the head"
+        return Ruling(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, detail)
     return None
 
 

@@ -44,9 +44,9 @@ def _claim(
             why = why_untimed(side, run.environment, is_compiled=is_compiled)
     verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE
     if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
-        decided = judge_outcomes(*sides, code.state(key))
-        if decided is not None:
-            verdict, reason, _ = decided
+        ruling = judge_outcomes(*sides, code.state(key))
+        if ruling is not None:
+            verdict, reason = ruling.verdict, ruling.reason
         elif _may_be_compared(base_case, head_case, base, head):
             reason = Reason.NOT_PAIRED
     return claim_of(

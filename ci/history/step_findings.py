@@ -8,13 +8,9 @@ certain, else it stays unconfirmed.
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-import numpy as np
-
-from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import (
     Observation,
@@ -27,31 +23,31 @@ from roofwatch.ci.causes.explain import (
     ChangeContext,
     CodeObservation,
     explain,
-    explain_drift,
-    explain_secondary,
 )
-from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
+from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
+from roofwatch.ci.history.drift_findings import drift_finding
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
-from roofwatch.ci.history.imported_code import code_around
+from roofwatch.ci.history.level_changes import (
+    clock_checked,
+    describe_counts,
+    levels_in_words,
+    make_change,
+)
 from roofwatch.ci.history.steps import (
     TIME,
     Timeline,
     find_slow_drift,
     find_time_steps,
-    find_value_steps,
-    is_judged_import,
-    weeks_since,
 )
-from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
+from roofwatch.ci.history.value_findings import value_findings
+from roofwatch.model.history import CommitRef, SeriesPoint
 from roofwatch.model.metrics import metric
-from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
+from roofwatch.model.verdict import Verdict
 
-_MIN_SURE_RUNS = 2
-"""Runs on either side that must have the same number."""
 _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not
 slow.
@@ -80,47 +76,9 @@ def step_findings(
         if line.key.metric == TIME:
             findings = list(_time_findings(line, evidence, compiled))
         else:
-            findings = list(_value_findings(line, compiled))
+            findings = list(value_findings(line, compiled))
         yield from (finding for finding in findings if finding.change.commit not in seen)
         seen.update(finding.change.commit for finding in findings)
-
-
-def _change(
-    line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any
-) -> ChangePoint:
-    is_worse = line.key.definition.is_worse(base=before, head=after)
-    return ChangePoint(
-        series=line.key,
-        commit=line.commits[index],
-        previous_commit=line.commits[index - 1],
-        verdict=Verdict.of_change(is_worse=is_worse),
-        before=before,
-        after=after,
-        evidence=evidence,
-        **further,
-    )
-
-
-def _clock_checked(
-    change: ChangePoint,
-    before: Sequence[SeriesPoint],
-    after: Sequence[SeriesPoint],
-    log_change: float,
-) -> ChangePoint:
-    """The change; inconclusive if the clock explains it."""
-    step = clock_step(before, after, log_change)
-    if step is None or not step.is_clock_move(min_relative_change=THRESHOLDS.trend_relative_change):
-        return change
-    evidence = f"{change.evidence}; {step.in_words()}"
-    return replace(
-        change,
-        verdict=Verdict.INCONCLUSIVE,
-        reason=Reason.CLOCK_CHANGED,
-        evidence=evidence,
-    )
-
-
-# --- times
 
 
 def _time_findings(
@@ -153,7 +111,7 @@ def _time_findings(
     for pair in decided:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
-        yield _drift_finding(line.since(_start_of_level(steps, count)), drift)
+        yield drift_finding(line.since(_start_of_level(steps, count)), drift)
 
 
 def _start_of_level(steps: Sequence[Step], count: int) -> int:
@@ -211,7 +169,7 @@ def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory)
     code = compiled.code_change(line.key, base, head, comparison.verdict)
     time = metric(TIME)
     change = replace(
-        _change(
+        make_change(
             line,
             index,
             before,
@@ -290,7 +248,7 @@ def _time_finding(
     verdict = Verdict.of_change(is_worse=log_change > 0)
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
     old_runs, new_runs = _runs_around(line, index)
-    change = _change(
+    change = make_change(
         line,
         index,
         step.before,
@@ -302,7 +260,7 @@ def _time_finding(
     )
     if status is Status.UNCONFIRMED:
         before, after = line.runs(start, step.index), line.runs(step.index, end)
-        change = _clock_checked(change, before, after, log_change)
+        change = clock_checked(change, before, after, log_change)
     levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
@@ -363,8 +321,8 @@ def _describe_time_step(
     step: Step, comparison: Comparison | None, code: CodeObservation | None
 ) -> str:
     errors = f"{step.standard_errors:.1f} standard errors"
-    levels = _total_in_words(step.before, step.after)
-    sentence = f"median time {levels}, {_describe_counts(step)}, {errors}"
+    levels = levels_in_words(step.before, step.after)
+    sentence = f"median time {levels}, {describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
     if code is None:
@@ -373,160 +331,3 @@ def _describe_time_step(
         targets = f"{code.changed_targets} of {code.known_targets} targets"
         return f"{sentence}; machine code changed on {targets}"
     return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
-
-
-def _describe_counts(step: Step) -> str:
-    return f"{step.count_before} commits before and {step.count_after} after"
-
-
-def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
-    """Report a drift as a change at the commit after the old level.
-
-    Args:
-        line: Since the last step.
-        drift: As found there.
-    """
-    count = len(line.commits)
-    start = min(drift.start, count - 2)
-    end = count - 1 if drift.end is None else drift.end
-    before = float(np.median(line.values[: start + 1]))
-    after = before * (1 + drift.relative_change)
-    log_change = math.log1p(drift.relative_change)
-    old_runs = line.runs(start - NEAR_RUNS, start + 1)
-    new_runs = line.runs(count - NEAR_RUNS, count)
-    weeks = weeks_since(line.dates)
-    change = _change(
-        line,
-        start + 1,
-        before,
-        after,
-        f"{_rate_in_words(line, drift)}, {_total_in_words(before, after)}, {end - start} commits",
-        is_gradual=True,
-        # a history that spans less than a week has a rate by commit
-        weekly_change=None if weeks is None else drift.rate,
-    )
-    # the start is known to about a tenth of the drift
-    slack = max(1, (end + 1 - start) // 10)
-    window, _ = windows_between(
-        line.commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
-    )
-    return TrendFinding(
-        change=_clock_checked(change, old_runs, new_runs, log_change),
-        status=Status.UNCONFIRMED,
-        suspects=explain_drift(ChangeContext(old_runs, new_runs, log_change)),
-        window=window,
-        reach=window,
-        p_value=_p_value_of_drift(line, drift),
-        measured_on=line.dates[end],
-        outline=line.outline(start + 1),
-    )
-
-
-def _rate_in_words(line: Timeline, drift: Drift) -> str:
-    unit = "a commit" if weeks_since(line.dates) is None else "a week"
-    rate = f"{drift.rate:+.2%} {unit}"
-    if drift.end is None:
-        return f"median time drifts by {rate} since then"
-    return f"median time drifted by {rate} from then to {line.commits[drift.end].short_sha}"
-
-
-def _total_in_words(before: float, after: float) -> str:
-    time = metric(TIME)
-    return f"{time.format(before)} to {time.format(after)} ({after / before - 1:+.1%})"
-
-
-def _p_value_of_drift(line: Timeline, drift: Drift) -> float:
-    """The larger p-value: of the likelihood however often one looks (Ville), and of the slope in
-    dependent noise.
-    """
-    times = weeks_since(line.dates)
-    if times is None:
-        times = np.arange(len(line.commits), dtype=np.float64)
-    of_likelihood = math.exp(-drift.likelihood_ratio / 2)
-    return max(of_likelihood, chance_of_drift(line.values, times, drift))
-
-
-# --- errors, memory, host times and imported values
-
-
-def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
-    """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
-    steps = find_value_steps(line.key, line.values)
-    chances: Sequence[float | None] = [None] * len(steps)
-    if is_judged_import(line.key) and min(line.values) > 0:
-        chances = chances_of_steps(line.values, steps)
-    edges = [0, *(step.index for step in steps), len(line.commits)]
-    for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """The commits of both levels of a step, by position; the end is left out."""
-
-    start: int
-    end: int
-
-
-def _value_finding(
-    line: Timeline,
-    compiled: CompiledHistory,
-    step: Step,
-    stretch: _Stretch,
-    chance: float | None,
-) -> TrendFinding:
-    is_imported = is_judged_import(line.key)
-    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
-    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
-    is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
-    is_infinite = is_exact or math.isinf(step.standard_errors)
-    change = _change(
-        line,
-        step.index,
-        step.before,
-        step.after,
-        _describe_value_step(line, step, is_exact=is_exact),
-        standard_errors=None if is_infinite else step.standard_errors,
-    )
-    candidates = (step.index,) if is_exact else step.candidates
-    context = ChangeContext(
-        before,
-        after,
-        candidates=frozenset(line.commits[position] for position in candidates),
-    )
-    if is_imported:
-        sources = code_around(line, candidates)
-        # the environment's, so no alert
-        if sources is not None and not sources.has_changed:
-            chance = None
-        suspects = explain(replace(context, sources=sources, is_imported=True))
-    else:
-        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
-        suspects = explain_secondary(replace(context, code=code), line.key.metric)
-    if is_exact:
-        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
-    else:
-        window, reach = windows_between(line.commits, min(candidates), max(candidates))
-        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
-    return replace(
-        finding,
-        p_value=chance,
-        measured_on=line.dates[step.index] if is_imported else None,
-        outline=line.outline(step.index),
-    )
-
-
-def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
-    definition = line.key.definition
-    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
-    # errors and amounts may begin at 0
-    if step.before > 0:
-        levels += f" ({step.after / step.before - 1:+.0%})"
-    certainty = f"{step.standard_errors:.1f} standard errors"
-    if is_exact:
-        certainty = "the same in every run on either side"
-    return f"{definition.title} {levels}, {_describe_counts(step)}, {certainty}"
-
-
-def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:
-    return len(runs) >= _MIN_SURE_RUNS and len({point.value for point in runs}) == 1

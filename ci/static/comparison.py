@@ -45,6 +45,21 @@ class CodeEvidence:
         return _compiles(self.base) and _compiles(self.head)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether both sides were compiled in vain."""
+        if self.base is None or self.head is None:
+            return False
+        return not _compiles(self.base) and not _compiles(self.head)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both sides have the same machine code and launch."""
+        if self.base is None or self.head is None:
+            return False
+        has_same_facts = not moved_facts(fact_values(self.base), fact_values(self.head))
+        return self.base.code_hash == self.head.code_hash and has_same_facts
+
+    @property
     def moved_facts(self) -> dict[str, tuple[float, float]]:
         """Facts that differ, with both values, decisive ones first; empty unless both compiled."""
         if self.base is None or self.head is None or not self.has_compiled:
@@ -117,31 +132,27 @@ def judge_static(
             gone[case_id, implementation] = None
             continue
         for function, base_facts, head_facts in _matched(base_functions, head_functions):
-            cause = Cause.CODE
-            if base_facts is not None and head_facts is not None:
-                # what fails on both sides is no change
-                if not (_compiles(base_facts) or _compiles(head_facts)):
-                    continue
-                if _is_same(base_facts, head_facts):
-                    unchanged[target] += 1
-                    continue
-                if _toolchains_differ(
-                    base_facts, head_facts, base_toolchain or {}, head_toolchain or {}
-                ):
-                    cause = Cause.TOOLCHAIN
+            evidence = CodeEvidence(base_facts, head_facts)
+            # what fails on both sides is no change
+            if evidence.has_failed:
+                continue
+            if evidence.is_same:
+                unchanged[target] += 1
+                continue
+            subject = ChangeSubject(case_id, implementation, part=function, target=target)
+            cause = _cause_of(evidence, base_toolchain or {}, head_toolchain or {})
             verdict, reason = _judge(
                 base_facts, head_facts, is_target_compiled=bool(head_functions), cause=cause
             )
-            changes.append(
-                code_change(
-                    ChangeSubject(case_id, implementation, part=function, target=target),
-                    CodeEvidence(base_facts, head_facts),
-                    verdict=verdict,
-                    reason=reason,
-                    cause=cause,
-                    detail=_detail(base_facts, head_facts),
-                )
+            change = code_change(
+                subject,
+                evidence,
+                verdict=verdict,
+                reason=reason,
+                cause=cause,
+                detail=_detail(base_facts, head_facts),
             )
+            changes.append(change)
     return JudgedCode(tuple(changes), dict(sorted(unchanged.items())), tuple(gone))
 
 
@@ -171,9 +182,17 @@ def code_change(
     )
 
 
-def _is_same(base: StaticFacts, head: StaticFacts) -> bool:
-    has_same_facts = not moved_facts(fact_values(base), fact_values(head))
-    return base.code_hash == head.code_hash and has_same_facts
+def _cause_of(
+    evidence: CodeEvidence,
+    base_toolchain: Mapping[str, str],
+    head_toolchain: Mapping[str, str],
+) -> Cause:
+    base, head = evidence.base, evidence.head
+    # code of one side alone was not made twice
+    if base is None or head is None:
+        return Cause.CODE
+    is_changed = _toolchains_differ(base, head, base_toolchain, head_toolchain)
+    return Cause.TOOLCHAIN if is_changed else Cause.CODE
 
 
 def _toolchains_differ(
