@@ -136,11 +136,11 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
     for change in changes:
         for name, sides in change.evidence.moved_facts.items():
             facts.setdefault(name, []).append(sides)
-    return "; ".join(
-        f"{metric(name).title} {_range_of(name, [base for base, _ in sides])} → "
-        f"{_range_of(name, [head for _, head in sides])}"
-        for name, sides in facts.items()
-    )
+    ranges: list[str] = []
+    for name, sides in facts.items():
+        bases, heads = zip(*sides, strict=True)
+        ranges.append(f"{metric(name).title} {_range_of(name, bases)} → {_range_of(name, heads)}")
+    return "; ".join(ranges)
 
 
 def _range_of(name: str, values: Sequence[float]) -> str:
