@@ -138,7 +138,8 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
             facts.setdefault(name, []).append(sides)
     ranges: list[str] = []
     for name, sides in facts.items():
-        bases, heads = zip(*sides, strict=True)
+        bases = [base for base, _ in sides]
+        heads = [head for _, head in sides]
         ranges.append(f"{metric(name).title} {_range_of(name, bases)} → {_range_of(name, heads)}")
     return "; ".join(ranges)
 
