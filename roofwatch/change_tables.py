@@ -137,9 +137,9 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
         for name, sides in change.evidence.moved_facts.items():
             facts.setdefault(name, []).append(sides)
     ranges: list[str] = []
-    for name, sides in facts.items():
-        bases = [base for base, _ in sides]
-        heads = [head for _, head in sides]
+    for name, moves in facts.items():
+        bases = [base_value for base_value, _ in moves]
+        heads = [head_value for _, head_value in moves]
         ranges.append(f"{metric(name).title} {_range_of(name, bases)} → {_range_of(name, heads)}")
     return "; ".join(ranges)
 
