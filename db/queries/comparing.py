@@ -154,7 +154,7 @@ def read_runs_by_runner(
 def _pair_or_best(
     rows: Sequence[Any], base_sha: str, head_sha: str
 ) -> tuple[UUID | None, UUID | None]:
-    """Choose the runs of both commits on one runner class, of which the best come first."""
+    """Choose the runs of both commits on one runner class; the best come first."""
     bases = {row.pair_id: row.run_id for row in rows if _is_side(row, base_sha, Side.BASE)}
     for row in rows:
         if _is_side(row, head_sha, Side.HEAD) and row.pair_id in bases:

@@ -98,8 +98,8 @@ STEPS = (
     ),
     Step(
         "Note where gated_mlp comes from",
-        old="# ---- gated_mlp: gelu(gate) * up ",
-        new="# ---- gated_mlp (Shazeer, 2020): gelu(gate) * up ",
+        old="# ---- gated_mlp: gelu(gate) * up\n",
+        new="# ---- gated_mlp (Shazeer, 2020): gelu(gate) * up\n",
     ),
     Step("Describe how to measure", file="README.md", new="\n    roofwatch run bench_layers.py\n"),
     Step(
@@ -125,15 +125,14 @@ STEPS = (
     ),
     Step(
         "Simplify the gradient of rms_norm",
-        old="(weighted - normalised * mean) * inverse_rms, mask=mask)",
-        new="(weighted - mean) * inverse_rms, mask=mask)",
+        old="(weighted - normalised * mean) * inverse_rms, mask=mask",
+        new="(weighted - mean) * inverse_rms, mask=mask",
         planted=Planted("rms_norm", Verdict.REGRESSED, "the gradient loses its projection term"),
     ),
     Step(
         "Note where the formula comes from",
-        old="# ---- rms_norm: y = x / sqrt(mean(x^2) + epsilon) * weight ",
-        new="# ---- rms_norm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + epsilon) * "
-        "weight ",
+        old="# ---- rms_norm: y = x / sqrt(mean(x^2) + epsilon) * weight\n",
+        new="# ---- rms_norm (Zhang, Sennrich, 2019): y = x / sqrt(mean(x^2) + epsilon) * weight\n",
     ),
     Step(
         "Name the output tile",
