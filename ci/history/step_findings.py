@@ -8,9 +8,8 @@ certain, else it stays unconfirmed.
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from roofwatch.ci.causes.explain import (
     CodeObservation,
     explain,
     explain_drift,
-    explain_secondary,
 )
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
@@ -36,22 +34,18 @@ from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
-from roofwatch.ci.history.imported_code import code_around
 from roofwatch.ci.history.steps import (
     TIME,
     Timeline,
     find_slow_drift,
     find_time_steps,
-    find_value_steps,
-    is_judged_import,
     weeks_since,
 )
+from roofwatch.ci.history.value_findings import change_at, describe_counts, value_findings
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
-_MIN_SURE_RUNS = 2
-"""Runs on either side that must have the same number."""
 _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not
 slow.
@@ -80,25 +74,9 @@ def step_findings(
         if line.key.metric == TIME:
             findings = list(_time_findings(line, evidence, compiled))
         else:
-            findings = list(_value_findings(line, compiled))
+            findings = list(value_findings(line, compiled))
         yield from (finding for finding in findings if finding.change.commit not in seen)
         seen.update(finding.change.commit for finding in findings)
-
-
-def _change(
-    line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any
-) -> ChangePoint:
-    is_worse = line.key.definition.is_worse(base=before, head=after)
-    return ChangePoint(
-        series=line.key,
-        commit=line.commits[index],
-        previous_commit=line.commits[index - 1],
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
-        before=before,
-        after=after,
-        evidence=evidence,
-        **further,
-    )
 
 
 def _clock_checked(
@@ -206,7 +184,7 @@ def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory)
     code = compiled.code_change(line.key, base, head, comparison.verdict)
     time = metric(TIME)
     change = replace(
-        _change(
+        change_at(
             line,
             index,
             before,
@@ -285,7 +263,7 @@ def _time_finding(
     verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
     old_runs, new_runs = _runs_around(line, index)
-    change = _change(
+    change = change_at(
         line,
         index,
         step.before,
@@ -361,7 +339,7 @@ def _describe_time_step(
     levels = f"{time.format(step.before)} to {time.format(step.after)}"
     relative = f"({step.after / step.before - 1:+.1%})"
     errors = f"{step.standard_errors:.1f} standard errors"
-    sentence = f"median time {levels} {relative}, {_describe_counts(step)}, {errors}"
+    sentence = f"median time {levels} {relative}, {describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
     if code is None:
@@ -370,10 +348,6 @@ def _describe_time_step(
         targets = f"{code.changed_targets} of {code.known_targets} targets"
         return f"{sentence}; machine code changed on {targets}"
     return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
-
-
-def _describe_counts(step: Step) -> str:
-    return f"{step.count_before} commits before and {step.count_after} after"
 
 
 def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
@@ -402,7 +376,7 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     log_change = math.log1p(drift.relative_change)
     old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
     weekly = None if weeks is None else drift.rate
-    change = _change(
+    change = change_at(
         line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly
     )
     # the start is known to about a tenth of the drift
@@ -424,89 +398,3 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         measured_on=line.dates[end],
         outline=line.outline(start + 1),
     )
-
-
-# --- errors, memory, host times and imported values
-
-
-def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
-    """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
-    steps = find_value_steps(line.key, line.values)
-    chances: Sequence[float | None] = [None] * len(steps)
-    if is_judged_import(line.key) and min(line.values) > 0:
-        chances = chances_of_steps(line.values, steps)
-    edges = [0, *(step.index for step in steps), len(line.commits)]
-    for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """The commits of both levels of a step, by position; the end is left out."""
-
-    start: int
-    end: int
-
-
-def _value_finding(
-    line: Timeline,
-    compiled: CompiledHistory,
-    step: Step,
-    stretch: _Stretch,
-    chance: float | None,
-) -> TrendFinding:
-    is_imported = is_judged_import(line.key)
-    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
-    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
-    is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
-    is_infinite = is_exact or math.isinf(step.standard_errors)
-    change = _change(
-        line,
-        step.index,
-        step.before,
-        step.after,
-        _describe_value_step(line, step, is_exact=is_exact),
-        standard_errors=None if is_infinite else step.standard_errors,
-    )
-    candidates = (step.index,) if is_exact else step.candidates
-    context = ChangeContext(
-        before,
-        after,
-        candidates=frozenset(line.commits[position] for position in candidates),
-    )
-    if is_imported:
-        sources = code_around(line, candidates)
-        # the environment's, so no alert
-        if sources is not None and not sources.has_changed:
-            chance = None
-        suspects = explain(replace(context, sources=sources, is_imported=True))
-    else:
-        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
-        suspects = explain_secondary(replace(context, code=code), line.key.metric)
-    if is_exact:
-        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
-    else:
-        window, reach = windows_between(line.commits, min(candidates), max(candidates))
-        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
-    return replace(
-        finding,
-        p_value=chance,
-        measured_on=line.dates[step.index] if is_imported else None,
-        outline=line.outline(step.index),
-    )
-
-
-def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
-    definition = line.key.definition
-    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
-    # errors and amounts may begin at 0
-    if step.before > 0:
-        levels += f" ({step.after / step.before - 1:+.0%})"
-    certainty = f"{step.standard_errors:.1f} standard errors"
-    if is_exact:
-        certainty = "the same in every run on either side"
-    return f"{definition.title} {levels}, {_describe_counts(step)}, {certainty}"
-
-
-def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:
-    return len(runs) >= _MIN_SURE_RUNS and len({point.value for point in runs}) == 1

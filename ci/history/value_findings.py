@@ -1,0 +1,124 @@
+"""Steps of errors, memory, host times and imported values as findings. Pure."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain, explain_secondary
+from roofwatch.ci.changepoint.chance import chances_of_steps
+from roofwatch.ci.changepoint.detect import Step
+from roofwatch.ci.history.commit_changes import CompiledHistory
+from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.imported_code import code_around
+from roofwatch.ci.history.steps import Timeline, find_value_steps, is_judged_import
+from roofwatch.model.history import ChangePoint, SeriesPoint
+from roofwatch.model.verdict import Verdict
+
+_MIN_SURE_RUNS = 2
+"""Runs on either side that must have the same number."""
+
+
+def value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+    """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
+    steps = find_value_steps(line.key, line.values)
+    chances: Sequence[float | None] = [None] * len(steps)
+    if is_judged_import(line.key) and min(line.values) > 0:
+        chances = chances_of_steps(line.values, steps)
+    edges = [0, *(step.index for step in steps), len(line.commits)]
+    for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
+        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """The commits of both levels of a step, by position; the end is left out."""
+
+    start: int
+    end: int
+
+
+def _value_finding(
+    line: Timeline,
+    compiled: CompiledHistory,
+    step: Step,
+    stretch: _Stretch,
+    chance: float | None,
+) -> TrendFinding:
+    is_imported = is_judged_import(line.key)
+    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
+    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
+    is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
+    is_infinite = is_exact or math.isinf(step.standard_errors)
+    change = change_at(
+        line,
+        step.index,
+        step.before,
+        step.after,
+        _describe_value_step(line, step, is_exact=is_exact),
+        standard_errors=None if is_infinite else step.standard_errors,
+    )
+    candidates = (step.index,) if is_exact else step.candidates
+    context = ChangeContext(
+        before,
+        after,
+        candidates=frozenset(line.commits[position] for position in candidates),
+    )
+    if is_imported:
+        sources = code_around(line, candidates)
+        # the environment's, so no alert
+        if sources is not None and not sources.has_changed:
+            chance = None
+        suspects = explain(replace(context, sources=sources, is_imported=True))
+    else:
+        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+        suspects = explain_secondary(replace(context, code=code), line.key.metric)
+    if is_exact:
+        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+    else:
+        window, reach = windows_between(line.commits, min(candidates), max(candidates))
+        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+    return replace(
+        finding,
+        p_value=chance,
+        measured_on=line.dates[step.index] if is_imported else None,
+        outline=line.outline(step.index),
+    )
+
+
+def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
+    definition = line.key.definition
+    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
+    # errors and amounts may begin at 0
+    if step.before > 0:
+        levels += f" ({step.after / step.before - 1:+.0%})"
+    certainty = f"{step.standard_errors:.1f} standard errors"
+    if is_exact:
+        certainty = "the same in every run on either side"
+    return f"{definition.title} {levels}, {describe_counts(step)}, {certainty}"
+
+
+def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:
+    return len(runs) >= _MIN_SURE_RUNS and len({point.value for point in runs}) == 1
+
+
+def change_at(
+    line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any
+) -> ChangePoint:
+    """Make the change of a series at a commit, by position."""
+    is_worse = line.key.definition.is_worse(base=before, head=after)
+    return ChangePoint(
+        series=line.key,
+        commit=line.commits[index],
+        previous_commit=line.commits[index - 1],
+        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        before=before,
+        after=after,
+        evidence=evidence,
+        **further,
+    )
+
+
+def describe_counts(step: Step) -> str:
+    """Say how many commits both levels have."""
+    return f"{step.count_before} commits before and {step.count_after} after"
