@@ -111,7 +111,7 @@ def change_at(
         series=line.key,
         commit=line.commits[index],
         previous_commit=line.commits[index - 1],
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=before,
         after=after,
         evidence=evidence,
