@@ -80,7 +80,15 @@ def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Pa
 
     document = json.loads((DATA / "tritonbench_softmax_2024.json").read_text())
     assert done.status == 0
-    assert list(done.parsed) == ["format", "tool_version", "commit", "dirty", "notes", "rows"]
+    assert list(done.parsed) == [
+        "summary",
+        "format",
+        "tool_version",
+        "commit",
+        "dirty",
+        "notes",
+        "rows",
+    ]
     assert [tuple(row) for row in done.parsed["rows"]] == [FIELDS] * len(document["metrics"])
     assert [row["value"] for row in done.parsed["rows"]] == list(document["metrics"].values())
     assert not list(tmp_path.iterdir())
