@@ -12,11 +12,11 @@ from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
 _STYLE = Path(__file__).parent / "assets" / "style.css"
+# drawn here: Streamlit would fetch an icon from another host
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="64" height="64">'
     f"{ROOF}</svg>"
 )
-"""Drawn here: Streamlit would fetch an icon from another host."""
 
 
 def show() -> None:

@@ -61,7 +61,8 @@ def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _row_of(project: str, query: Mapping[str, str]) -> CommitRow | None:
-    for row in rows_by_commit(data.ask(questions.list_triaged, project)):
+    triaged = data.ask(questions.list_triaged, project)
+    for row in rows_by_commit(triaged):
         is_part = query.get("regression") in {part.regression_id for part in row.parts}
         is_commit = row.commit.sha == query.get("commit")
         if is_part or (is_commit and query.get("verdict") in (None, str(row.verdict))):

@@ -4,25 +4,19 @@ series, regressions.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
 
+from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.decide import claim_of_regression
-from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.ratios import LibraryRatio
 from roofwatch.ci.messages import visible
-from roofwatch.ci.report.change_words import (
-    counted_changes,
-    is_row,
-    part_of,
-    sides_of,
-    text_of,
-)
+from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.alert import Alert, Delivery
@@ -30,7 +24,6 @@ from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage
-from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 
@@ -59,7 +52,11 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     ]
     columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
     predicted = make_table(columns, steps, title="predicted change of steps")
-    found = changes_table([*counted_changes(judged), *judged.accuracy_changes])
+    changes = [*counted_changes(judged), *judged.accuracy_changes]
+    cases = [change for change in changes if isinstance(change.evidence, CaseEvidence)]
+    others = [change for change in changes if not isinstance(change.evidence, CaseEvidence)]
+    timed = times_table(cases)
+    found = changes_table(others)
     new = make_table(
         ("kernel", "implementation", "result", "compiled", "time"),
         [
@@ -75,7 +72,7 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         title="new implementations",
     )
     ratios = _ratio_table(judged.library_ratios)
-    return [table for table in (found, new, ratios, predicted) if table.row_count]
+    return [table for table in (timed, found, new, ratios, predicted) if table.row_count]
 
 
 def _ratio_table(ratios: Sequence[LibraryRatio]) -> Table:
@@ -104,43 +101,6 @@ def remark_lines(judged: PullRequestJudgement) -> list[str]:
     if judged.dependencies is not None:
         lines.append(f"note: {judged.dependencies}")
     return lines
-
-
-def changes_table(changes: Iterable[Change[Any]]) -> Table:
-    """One row per change, in the given order; targets with the same one share a row, as do cases
-    that fail with the same message.
-    """
-    targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
-    for change in filter(is_row, changes):
-        text = "; ".join((text_of(change), *sides_of(change)))
-        row = (
-            change.verdict,
-            change.reason,
-            change.case_id,
-            change.implementation,
-            part_of(change),
-            text,
-        )
-        targets.setdefault(row, []).append(change.subject.target)
-    failed_cases: dict[str, set[str]] = defaultdict(set)
-    for _, reason, case_id, _, _, text in targets:
-        if reason is Reason.FAILED:
-            failed_cases[text].add(case_id)
-    rows: list[tuple[object, ...]] = []
-    shown_failures: set[str] = set()
-    for (word, reason, case_id, implementation, part, text), names in targets.items():
-        if text in shown_failures:
-            continue
-        case_text = case_id
-        more_count = len(failed_cases.get(text, ())) - 1
-        if more_count > 0:
-            case_text += f" and {more_count} more"
-            shown_failures.add(text)
-        linked = Text(reason, style=f"link {reason.url}")
-        rows.append((verdict(word), linked, case_text, implementation, part, joined(names), text))
-    return make_table(
-        ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
-    )
 
 
 def noise_floor_table(noise: NoiseFloor) -> Table:
@@ -226,37 +186,36 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
     return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
 
 
-def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
+def series_table(series_with_noise: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     """One row per series of a metric: its newest values, and for times the noise and the detectable
     step.
     """
+    keys = [series.key for series, _ in series_with_noise]
+    runner_classes = sorted({key.runner_class for key in keys if key.runner_class})
+    has_metrics = len({key.metric for key in keys}) > 1
+    has_runner_column = len(runner_classes) > 1
     rows = []
-    runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
-    has_metrics = len({one.key.metric for one, _ in found}) > 1
-    several = ["runner class"] if len(runner_classes) > 1 else []
-    for one, floor in found:
-        values = [(point.commit, point.value) for point in one.points if point.value is not None]
-        newest, commit = None, None
-        if values:
-            commit, value = values[-1]
-            # a newer server may have metrics that this version does not know
-            newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
+    for series, noise in series_with_noise:
+        label = series.key.label
+        if has_metrics:
+            label += f" · {series.key.metric}"
+        newest, commit = _newest_value(series)
         rows.append(
             (
-                f"{one.key.label} · {one.key.metric}" if has_metrics else one.key.label,
-                *([one.key.runner_class] if several else []),
-                len(one.points),
-                len(one.points) - len(values) or None,
-                sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
+                label,
+                *([series.key.runner_class] if has_runner_column else []),
+                len(series.points),
+                sum(point.outcome.is_failure for point in series.points) or None,
+                sparkline([point.value for point in series.points[-_SPARKLINE_POINTS:]]),
                 newest,
-                commit and commit.short_sha,
-                floor and f"±{floor.deviation:.1%}",
-                floor and f"{floor.minimum_detectable_change:.1%}",
+                commit,
+                noise and f"±{noise.deviation:.1%}",
+                noise and f"{noise.minimum_detectable_change:.1%}",
             )
         )
     columns = (
         "series",
-        *several,
+        *(["runner class"] if has_runner_column else []),
         "points",
         "failed",
         "history",
@@ -265,9 +224,23 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
         "noise",
         "detectable",
     )
-    name = "values of other tools" if has_metrics else found[0][0].key.metric
-    title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
-    return make_table(columns, rows, title=title, left_column_count=1 + len(several))
+    title = "values of other tools" if has_metrics else keys[0].metric
+    if runner_classes:
+        title += f" on {', '.join(runner_classes)}"
+    left_column_count = 2 if has_runner_column else 1
+    return make_table(columns, rows, title=title, left_column_count=left_column_count)
+
+
+def _newest_value(series: Series) -> tuple[str | None, str | None]:
+    """The newest value of a series as text, and the short SHA of its commit."""
+    points = [point for point in series.points if point.value is not None]
+    if not points:
+        return None, None
+    newest = points[-1]
+    # a newer server may have metrics that this version does not know
+    if is_metric(series.key.metric) and newest.value is not None:
+        return series.key.definition.format(newest.value), newest.commit.short_sha
+    return f"{newest.value:g}", newest.commit.short_sha
 
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:

@@ -14,11 +14,8 @@ from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.dashboard.charts.forest import STYLE as FOREST_STYLE
-from roofwatch.dashboard.charts.forest import ForestAxis, ForestRow
-from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shortened
+from roofwatch.dashboard.charts.forest import ForestRow, forest_table_html
 
-_MAX_CHANGES = 60
-_MAX_LABEL = 90
 _MAX_COMMENT_BYTES = 10**7
 """A page has no limit on its length, but a browser does."""
 _OURS = re.compile(
@@ -38,9 +35,6 @@ table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ border: 1px solid rgba(128, 128, 128, .4); padding: .2rem .6rem; text-align: left }}
 code {{ background: rgba(128, 128, 128, .14); padding: 0 .2rem }}
 :root {{ color-scheme: light dark }}
-.changes {{ display: table; width: 100%; font-variant-numeric: tabular-nums }}
-.changes td, .changes th {{ border-width: 0 0 1px; font-weight: normal; white-space: nowrap }}
-.changes td:nth-child(2) {{ width: 50% }}
 {style}</style></head><body>
 {body}
 {figure}
@@ -79,33 +73,14 @@ def _ours_or_text(_renderer: Any, tokens: Sequence[Any], position: int, *_: Any)
 
 
 def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
-    """Draw the change of each timed case with its interval, the largest on top; nothing without
-    comparisons.
-    """
+    """Draw the change of each timed case with its interval; nothing without comparisons."""
     rows: list[tuple[str, ForestRow]] = []
     for case in cases:
         comparison = case.evidence.comparison
         if comparison is None or not math.isfinite(comparison.log_interval[0]):
             continue
-        label = shortened(f"{case.case_id} {case.implementation}", length=_MAX_LABEL)
         row = ForestRow(comparison.relative_change, comparison.relative_interval, case.verdict)
-        rows.append((label, row))
-    rows.sort(key=lambda labelled: abs(math.log1p(labelled[1].change)), reverse=True)
-    drawn = rows[:_MAX_CHANGES]
-    if not drawn:
+        rows.append((f"{case.case_id} {case.implementation}", row))
+    if not rows:
         return ""
-    axis = ForestAxis([row for _, row in drawn])
-    lines = "".join(
-        f"<tr><th>{escaped(label)}</th><td>{axis.row_html(row)}</td><td>{percent(row.change)}</td>"
-        f"<td>{VERDICT_MARKS[row.verdict].text}</td></tr>"
-        for label, row in drawn
-    )
-    further = ""
-    if len(drawn) < len(rows):
-        further = f"<p>The {len(drawn)} largest of {len(rows):,}.</p>"
-    return (
-        "<h2>Change of the time with its 95 % interval</h2>"
-        '<table class="changes"><thead><tr><th></th>'
-        f"<th>{axis.axis_html()}</th><th></th><th></th></tr></thead><tbody>{lines}</tbody></table>"
-        f"{further}<p>Grey band: a change of 3 %, below which nothing is reported.</p>"
-    )
+    return f"<h2>Change of the time with its 95 % interval</h2>{forest_table_html(rows)}"

@@ -31,7 +31,7 @@ from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValu
 from roofwatch.model.metrics import metric
 
 SIGNATURE = "X-Roofwatch-Signature-256"
-_MIN_SECRET = 16
+MIN_SECRET = 16
 _TIMEOUT_S = 30.0
 _ISSUE_LABEL = "roofwatch"
 """Every issue has it, so a search for ours is short."""
@@ -77,9 +77,9 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     if channel.secret_env is None:
         return open_webhook(url)
     secret = os.environ.get(channel.secret_env, "")
-    if len(secret) < _MIN_SECRET:
+    if len(secret) < MIN_SECRET:
         raise AlertError(
-            f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or "
+            f"the environment variable {channel.secret_env} must have {MIN_SECRET} characters or "
             f"more"
         )
     return open_webhook(url, secret)
@@ -231,6 +231,8 @@ def to_title(delivery: Delivery) -> str:
     project = _inert(delivery.alert.project, 80)
     title = _inert(delivery.alert.message.title, _MAX_TITLE)
     prefix = _PREFIXES[delivery.event]
+    if delivery.alert.message.is_test:
+        return f"[roofwatch] TEST, nothing happened: {title}"
     return f"[{project}] {delivery.alert.severity}: {prefix}{title}"
 
 
@@ -281,6 +283,8 @@ def to_document(delivery: Delivery) -> dict[str, Any]:
 def _facts(delivery: Delivery) -> list[tuple[str, str]]:
     alert = delivery.alert
     message = alert.message
+    if message.is_test:
+        return [("To do", "nothing; this message shows that the channel works")]
     facts = [("Device", ", ".join(message.devices))]
     facts += [("Change", _change_text(change)) for change in message.changes[:_MAX_CHANGES]]
     facts += [(fact.name, fact.text) for fact in message.facts]
@@ -304,6 +308,8 @@ def _change_text(change: ReportedValue) -> str:
     head = "failed" if change.after is None else definition.format(change.after)
     subject = f"{change.case_id} · {change.implementation}"
     text = f"{subject}: {definition.title} {base} to {head}"
+    if change.is_limit:
+        text = f"{subject}: {definition.title} is {head}, the limit is {base}"
     if change.relative_change is not None:
         text += f" ({change.relative_change:+.1%})"
     return text

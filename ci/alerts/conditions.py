@@ -1,14 +1,10 @@
-"""What rules report of regressions and of silent runners at a time, what they cover, and who owns
-it. Pure.
-"""
+"""What rules report of regressions at a time, what they cover, and who owns it. Pure."""
 
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -48,13 +44,6 @@ _MAX_SUSPECTS = 3
 _MAX_NAMES = 10
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
-_MIN_INTERVALS = 4
-_MAX_INTERVALS = 50
-"""Only the newest intervals count, since a runner may change its schedule."""
-_SILENT_AFTER = 3.0
-"""Times the 90th percentile of the intervals."""
-_MIN_SILENCE = timedelta(hours=1)
-"""Runs of one job follow each other within minutes."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +125,11 @@ class ProjectState:
             return {}
         return case.costs
 
-    def covers(self, rule: RegressionRule | MetricRule, case_id: str) -> bool:
+    def covers(
+        self, rule: RegressionRule | MetricRule, case_id: str, implementation: str | None = None
+    ) -> bool:
+        if implementation is not None and matches(implementation, rule.exclude_implementations):
+            return False
         kernel = kernel_of(case_id)
         case = self.cases.get(case_id)
         if case is None:  # no recent run has it, so its family and tags are unknown
@@ -170,15 +163,17 @@ def regression_conditions(
         regression = triaged.regression
         if why_not_alerting(triaged) is not None:
             continue
-        if not any(_is_reported(rule, point, state) for point in regression.change_points):
+        points = [point for point in regression.change_points if _is_reported(rule, point, state)]
+        if not points:
             continue
         conditions.append(
             AlertCondition(
                 rule=rule.name,
                 cause=triaged.regression_id,
                 severity=rule.severity,
-                message=_regression_message(triaged, state, false_alarms),
+                message=_regression_message(rule, triaged, state, false_alarms),
                 regression_id=triaged.triage.regression_id,
+                event=regression.commit.sha,
                 is_acknowledged=triaged.triage.state is TriageState.ACKNOWLEDGED,
                 is_past=regression.commit.committed_at < oldest,
             )
@@ -217,7 +212,7 @@ def _is_reported(
     """
     series = point.series
     change = point.relative_change
-    if not state.covers(rule, series.case_id):
+    if not state.covers(rule, series.case_id, series.implementation):
         return False
     if not rule.covers_runner(series.runner_class):
         return False
@@ -239,7 +234,10 @@ def _is_reported(
 
 
 def _regression_message(
-    triaged: TriagedRegression, state: ProjectState, false_alarms: FalseAlarms
+    rule: RegressionRule | MetricRule,
+    triaged: TriagedRegression,
+    state: ProjectState,
+    false_alarms: FalseAlarms,
 ) -> Message:
     regression = triaged.regression
     points = regression.change_points
@@ -256,7 +254,7 @@ def _regression_message(
     for name, value in asdict(series).items():
         if value:
             series_query[_QUERY_NAMES.get(name, name)] = value
-    changes = [change for point in points for change in _changes(point, state)]
+    changes = [_change_told(rule, point, state) for point in points]
     return Message(
         title=title,
         facts=tuple(_regression_facts(regression, false_alarms)),
@@ -301,22 +299,22 @@ def _share_real(false_alarms: FalseAlarms) -> str:
     )
 
 
-def _changes(point: ChangePoint, state: ProjectState) -> list[ReportedValue]:
-    """Return a change of a series and, if it is a time, the same as rates."""
-    changes = [change_of(point.series, point.before, point.after)]
-    base_ns, head_ns = point.before, point.after
-    if point.series.metric != "median_ns" or not base_ns or not head_ns:
-        return changes
-    for rate, cost in state.costs_of(point.series.case_id).items():
+def _change_told(
+    rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
+) -> ReportedValue:
+    """Tell a change once: as a rate if the rule is about one, else as it was measured."""
+    series, base, head = point.series, point.before, point.after
+    if isinstance(rule, MetricRule) and series.metric == "median_ns" and base and head:
+        cost = state.costs_of(series.case_id).get(rule.metric)
         if cost:
-            base_per_s = cost / base_ns * 1e9
-            head_per_s = cost / head_ns * 1e9
-            rate_series = replace(point.series, metric=rate)
-            changes.append(change_of(rate_series, base_per_s, head_per_s))
-    return changes
+            rate_series = replace(series, metric=rule.metric)
+            return change_of(rate_series, cost / base * 1e9, cost / head * 1e9)
+    return change_of(series, base, head)
 
 
-def change_of(series: SeriesKey, base: float | None, head: float | None) -> ReportedValue:
+def change_of(
+    series: SeriesKey, base: float | None, head: float | None, *, is_limit: bool = False
+) -> ReportedValue:
     relative_change = None
     if base and head is not None:
         relative_change = (head - base) / base
@@ -330,129 +328,13 @@ def change_of(series: SeriesKey, base: float | None, head: float | None) -> Repo
         before=base,
         after=head,
         relative_change=relative_change,
+        is_limit=is_limit,
     )
 
 
 def commit_text(commit: CommitRef) -> str:
     date = f"{commit.committed_at:%Y-%m-%d}"
     return f"{commit.short_sha} {commit.subject} ({commit.author}, {date})"
-
-
-# --- silent runners
-
-
-@dataclass(frozen=True)
-class ReportInterval:
-    """How often a runner reports results."""
-
-    last_at: datetime
-    usual_gap: timedelta | None
-    """Median interval; None with too few results."""
-    silent_from: datetime | None
-    """When it counts as silent; None with too few results."""
-
-    def is_silent(self, now: datetime) -> bool:
-        return self.silent_from is not None and now >= self.silent_from
-
-
-def report_interval(times: Iterable[datetime]) -> ReportInterval:
-    """Determine how often a runner reports, by the times of its results; at least one."""
-    ordered = sorted(times)
-    last_at = ordered[-1]
-    all_gaps_s = [(following - time).total_seconds() for time, following in pairwise(ordered)]
-    # two results may have the same time
-    gaps_s = [gap_s for gap_s in all_gaps_s if gap_s > 0][-_MAX_INTERVALS:]
-    if len(gaps_s) < _MIN_INTERVALS:
-        return ReportInterval(last_at, None, None)
-    longest_s = statistics.quantiles(gaps_s, n=10, method="inclusive")[-1]
-    allowed = max(timedelta(seconds=_SILENT_AFTER * longest_s), _MIN_SILENCE)
-    return ReportInterval(
-        last_at=last_at,
-        usual_gap=timedelta(seconds=statistics.median(gaps_s)),
-        silent_from=last_at + allowed,
-    )
-
-
-def interval_of(
-    state: ProjectState, runner_classes: Iterable[str], now: datetime
-) -> ReportInterval | None:
-    """Determine how often some runner classes together report, by their results until now; None
-    without any.
-    """
-    all_times = [run.started_at for name in runner_classes for run in state.runs[name]]
-    times = [time for time in all_times if time <= now]
-    if not times:
-        return None
-    return report_interval(times)
-
-
-def silence_conditions(
-    rule: SilenceRule, state: ProjectState, now: datetime
-) -> list[AlertCondition]:
-    """Report the devices that are silent, and the patterns of the rule that no runner ever
-    matched.
-    """
-    conditions = []
-    for pattern in rule.runners:
-        has_match = any(matches(name, [pattern]) for name in state.runs)
-        # a new project has no runner yet
-        if state.runs and not has_match:
-            message = Message(f"no results from a runner that matches {pattern}, ever")
-            conditions.append(_silence(rule, pattern, message))
-    for device, classes in state.devices.items():
-        interval = interval_of(state, classes, now)
-        if interval is None or not any(map(rule.covers_runner, classes)):
-            continue
-        if rule.after_hours is not None:
-            silent_from = interval.last_at + timedelta(hours=rule.after_hours)
-            interval = replace(interval, silent_from=silent_from)
-        if interval.silent_from is None or not interval.is_silent(now):
-            continue
-        oldest = now - timedelta(days=rule.within_days)
-        message = _silence_message(state, device, interval, now)
-        conditions.append(_silence(rule, device, message, is_past=interval.silent_from < oldest))
-    return conditions
-
-
-def _silence(
-    rule: SilenceRule,
-    name: str,
-    message: Message,
-    *,
-    is_past: bool = False,
-) -> AlertCondition:
-    return AlertCondition(
-        rule=rule.name,
-        cause=f"silence\n{name}",
-        severity=rule.severity,
-        message=message,
-        is_past=is_past,
-    )
-
-
-def _silence_message(
-    state: ProjectState,
-    device: str,
-    interval: ReportInterval,
-    now: datetime,
-) -> Message:
-    silent_for = _duration(now - interval.last_at)
-    facts = [Fact("Last result", f"{interval.last_at:%Y-%m-%d %H:%M} UTC, {silent_for} ago")]
-    if interval.usual_gap is not None:
-        facts.append(Fact("Usual interval", _duration(interval.usual_gap)))
-    return Message(
-        title=f"no results from {device} for {silent_for}",
-        facts=tuple(facts),
-        links=state.link("Overview", ""),
-        devices=(device,),
-    )
-
-
-def _duration(time: timedelta) -> str:
-    hours = time.total_seconds() / 3_600
-    if hours < 48:
-        return f"{hours:.1f} hours"
-    return f"{hours / 24:.1f} days"
 
 
 # --- what a rule covers
@@ -483,6 +365,16 @@ def coverage(rule: Rule, state: ProjectState) -> Coverage:
 def is_idle(covered: Coverage) -> bool:
     """Return whether a rule can report nothing, although there are results."""
     return any(names and not any(names.values()) for names in covered.values())
+
+
+def why_never_firing(rule: Rule, states: Sequence[ProjectState]) -> list[str]:
+    """Return why a rule that matches something can report nothing."""
+    if not isinstance(rule, MetricRule) or rule.against_commit is None:
+        return []
+    name = rule.against_commit
+    if any(state.commits.get(name) is not None for state in states):
+        return []
+    return [f"rule {rule.name!r} can never fire: against = {name!r} was never measured"]
 
 
 def coverage_text(covered: Coverage) -> str:

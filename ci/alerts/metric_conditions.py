@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from roofwatch.ci.alerts.conditions import (
     MAX_CHANGES,
     ProjectState,
-    ReportInterval,
     change_of,
     commit_text,
-    interval_of,
 )
 from roofwatch.ci.alerts.rules import MetricRule
+from roofwatch.ci.alerts.silence import ReportInterval, interval_of
 from roofwatch.ci.messages import count_of
 from roofwatch.model.alert import AlertCondition, Fact, Message
 from roofwatch.model.history import CommitRef, SeriesKey, timing_of
@@ -48,6 +47,7 @@ class _Level:
     """Where the newest values that are beyond the limit begin; the newest commit if none is."""
     previous: CommitRef | None
     """The commit before that, of those that were read."""
+    newest: CommitRef
 
     @property
     def ratio(self) -> float:
@@ -84,6 +84,26 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
                 )
             )
     return conditions
+
+
+def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[str, str]:
+    """Write by cause what a metric is now: the worst value of its cases, and at which commit."""
+    worst: dict[str, _Level] = {}
+    for runner_class in state.runs.keys() - _ended_classes(state, now):
+        if not rule.covers_runner(runner_class):
+            continue
+        device = state.device_of(runner_class)
+        for level in _levels(rule, runner_class, state, now):
+            kernel = "" if rule.over == "geomean" else level.series.kernel
+            cause = _cause(rule, kernel, device)
+            other = worst.get(cause)
+            if other is None or (level.ratio < other.ratio) == rule.is_floor:
+                worst[cause] = level
+    write = rule.definition.format
+    return {
+        cause: f"back within limits: {write(level.value)} at {commit_text(level.newest)}"
+        for cause, level in worst.items()
+    }
 
 
 def _levels(
@@ -127,6 +147,7 @@ def _levels(
             value=statistics.median(point.value for point in new),
             since=all_points[first].commit,
             previous=all_points[first - 1].commit if first else None,
+            newest=new[-1].commit,
         )
 
 
@@ -159,7 +180,7 @@ def _points(
     for run in runs:
         for case_id, implementation, timing, value in _values(rule.metric, run, state):
             # ratios and geometric means need values above 0
-            if value and value > 0 and state.covers(rule, case_id):
+            if value and value > 0 and state.covers(rule, case_id, implementation):
                 method = run.harness_version, timing
                 points[case_id, implementation].append(_Point(run.commit, method, value))
     return points
@@ -206,8 +227,12 @@ def _condition(
     kernels = tuple(dict.fromkeys(level.series.kernel for level in levels))
     group_names = kernels if rule.families == ("*",) else rule.families
     subject = kernel or ", ".join(group_names)
+    is_limit = rule.limit is not None
+    # a state that always was has no commit
+    began = rule.limit is None or worst.previous is not None
     changes = [
-        change_of(level.series, level.reference, level.value) for level in levels[:MAX_CHANGES]
+        change_of(level.series, level.reference, level.value, is_limit=is_limit)
+        for level in levels[:MAX_CHANGES]
     ]
     message = Message(
         title=f"{subject}: {rule.definition.title} {_change_text(rule, levels)} on {device}",
@@ -219,22 +244,21 @@ def _condition(
         kernels=kernels,
         devices=(device,),
         base_sha=None if worst.previous is None else worst.previous.sha,
-        head_sha=worst.since.sha,
+        head_sha=worst.since.sha if began else None,
         changes=tuple(changes),
-    )
-    selection = kernel or "\n".join(
-        [
-            *rule.kernels,
-            *rule.families,
-            *rule.tags,
-        ]
     )
     return AlertCondition(
         rule=rule.name,
-        cause=f"{rule.metric}\n{device}\n{selection}",
+        cause=_cause(rule, kernel, device),
         severity=rule.severity,
         message=message,
+        event=worst.since.sha if began else f"{rule.name}\n{device}",
     )
+
+
+def _cause(rule: MetricRule, kernel: str, device: str) -> str:
+    selection = kernel or "\n".join([*rule.kernels, *rule.families, *rule.tags])
+    return f"{rule.metric}\n{device}\n{selection}"
 
 
 def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
@@ -258,7 +282,9 @@ def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
 
 def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:
     since = commit_text(worst.since)
-    if worst.previous is None:
+    if worst.previous is None and rule.limit is not None:
+        yield Fact("Since", "before the oldest run that was read")
+    elif worst.previous is None:
         yield Fact("Since", f"{since} or earlier")
     else:
         yield Fact("Since", since)

@@ -150,6 +150,8 @@ class _KernelRule(_Rule):
     families: tuple[str, ...] = ("*",)
     tags: tuple[str, ...] = ()
     """Only cases with all of these."""
+    exclude_implementations: tuple[str, ...] = ()
+    """Patterns of implementations that raise no alert."""
 
     def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
         if not matches(kernel, self.kernels) or not matches(family, self.families):
@@ -204,6 +206,14 @@ class MetricRule(_KernelRule):
         if days is None:
             return None
         return float(days[1])
+
+    @field_validator("against")
+    @classmethod
+    def _is_a_time_or_a_revision(cls, value: str) -> str:
+        # no name of a tag or commit has a blank
+        if " " in value and not re.fullmatch(r"\d+(\.\d+)? days?", value):
+            raise ValueError(f'{value!r} is no time: write "14 days", a tag, a commit or "change"')
+        return value
 
     @property
     def against_commit(self) -> str | None:
@@ -268,11 +278,23 @@ class KernelOwners(_Table):
     owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
 
 
+class AcknowledgeTable(_Table):
+    """Links in messages that acknowledge an alert."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https://[^\s?#]+[^\s?#/]$")]
+    """Public address of the API."""
+    secret_env: Variable
+    """Environment variable with the key that signs them."""
+
+
 class AlertRules(_Table):
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     owners: tuple[KernelOwners, ...] = ()
     """The last match counts, as in CODEOWNERS."""
+    acknowledge: AcknowledgeTable | None = None
+    messages_per_hour: Annotated[int, Field(ge=1)] = 20
+    """To one channel; beyond that, one summary."""
     codeowners: str | None = None
     """Path of a CODEOWNERS file or a checkout, relative to the rules."""
 
@@ -317,6 +339,7 @@ _TABLES = (
     MetricRule,
     SilenceRule,
     KernelOwners,
+    AcknowledgeTable,
 )
 _KEYS = {key for table in _TABLES for key in table.model_fields}
 _PLAIN = {

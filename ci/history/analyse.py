@@ -107,9 +107,9 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
             # documents of another version of roofwatch
             _analyse_due(engine, project, everything, cases)
             analysis = _read_analysis(engine, project)
-        found = analysis.regressions()
-        replace_regressions(engine, project, found)
-    return found
+        regressions = analysis.regressions()
+        replace_regressions(engine, project, regressions)
+    return regressions
 
 
 def find_outdated_cases(engine: Engine, project: str) -> list[str]:
@@ -121,7 +121,7 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
     with reading_session(engine, sees_one_state=True) as session:
         cases = list_case_names(session, project)
         waiting = set(list_due(session, project, METHOD, list(cases)).case_ids)
-        stored = {one.case_id: one for one in read_case_analyses(session, project)}
+        stored = {analysis.case_id: analysis for analysis in read_case_analyses(session, project)}
     differing = []
     current = [row_id for row_id in cases if row_id not in waiting]
     for part in _parts(engine, project, current):
@@ -188,7 +188,9 @@ def _analyse_part(
         controls = controls_among({*times, *imported}) | list_marked_controls(session, row_ids)
         changed_cases = {case_id for case_id, _ in changed}
         # controls are evidence about the changed series of their case
-        changed |= {one for one in controls if one in times and one[0] in changed_cases}
+        changed |= {
+            control for control in controls if control in times and control[0] in changed_cases
+        }
         for error in read_error_columns(session, project, row_ids):
             if _subject(error.key) not in changed and _errors_need_analysis(error):
                 changed.add(_subject(error.key))
@@ -196,9 +198,9 @@ def _analyse_part(
             days: dict[SeriesKey, set[date]] = defaultdict(set)
             for time in times[subject]:
                 days[time.key].update(_first_days(time).tolist())
-            for key, own in days.items():
+            for key, series_days in days.items():
                 by_case[key.case_id].population.add(key)
-                by_case[key.case_id].series_by_date.update(own)
+                by_case[key.case_id].series_by_date.update(series_days)
         if changed:
             analyses = _analyse_cases(session, project, row_ids, changed, controls)
             for (case_id, _), analysis in analyses.items():
@@ -225,8 +227,9 @@ def _analyse_cases(
         for key in list_series_keys(session, project, cases=cases, include_pairs=True)
         if (key.metric in JUDGED_METRICS or is_judged_import(key)) and _subject(key) in subjects
     ]
-    for one in read_series(session, project, keys, include_pairs=True, include_conditions=True):
-        by_subject[_subject(one.key)].append(one)
+    stored = read_series(session, project, keys, include_pairs=True, include_conditions=True)
+    for stored_series in stored:
+        by_subject[_subject(stored_series.key)].append(stored_series)
     return {
         subject: analyse_series(series, evidence, {subject}.intersection(controls))
         for subject, series in sorted(by_subject.items())
@@ -271,7 +274,7 @@ def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[n
     """Median of the values from each start to the next."""
     if len(starts) == len(values):
         return values
-    return np.array([np.median(own) for own in np.split(values, starts[1:])])
+    return np.array([np.median(part) for part in np.split(values, starts[1:])])
 
 
 def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:

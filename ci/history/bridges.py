@@ -5,7 +5,7 @@ The source code is the same on both sides, so the difference belongs to the envi
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from roofwatch.ci.changepoint.noise import deviation_of_differences
 from roofwatch.ci.changepoint.student import two_sided_p
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import Timeline, first_software
-from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
+from roofwatch.model.history import ChangePoint, CommitRef, RunSetting, SeriesPoint
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _MIN_FOR_NOISE = 4
@@ -95,19 +95,20 @@ def _degrees(line: Timeline, bridge: Bridge) -> int:
     return max(_MIN_FOR_NOISE, len(_values_before(line, bridge)) - 1)
 
 
+def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bool:
+    """Whether one of the runs had the software of a setting."""
+    if setting is None:
+        return False
+    return any(run.setting is not None and run.setting.software == setting.software for run in runs)
+
+
 def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
     before, after = _median(bridge.before), _median(bridge.after)
     software = bridge.after[0].setting
     later = [
         commit
         for commit in line.commits
-        if commit > bridge.commit
-        and any(
-            run.setting is not None
-            and software is not None
-            and run.setting.software == software.software
-            for run in line.points[commit]
-        )
+        if commit > bridge.commit and _has_software(line.points[commit], software)
     ]
     commit = later[0] if later else bridge.commit
     time = line.key.definition
@@ -116,7 +117,7 @@ def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
         series=line.key,
         commit=commit,
         previous_commit=bridge.commit,
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=before,
         after=after,
         evidence=(

@@ -1,7 +1,7 @@
 """Changes of outcomes and of compiled facts from one commit to the next. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
@@ -70,27 +70,27 @@ class CompiledHistory:
         self._functions: dict[tuple[str, str], dict[_Function, dict[CommitRef, _Facts]]] = (
             defaultdict(dict)
         )
-        for one in series:
-            key = one.key
-            if key.definition.layer is Layer.STATIC:
-                functions = self._functions[key.case_id, key.implementation]
-                by_commit = functions.setdefault((key.function, key.target), {})
-                # several runs of one commit compile the same code, so the last one counts
-                for point in one.points:
-                    facts = by_commit.setdefault(point.commit, _Facts(point))
-                    facts.point = point
-                    facts.keys[key.metric] = key
-                    if point.value is not None:
-                        facts.values[key.metric] = point.value
+        for facts_series in series:
+            if facts_series.key.definition.layer is Layer.STATIC:
+                self._add(facts_series)
+
+    def _add(self, series: Series) -> None:
+        key = series.key
+        functions = self._functions[key.case_id, key.implementation]
+        by_commit = functions.setdefault((key.function, key.target), {})
+        # several runs of one commit compile the same code, so the last one counts
+        for point in series.points:
+            facts = by_commit.setdefault(point.commit, _Facts(point))
+            facts.point = point
+            facts.keys[key.metric] = key
+            if point.value is not None:
+                facts.values[key.metric] = point.value
 
     def findings(self) -> Iterator[TrendFinding]:
         """Find what got worse or better from one commit to the next."""
-        for by_commit in (
-            one for functions in self._functions.values() for one in functions.values()
-        ):
-            for (previous, before), (commit, after) in pairwise(sorted(by_commit.items())):
-                for change in _changes(before, after, previous, commit):
-                    yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(before, after))
+        for functions in self._functions.values():
+            for by_commit in functions.values():
+                yield from _findings_of(by_commit)
 
     def code_change(
         self, key: SeriesKey, base: CommitRef, head: CommitRef, verdict: Verdict
@@ -99,67 +99,71 @@ class CompiledHistory:
 
         Only the code for the timed device counts, if it is known.
         """
-        before, after = self._known(key, base), self._known(key, head)
-        capabilities = {
-            facts.point.setting.compute_capability
-            for facts in after.values()
-            if facts.point.setting
-        }
-        own_targets = {
-            f"sm_{capability.replace('.', '')}" for capability in capabilities if capability
-        }
-        common = before.keys() & after.keys()
-        timed = sorted(function for function in common if function[-1] in own_targets) or sorted(
-            common
-        )
+        base_facts, head_facts = self._compiled_at(key, base), self._compiled_at(key, head)
+        common = sorted(base_facts.keys() & head_facts.keys())
+        device_targets = _device_targets(head_facts.values())
+        timed = [function for function in common if function[-1] in device_targets] or common
         targets = {function[-1] for function in timed}
         if not targets:
             return None
-        hashes = [
-            {function: facts.code_hash for function, facts in side.items()}
-            for side in (before, after)
-        ]
-        changed = {
-            function[-1]
-            for function in {*before, *after}
-            if function[-1] in targets and hashes[0].get(function) != hashes[1].get(function)
-        }
-        moved = [
-            function
-            for function in timed
-            if before[function].code_hash != after[function].code_hash
-        ]
-        words = [
-            facts_in_words(before[function].values, after[function].values) for function in moved
-        ]
+        changed_targets: set[str] = set()
+        for function in base_facts.keys() | head_facts.keys():
+            if _code_hash(base_facts, function) != _code_hash(head_facts, function):
+                changed_targets.add(function[-1])
+        words: list[str] = []
+        is_worse = False
+        for function in timed:
+            base_function, head_function = base_facts[function], head_facts[function]
+            if base_function.code_hash != head_function.code_hash:
+                words.append(facts_in_words(base_function.values, head_function.values))
+                is_worse |= base_function.verdict_on(head_function) is verdict
         return CodeObservation(
-            changed_targets=len(changed),
+            changed_targets=len(changed_targets & targets),
             known_targets=len(targets),
             facts=max(words, key=len, default=""),
-            is_worse=any(
-                before[function].verdict_on(after[function]) is verdict for function in moved
-            ),
+            is_worse=is_worse,
         )
 
-    def _known(self, key: SeriesKey, commit: CommitRef) -> Mapping[_Function, _Facts]:
-        return {
-            function: by_commit[commit]
-            for function, by_commit in self._functions.get(
-                (key.case_id, key.implementation), {}
-            ).items()
-            if commit in by_commit and by_commit[commit].code_hash is not None
-        }
+    def _compiled_at(self, key: SeriesKey, commit: CommitRef) -> Mapping[_Function, _Facts]:
+        """The functions of a case whose code is known at a commit."""
+        functions = self._functions.get((key.case_id, key.implementation), {})
+        compiled: dict[_Function, _Facts] = {}
+        for function, by_commit in functions.items():
+            facts = by_commit.get(commit)
+            if facts is not None and facts.code_hash is not None:
+                compiled[function] = facts
+        return compiled
+
+
+def _code_hash(facts: Mapping[_Function, _Facts], function: _Function) -> str | None:
+    return facts[function].code_hash if function in facts else None
+
+
+def _device_targets(facts: Iterable[_Facts]) -> set[str]:
+    """Targets of the devices that timed the code."""
+    targets: set[str] = set()
+    for function in facts:
+        setting = function.point.setting
+        if setting is not None and setting.compute_capability:
+            targets.add(f"sm_{setting.compute_capability.replace('.', '')}")
+    return targets
+
+
+def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding]:
+    for (previous, before), (commit, after) in pairwise(sorted(by_commit.items())):
+        for change in _changes(before, after, previous, commit):
+            yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(before, after))
 
 
 def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
     old, new = before.point.setting, after.point.setting
     if old is None or new is None or old.toolchain == new.toolchain:
         return weigh({Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")})
-    known = dict(old.toolchain)
+    old_versions = dict(old.toolchain)
     moved = [
-        f"{name} {known.get(name, 'unset')} → {to}"
-        for name, to in new.toolchain
-        if known.get(name) != to
+        f"{name} {old_versions.get(name, 'unset')} → {version}"
+        for name, version in new.toolchain
+        if old_versions.get(name) != version
     ]
     sentence = f"{', '.join(moved) or 'a setting was dropped'} between the two compilations"
     return weigh({Cause.TOOLCHAIN: Odds(_TOOLCHAIN_ODDS, sentence)})
@@ -176,7 +180,7 @@ def _changes(
         names = list(_deciding(before.values, after.values, verdict))
         evidence = f"machine code changed: {facts_in_words(before.values, after.values)}"
     elif works or worked:
-        verdict = Verdict.IMPROVED if works else Verdict.REGRESSED
+        verdict = Verdict.of_change(is_worse=not works)
         names = [
             name
             for name in (*DECISIVE_FACTS, *after.keys)
@@ -222,44 +226,53 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
     `OUTCOME_METRICS`.
     """
     points = series.points
-    if series.key.definition.layer is Layer.IMPORTED:  # what another tool skipped did not fail
+    # what another tool skipped did not fail
+    if series.key.definition.layer is Layer.IMPORTED:
         points = tuple(point for point in points if point.outcome is not Outcome.UNSUPPORTED)
     if all(point.outcome is Outcome.OK for point in points):
         return
-    what = "accuracy" if series.key.definition.layer is Layer.ACCURACY else "measurement"
     by_commit = points_by_commit(points)
-    # a commit works if any of its runs did; else its last run counts
-    ends = [
-        (commit, next((point for point in points if point.outcome is Outcome.OK), points[-1]))
-        for commit, points in by_commit.items()
-    ]
-    for position, ((previous, before), (commit, after)) in enumerate(pairwise(ends), start=1):
+    ends = [(commit, _end_of(runs)) for commit, runs in by_commit.items()]
+    for position, (before_end, after_end) in enumerate(pairwise(ends), start=1):
+        (previous, before), (commit, after) = before_end, after_end
         works = after.outcome is Outcome.OK
         if (before.outcome is Outcome.OK) == works:
             continue
         # the run of failing commits that begins or ends here
         side = reversed(ends[:position]) if works else ends[position:]
         failing = takewhile(lambda end: end[1].outcome is not Outcome.OK, side)
-        failing_runs = sum(len(by_commit[other]) for other, _ in failing)
+        failing_runs = sum(len(by_commit[failing_commit]) for failing_commit, _ in failing)
         change = ChangePoint(
             series=series.key,
             commit=commit,
             previous_commit=previous,
-            verdict=Verdict.IMPROVED if works else Verdict.REGRESSED,
+            verdict=Verdict.of_change(is_worse=not works),
             before=before.value,
             after=after.value,
-            evidence=f"{what} was {before.outcome}, is "
-            f"{after.outcome}{_in_brackets(after.message)}",
+            evidence=_outcomes_in_words(series.key, before, after),
         )
-        is_sure = (
-            before if works else after
-        ).outcome not in _MACHINE_DEPENDENT or failing_runs >= 2
-        suspects = explain_outcome(
-            before, after, f"it {'failed' if works else 'worked'} at the commit before"
-        )
+        failed = before if works else after
+        is_sure = failed.outcome not in _MACHINE_DEPENDENT or failing_runs >= 2
+        earlier = f"it {'failed' if works else 'worked'} at the commit before"
         yield TrendFinding.at_commit(
-            change, Status.CONFIRMED if is_sure else Status.UNCONFIRMED, suspects
+            change,
+            Status.CONFIRMED if is_sure else Status.UNCONFIRMED,
+            explain_outcome(before, after, earlier),
         )
+
+
+def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:
+    """How a commit ended: it works if any of its runs did; else its last run counts."""
+    for run in runs:
+        if run.outcome is Outcome.OK:
+            return run
+    return runs[-1]
+
+
+def _outcomes_in_words(key: SeriesKey, before: SeriesPoint, after: SeriesPoint) -> str:
+    check = "accuracy" if key.definition.layer is Layer.ACCURACY else "measurement"
+    message = _in_brackets(after.message)
+    return f"{check} was {before.outcome}, is {after.outcome}{message}"
 
 
 def _in_brackets(message: str | None) -> str:

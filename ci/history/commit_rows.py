@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from roofwatch.ci.history.summary import count_false_alarms, share_real
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesKey
@@ -58,11 +59,11 @@ class CommitRow:
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
+        all_points = chain.from_iterable(part.regression.change_points for part in self.parts)
         points = [
             point
-            for part in self.parts
-            for point in part.regression.change_points
-            if point.series.kernel == kernel and point.series.runner_class == runner_class
+            for point in all_points
+            if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
         ]
         return max(points, key=lambda point: abs(cost_of(point)), default=None)
 

@@ -95,8 +95,8 @@ class Controls:
 
     def merge(self, other: "Controls") -> None:
         self.subjects |= other.subjects
-        for place, lines in other.lines.items():
-            self.lines[place].extend(lines)
+        for controlled, lines in other.lines.items():
+            self.lines[controlled].extend(lines)
 
     def has(self, series: SeriesKey) -> bool:
         """Whether a series is of a control."""

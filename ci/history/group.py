@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from roofwatch.ci.causes.explain import Odds, cause_of, combine, weigh
 from roofwatch.ci.history.finding import (
@@ -109,18 +110,18 @@ def _join_kernels(sites: Sequence[Site]) -> list[Site]:
     return joined
 
 
-def _is_one_cause(one: Site, other: Site, places_per_commit: float) -> bool:
-    if not one.series.isdisjoint(other.series) or not one.reach.touches(other.reach):
+def _is_one_cause(site: Site, other: Site, places_per_commit: float) -> bool:
+    if not site.series.isdisjoint(other.series) or not site.reach.touches(other.reach):
         return False
     # a pair that confirms one kernel says nothing about others
-    if _best_status(one) != _best_status(other):
+    if _best_status(site) != _best_status(other):
         return False
-    recorded = _recorded_cause(one)
+    recorded = _recorded_cause(site)
     if recorded is not None and recorded is _recorded_cause(other):
         return True
-    if one.size is None or other.size is None or not one.has_size_of(other):
+    if site.size is None or other.size is None or not site.has_size_of(other):
         return False
-    meeting = max(one.core.last, other.core.last) - min(one.core.first, other.core.first) + 1
+    meeting = max(site.core.last, other.core.last) - min(site.core.first, other.core.first) + 1
     return meeting * places_per_commit <= _MAX_COINCIDENCE or meeting == 1
 
 
@@ -153,24 +154,27 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
     """
     by_key: dict[tuple[object, ...], Site] = {}
     for site in sites:
-        own = not_refuted(site.findings)
-        change = own[0].change
+        findings = not_refuted(site.findings)
+        change = findings[0].change
         key = (
             change.series.project,
             change.verdict,
-            _kernels_of_key(own),
-            place_of(own),
-            _is_machine(own),
+            _kernels_of_key(findings),
+            place_of(findings),
+            _is_machine(findings),
         )
-        by_key[key] = by_key[key].joined(site) if key in by_key else site
+        if key in by_key:
+            site = by_key[key].joined(site)
+        by_key[key] = site
     joined = list(by_key.values())
     return joined if len(joined) == len(sites) else _join_keys(joined)
 
 
 def _is_machine(findings: Sequence[TrendFinding]) -> bool:
     """Whether values of another tool changed with the machine."""
-    is_imported = findings[0].change.series.is_imported
-    return is_imported and cause_of(combine([one.suspects for one in findings])) in _ENVIRONMENT
+    if not findings[0].change.series.is_imported:
+        return False
+    return cause_of(combine([finding.suspects for finding in findings])) in _ENVIRONMENT
 
 
 def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
@@ -240,26 +244,24 @@ def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding])
 def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]:
     groups: list[list[_CommonChange]] = []
     for change in sorted(changes, key=lambda change: (change.site.core.last, change.runner_class)):
-        last = groups[-1][0].site if groups else None
-        if last is not None and (
-            last.core.touches(change.site.core) or last.commit == change.site.commit
-        ):
+        if groups and _is_same_place(groups[-1][0].site, change.site):
             groups[-1].append(change)
         else:
             groups.append([change])
     return groups
 
 
+def _is_same_place(site: Site, other: Site) -> bool:
+    return site.core.touches(other.core) or site.commit == other.commit
+
+
 def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
-    findings = tuple(finding for change in changes for finding in change.site.findings)
+    findings = tuple(chain.from_iterable(change.site.findings for change in changes))
     base = regression_of(findings, population)
     verdict = findings[0].direction
-    where = " and ".join(
-        f"{len(change.site.series)} of {change.judged_count} {_kind_of(change.site)} on "
-        f"{change.runner_class}"
-        for change in sorted(changes, key=lambda change: change.runner_class)
-    )
-    together = f"{where} got {'slower' if verdict is Verdict.REGRESSED else 'faster'} together"
+    by_runner = sorted(changes, key=lambda change: change.runner_class)
+    direction = "slower" if verdict is Verdict.REGRESSED else "faster"
+    together = f"{' and '.join(map(_in_words, by_runner))} got {direction} together"
     suspects = _event_suspects(findings, together)
     size = size_of([finding.log_cost_change for finding in findings])
     # one refuted finding speaks for all
@@ -280,6 +282,11 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
     return event, findings
 
 
+def _in_words(change: _CommonChange) -> str:
+    count = f"{len(change.site.series)} of {change.judged_count}"
+    return f"{count} {_kind_of(change.site)} on {change.runner_class}"
+
+
 def _is_bridged(findings: Sequence[TrendFinding]) -> bool:
     """Whether one commit, measured before and after, shows most of the changes."""
     return 2 * sum(finding.is_bridge for finding in findings) > len(findings)
@@ -292,19 +299,18 @@ def _kind_of(site: Site) -> str:
 
 def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Suspect, ...]:
     """The recorded changes of the environment; the runner if there are none."""
-    combined = {
-        suspect.cause: suspect for suspect in combine([finding.suspects for finding in findings])
-    }
-    recorded = [suspect for cause, suspect in combined.items() if cause in _ENVIRONMENT]
+    suspects = combine([finding.suspects for finding in findings])
+    recorded = [suspect for suspect in suspects if suspect.cause in _ENVIRONMENT]
     heaviest = max((suspect.weight for suspect in recorded), default=1.0)
-    odds = {
-        one.cause: Odds(_COMMON_MOVE_ODDS * one.weight / heaviest, one.sentence) for one in recorded
-    }
+    odds: dict[Cause, Odds] = {}
+    for suspect in recorded:
+        weight = _COMMON_MOVE_ODDS * suspect.weight / heaviest
+        odds[suspect.cause] = Odds(weight, suspect.sentence)
     if not odds:
-        odds[Cause.RUNNER] = Odds(
-            _COMMON_MOVE_ODDS, f"{together}, which no change of one kernel explains"
-        )
-    if Cause.CODE in combined:
+        sentence = f"{together}, which no change of one kernel explains"
+        odds[Cause.RUNNER] = Odds(_COMMON_MOVE_ODDS, sentence)
+    for suspect in suspects:
         # one commit can affect all kernels, but rarely does
-        odds[Cause.CODE] = Odds(combined[Cause.CODE].weight, combined[Cause.CODE].sentence)
+        if suspect.cause is Cause.CODE:
+            odds[Cause.CODE] = Odds(suspect.weight, suspect.sentence)
     return weigh(odds)

@@ -74,17 +74,17 @@ def analyse_series(
     compiled = CompiledHistory(all_series)
     analysis = SeriesAnalysis(findings=list(compiled.findings()))
     analysis.controls.subjects.update(controls)
-    for one in all_series:
-        key = one.key
+    for case_series in all_series:
+        key = case_series.key
         is_imported = is_judged_import(key)
         # a ratio has no value exactly if one of its two times has none
         if key.metric in OUTCOME_METRICS or (is_imported and not key.is_ratio_to_reference):
-            analysis.findings.extend(outcome_findings(one))
+            analysis.findings.extend(outcome_findings(case_series))
         if key.definition.layer is Layer.OPERATORS:
-            analysis.findings.extend(operator_findings(one))
+            analysis.findings.extend(operator_findings(case_series))
         if key.metric not in VALUE_METRICS and key.metric != TIME and not is_imported:
             continue
-        lines = timelines(one)
+        lines = timelines(case_series)
         analysis.findings.extend(step_findings(lines, evidence, compiled))
         if not key.is_performance:
             continue
@@ -161,18 +161,17 @@ def choose_alerts(
             continue
         if regression.is_confirmed:
             alerts.add(position)
-        own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
-        if own and regression.verdict is not Verdict.INCONCLUSIVE:
-            p_values[position] = min(
-                1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1))
-            )
+        of_findings = [finding.p_value for finding in findings if finding.p_value is not None]
+        if of_findings and regression.verdict is not Verdict.INCONCLUSIVE:
+            p_values[position] = _joint_p_value(of_findings)
             days = [finding.measured_on for finding in findings if finding.measured_on is not None]
             by_day[min(days, default=None)].append(position)
     for day, positions in by_day.items():
         # a series that did not change is a hypothesis too, with a p-value of 1
-        changed = sum(
-            one.p_value is not None for position in positions for one in regressions[position][1]
-        )
+        changed = 0
+        for position in positions:
+            _, findings = regressions[position]
+            changed += sum(finding.p_value is not None for finding in findings)
         judged = series_by_date.get(day, 0) if day is not None else 0
         count = len(positions) + max(judged - changed, 0)
         largest = largest_discovery([p_values[position] for position in positions], rate, count)
@@ -181,6 +180,13 @@ def choose_alerts(
         replace(regression, is_alert=position in alerts)
         for position, (regression, _) in enumerate(regressions)
     ]
+
+
+def _joint_p_value(p_values: Iterable[float]) -> float:
+    """The p-value of the hypothesis that none of several series changed (Simes 1986)."""
+    ordered = sorted(p_values)
+    corrected = [p * len(ordered) / rank for rank, p in enumerate(ordered, start=1)]
+    return min(1.0, *corrected)
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:

@@ -33,7 +33,6 @@ _GAPS = 3.0
 """Without a known noise, a gap between two levels counts from this and from so many scatters."""
 _ERRORS_OF_ONE, _ERRORS_OF_MORE = 6.0, 4.0
 """Standard deviations that a single run, or each of several, must lie off."""
-_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,17 @@ class HistoryNoise:
 
 def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]:
     """Estimate the noise of each runner class that has enough runs."""
-    found = {}
+    noise: dict[str, HistoryNoise] = {}
     for runner in runners:
-        spreads = [spread for one in runner.series if (spread := Spread.of(one.values)) is not None]
-        if spreads:
-            deviation = statistics.median(spread.deviation for spread in spreads)
-            found[runner.runner_class] = HistoryNoise(
-                math.expm1(deviation), len(spreads), len(runner.commits)
+        all_spreads = [Spread.of(series.values) for series in runner.series]
+        deviations = [spread.deviation for spread in all_spreads if spread is not None]
+        if deviations:
+            noise[runner.runner_class] = HistoryNoise(
+                deviation=math.expm1(statistics.median(deviations)),
+                series_count=len(deviations),
+                run_count=len(runner.commits),
             )
-    return found
+    return noise
 
 
 # --- changes too new to judge
@@ -147,51 +148,102 @@ def possible_changes(
 
     What a pair has decided is no possible change any more; later values may be one.
     """
-    judged: dict[SeriesKey, CommitRef] = {}
-    for point in (point for one in regressions for point in one.change_points):
-        judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
-    moved: dict[_Moved, list[tuple[RecentSeries, float]]] = defaultdict(list)
+    judged = _last_judged(regressions)
+    moved: dict[_Moved, list[_MovedSeries]] = defaultdict(list)
     by_class = {runner.runner_class: runner for runner in runners}
     for runner_class, runner in by_class.items():
         decisions = Decisions(runner.pairs)
-        for one in runner.series:
-            if one.key.is_imported and is_library(one.key.implementation):
+        for series in runner.series:
+            change = _newest_change_of(series, runner, decisions)
+            if change is None:
                 continue
-            count, change = newest_change(_since_decided(one, runner.commits, decisions))
-            is_newest = bool(one.places) and one.places[-1] == len(runner.commits) - 1
-            if not count or not is_newest:
+            last_judged = judged.get(series.key)
+            if last_judged is not None and last_judged >= change.head:
                 continue
-            known = judged.get(one.key)
-            if known is None or known < runner.commits[one.places[-count]]:
-                definition = one.key.definition
-                is_worse = (change > 0) is (definition.better is Better.LOWER)
-                place = _Moved(
-                    kernel=one.key.kernel,
-                    runner_class=runner_class,
-                    count=count,
-                    is_growth=change > 0,
-                    is_worse=is_worse,
-                    is_imported=one.key.is_imported,
-                )
-                moved[place].append((one, change))
-    found = [
-        PossibleChange(
-            kernel=place.kernel,
-            runner_class=place.runner_class,
-            relative_change=math.expm1(statistics.median(change for _, change in own)),
-            is_worse=place.is_worse,
-            is_imported=place.is_imported,
-            series_count=len(own),
-            run_count=place.count,
-            count_before=min(len(one.places) for one, _ in own) - place.count,
-            base=by_class[place.runner_class].commits[own[0][0].places[-place.count - 1]],
-            head=by_class[place.runner_class].commits[-1],
-        )
-        for place, own in moved.items()
+            moved[_kind_of(series, runner_class, change)].append(change)
+    changes = [
+        _possible_change(kind, members, by_class[kind.runner_class])
+        for kind, members in moved.items()
     ]
-    return sorted(
-        found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class)
+    return sorted(changes, key=_largest_first)
+
+
+def _last_judged(regressions: Iterable[Regression]) -> dict[SeriesKey, CommitRef]:
+    """The newest commit of each series at which a change was judged."""
+    judged: dict[SeriesKey, CommitRef] = {}
+    for regression in regressions:
+        for point in regression.change_points:
+            judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
+    return judged
+
+
+@dataclass(frozen=True)
+class _MovedSeries:
+    """One series whose newest values left their level."""
+
+    count: int
+    """Of its newest values."""
+    log_change: float
+    base: CommitRef
+    """Of the last value of the old level."""
+    head: CommitRef
+    """Of the first value of the new one."""
+    count_before: int
+
+
+def _newest_change_of(
+    series: RecentSeries, runner: RecentRuns, decisions: Decisions
+) -> _MovedSeries | None:
+    is_control = series.key.is_imported and is_library(series.key.implementation)
+    if is_control or not series.places:
+        return None
+    # a series that the newest run lacks says nothing about now
+    if series.places[-1] != len(runner.commits) - 1:
+        return None
+    count, log_change = newest_change(_since_decided(series, runner.commits, decisions))
+    if not count:
+        return None
+    return _MovedSeries(
+        count=count,
+        log_change=log_change,
+        base=runner.commits[series.places[-count - 1]],
+        head=runner.commits[series.places[-count]],
+        count_before=len(series.places) - count,
     )
+
+
+def _kind_of(series: RecentSeries, runner_class: str, change: _MovedSeries) -> _Moved:
+    is_growth = change.log_change > 0
+    return _Moved(
+        kernel=series.key.kernel,
+        runner_class=runner_class,
+        count=change.count,
+        is_growth=is_growth,
+        is_worse=is_growth is (series.key.definition.better is Better.LOWER),
+        is_imported=series.key.is_imported,
+    )
+
+
+def _possible_change(
+    kind: _Moved, members: Sequence[_MovedSeries], runner: RecentRuns
+) -> PossibleChange:
+    log_change = statistics.median(series.log_change for series in members)
+    return PossibleChange(
+        kernel=kind.kernel,
+        runner_class=kind.runner_class,
+        relative_change=math.expm1(log_change),
+        is_worse=kind.is_worse,
+        is_imported=kind.is_imported,
+        series_count=len(members),
+        run_count=kind.count,
+        count_before=min(series.count_before for series in members),
+        base=members[0].base,
+        head=runner.commits[-1],
+    )
+
+
+def _largest_first(change: PossibleChange) -> tuple[float, str, str]:
+    return -abs(math.log1p(change.relative_change)), change.kernel, change.runner_class
 
 
 def _since_decided(
@@ -201,37 +253,38 @@ def _since_decided(
     decided = decisions.last_decided((series.key.case_id, series.key.implementation))
     if decided is None or series.key.metric != TIME:
         return series.values
-    return [
-        value
-        for place, value in zip(series.places, series.values, strict=True)
-        if commits[place] >= decided
-    ]
+    measured = zip(series.places, series.values, strict=True)
+    return [value for position, value in measured if commits[position] >= decided]
 
 
 def newest_change(medians_ns: Sequence[float]) -> tuple[int, float]:
     """Return how many of the newest values left the level before, and the log change; 0 if none, or
     if the history has judged it.
     """
-    edge = math.log1p(THRESHOLDS.trend_relative_change)
     old = medians_ns[: 1 - RUNS_FOR_A_VERDICT]
     spread = Spread.of(old)
     if spread is None:
         return _change_of_few(medians_ns)
     level = statistics.median(math.log(value) for value in old[-_MIN_RUNS:])
-    off = [math.log(value) - level for value in medians_ns]
+    distances = [math.log(value) - level for value in medians_ns]
+    edge = math.log1p(THRESHOLDS.trend_relative_change)
+    count = _count_beyond(distances, max(edge, _ERRORS_OF_MORE * spread.deviation))
+    # one value alone must lie further off than several that agree
+    is_sure = count > 1 or abs(distances[-1]) > _ERRORS_OF_ONE * spread.deviation
+    if not count or not is_sure or count >= RUNS_FOR_A_VERDICT:
+        return 0, 0.0
+    return count, statistics.median(distances[-count:])
+
+
+def _count_beyond(distances: Sequence[float], edge: float) -> int:
+    """Count the newest values that lie further than an edge from the level, on one side of it."""
     count = 0
-    for value in reversed(off):
-        if abs(value) <= max(edge, _ERRORS_OF_MORE * spread.deviation) or (value > 0) != (
-            off[-1] > 0
-        ):
+    for distance in reversed(distances):
+        is_same_side = (distance > 0) == (distances[-1] > 0)
+        if abs(distance) <= edge or not is_same_side:
             break
         count += 1
-    is_sure = count > 1 or (count == 1 and abs(off[-1]) > _ERRORS_OF_ONE * spread.deviation)
-    return (
-        (count, statistics.median(off[-count:]))
-        if is_sure and count < RUNS_FOR_A_VERDICT
-        else (0, 0.0)
-    )
+    return count
 
 
 def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
@@ -239,18 +292,20 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
     values show the noise.
     """
     logs = [math.log(value) for value in medians_ns]
-    widest, size = 0, 0.0
-    for place in range(1, len(logs)):
-        base, head = logs[:place], logs[place:]
+    if len(logs) < _FEWEST:
+        return 0, 0.0
+    count, widest = 0, 0.0
+    for start in range(1, len(logs)):
+        base, head = logs[:start], logs[start:]
         is_judged = len(base) >= MIN_SEGMENT and len(head) >= RUNS_FOR_A_VERDICT
         gap = max(min(head) - max(base), min(base) - max(head))
         scatter = max(max(base) - min(base), max(head) - min(head))
-        if len(logs) < _FEWEST or is_judged or gap < max(_CLEAR_GAP, _GAPS * scatter):
+        if is_judged or gap < max(_CLEAR_GAP, _GAPS * scatter):
             continue
-        change = statistics.median(head) - statistics.median(base)
-        if abs(change) > abs(size):
-            widest, size = len(head), change
-    return widest, size
+        log_change = statistics.median(head) - statistics.median(base)
+        if abs(log_change) > abs(widest):
+            count, widest = len(head), log_change
+    return count, widest
 
 
 def is_judged(medians_ns: Sequence[float]) -> bool:

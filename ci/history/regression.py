@@ -92,7 +92,7 @@ class Population:
             kinds.update(self._by_kernel[project_and_kernel])
         shared = frozenset.intersection(*(frozenset(_traits(key).items()) for key in keys))
         # a trait that every series of the kernels has tells nothing
-        telling = {trait for trait in shared if any(trait not in kind for kind in kinds)}
+        telling = shared - frozenset.intersection(*kinds) if kinds else frozenset()
         total = sum(count for kind, count in kinds.items() if telling <= kind)
         return _family_in_words(dict(telling), keys, total)
 

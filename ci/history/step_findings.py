@@ -8,7 +8,7 @@ certain, else it stays unconfirmed.
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -93,7 +93,7 @@ def _change(
         series=line.key,
         commit=line.commits[index],
         previous_commit=line.commits[index - 1],
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=before,
         after=after,
         evidence=evidence,
@@ -134,11 +134,11 @@ def _time_findings(
     bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = is_sure_step(step, chance)
-        log_error = (
-            abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
-        )
-        finding = replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
+        # what is not sure waits for a pair, however unlikely chance is
+        finding = replace(finding, p_value=chance if is_sure_step(step, chance) else 1.0)
+        if step.standard_errors > 0:
+            log_error = abs(finding.log_change) / step.standard_errors
+            finding = replace(finding, log_error=log_error)
         overlapping = [pair for pair in decided if _is_same_change(finding, pair)]
         if overlapping:
             decided = [pair for pair in decided if pair not in overlapping]
@@ -153,7 +153,12 @@ def _time_findings(
     for pair in decided:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
-        yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
+        yield _drift_finding(line.since(_start_of_level(steps, count)), drift)
+
+
+def _start_of_level(steps: Sequence[Step], count: int) -> int:
+    """Position at which the level after so many steps begins."""
+    return steps[count - 1].index if count else 0
 
 
 def is_sure_step(step: Step, chance: float) -> bool:
@@ -256,8 +261,8 @@ def _drift_after(
     """
 
     def drift_since(count: int) -> Drift | None:
-        begins = steps[count - 1].index if count else 0
-        return find_slow_drift(line.values[begins:], line.dates[begins:])
+        start = _start_of_level(steps, count)
+        return find_slow_drift(line.values[start:], line.dates[start:])
 
     fewest = len(steps)
     for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
@@ -278,20 +283,13 @@ def _drift_after(
 def _time_finding(
     line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory
 ) -> TrendFinding:
-    commits, begins, end = (
-        line.commits,
-        step.index - step.count_before,
-        step.index + step.count_after,
-    )
+    commits = line.commits
+    start, end = step.index - step.count_before, step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
-    verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
+    verdict = Verdict.of_change(is_worse=log_change > 0)
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
-    near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
-    # runs of the old level that were made later have the new environment. A history measured
-    # backwards has no others
-    old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
-    old = ([run for run in old if run.measured_at < began] or old)[-NEAR_RUNS:]
+    old_runs, new_runs = _runs_around(line, index)
     change = _change(
         line,
         index,
@@ -299,20 +297,20 @@ def _time_finding(
         step.after,
         _describe_time_step(step, comparison, code),
         standard_errors=step.standard_errors,
-        degraded_by=_degraded_by(old, near),
+        degraded_by=_degraded_by(old_runs, new_runs),
         has_code=code is not None,
     )
     if status is Status.UNCONFIRMED:
-        before, after = line.runs(begins, step.index), line.runs(step.index, end)
+        before, after = line.runs(start, step.index), line.runs(step.index, end)
         change = _clock_checked(change, before, after, log_change)
-    levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
+    levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
     context = ChangeContext(
-        before=old,
-        after=near,
+        before=old_runs,
+        after=new_runs,
         log_change=log_change,
-        candidates=frozenset(commits[place] for place in step.candidates),
+        candidates=frozenset(commits[position] for position in step.candidates),
         code=code,
         paired=comparison if status is Status.CONFIRMED else None,
         counters=evidence.counters_around(line.key, levels),
@@ -331,14 +329,24 @@ def _time_finding(
     )
 
 
+def _runs_around(line: Timeline, index: int) -> tuple[list[SeriesPoint], list[SeriesPoint]]:
+    """The last runs of the old level and the first of the new one."""
+    new_runs = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
+    old_runs = line.runs(index - NEAR_RUNS, index)
+    began = min(run.measured_at for run in new_runs)
+    # runs of the old level that were made later have the new environment; a history measured
+    # backwards has no others
+    earlier_runs = [run for run in old_runs if run.measured_at < began]
+    return (earlier_runs or old_runs)[-NEAR_RUNS:], new_runs
+
+
 def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     """Reasons on a side on which most runs were slowed down or shared."""
-    doubtful = [
-        side for side in sides if 2 * sum(bool(run.degraded_by) for run in side) > len(side)
-    ]
-    return tuple(
-        sorted({reason for side in doubtful for run in side for reason in run.degraded_by})
-    )
+    reasons: set[str] = set()
+    for side in sides:
+        if 2 * sum(bool(run.degraded_by) for run in side) > len(side):
+            reasons.update(*(run.degraded_by for run in side))
+    return tuple(sorted(reasons))
 
 
 def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
@@ -354,21 +362,16 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
 def _describe_time_step(
     step: Step, comparison: Comparison | None, code: CodeObservation | None
 ) -> str:
-    time = metric(TIME)
-    sentence = (
-        f"median time {time.format(step.before)} to {time.format(step.after)} "
-        f"({step.after / step.before - 1:+.1%}), "
-        f"{_describe_counts(step)}, {step.standard_errors:.1f} standard errors"
-    )
+    errors = f"{step.standard_errors:.1f} standard errors"
+    levels = _total_in_words(step.before, step.after)
+    sentence = f"median time {levels}, {_describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
     if code is None:
         return sentence
     if code.changed_targets:
-        return (
-            f"{sentence}; machine code changed on {code.changed_targets} of "
-            f"{code.known_targets} targets"
-        )
+        targets = f"{code.changed_targets} of {code.known_targets} targets"
+        return f"{sentence}; machine code changed on {targets}"
     return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
 
 
@@ -383,47 +386,64 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         line: Since the last step.
         drift: As found there.
     """
-    commits, count, time = line.commits, len(line.commits), metric(TIME)
+    count = len(line.commits)
     start = min(drift.start, count - 2)
     end = count - 1 if drift.end is None else drift.end
     before = float(np.median(line.values[: start + 1]))
     after = before * (1 + drift.relative_change)
-    weeks = weeks_since(line.dates)
-    per = "a commit" if weeks is None else "a week"
-    evidence = f"median time drifts by {drift.rate:+.2%} {per} since then"
-    if drift.end is not None:
-        evidence = (
-            f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
-        )
-    evidence += (
-        f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), "
-        f"{end - start} commits"
-    )
     log_change = math.log1p(drift.relative_change)
-    old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
-    weekly = None if weeks is None else drift.rate
+    old_runs = line.runs(start - NEAR_RUNS, start + 1)
+    new_runs = line.runs(count - NEAR_RUNS, count)
+    weeks = weeks_since(line.dates)
     change = _change(
-        line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly
+        line,
+        start + 1,
+        before,
+        after,
+        f"{_rate_in_words(line, drift)}, {_total_in_words(before, after)}, {end - start} commits",
+        is_gradual=True,
+        # a history that spans less than a week has a rate by commit
+        weekly_change=None if weeks is None else drift.rate,
     )
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
     window, _ = windows_between(
-        commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
+        line.commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
     )
-    # the larger p-value: of the likelihood however often one looks (Ville), and of the slope in
-    # dependent noise
-    times = np.arange(count, dtype=np.float64) if weeks is None else weeks
-    p_value = max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(line.values, times, drift))
     return TrendFinding(
-        change=_clock_checked(change, old, new, log_change),
+        change=_clock_checked(change, old_runs, new_runs, log_change),
         status=Status.UNCONFIRMED,
-        suspects=explain_drift(ChangeContext(old, new, log_change)),
+        suspects=explain_drift(ChangeContext(old_runs, new_runs, log_change)),
         window=window,
         reach=window,
-        p_value=p_value,
+        p_value=_p_value_of_drift(line, drift),
         measured_on=line.dates[end],
         outline=line.outline(start + 1),
     )
+
+
+def _rate_in_words(line: Timeline, drift: Drift) -> str:
+    unit = "a commit" if weeks_since(line.dates) is None else "a week"
+    rate = f"{drift.rate:+.2%} {unit}"
+    if drift.end is None:
+        return f"median time drifts by {rate} since then"
+    return f"median time drifted by {rate} from then to {line.commits[drift.end].short_sha}"
+
+
+def _total_in_words(before: float, after: float) -> str:
+    time = metric(TIME)
+    return f"{time.format(before)} to {time.format(after)} ({after / before - 1:+.1%})"
+
+
+def _p_value_of_drift(line: Timeline, drift: Drift) -> float:
+    """The larger p-value: of the likelihood however often one looks (Ville), and of the slope in
+    dependent noise.
+    """
+    times = weeks_since(line.dates)
+    if times is None:
+        times = np.arange(len(line.commits), dtype=np.float64)
+    of_likelihood = math.exp(-drift.likelihood_ratio / 2)
+    return max(of_likelihood, chance_of_drift(line.values, times, drift))
 
 
 # --- errors, memory, host times and imported values
@@ -431,56 +451,81 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
 
 def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
     """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
-    steps, is_imported = find_value_steps(line.key, line.values), is_judged_import(line.key)
-    has_chances = is_imported and min(line.values) > 0
-    chances = chances_of_steps(line.values, steps) if has_chances else [None] * len(steps)
+    steps = find_value_steps(line.key, line.values)
+    chances: Sequence[float | None] = [None] * len(steps)
+    if is_judged_import(line.key) and min(line.values) > 0:
+        chances = chances_of_steps(line.values, steps)
     edges = [0, *(step.index for step in steps), len(line.commits)]
     for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        before, after = (
-            line.runs(start, step.index)[-NEAR_RUNS:],
-            line.runs(step.index, end)[:NEAR_RUNS],
-        )
-        is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
-        evidence = _describe_value_step(line, step, is_exact=is_exact)
-        errors = None if is_exact or math.isinf(step.standard_errors) else step.standard_errors
-        change = _change(
-            line, step.index, step.before, step.after, evidence, standard_errors=errors
-        )
-        places = (step.index,) if is_exact else step.candidates
-        context = ChangeContext(
-            before, after, candidates=frozenset(line.commits[place] for place in places)
-        )
-        sources = code_around(line, places) if is_imported else None
+        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """The commits of both levels of a step, by position; the end is left out."""
+
+    start: int
+    end: int
+
+
+def _value_finding(
+    line: Timeline,
+    compiled: CompiledHistory,
+    step: Step,
+    stretch: _Stretch,
+    chance: float | None,
+) -> TrendFinding:
+    is_imported = is_judged_import(line.key)
+    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
+    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
+    is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
+    is_infinite = is_exact or math.isinf(step.standard_errors)
+    change = _change(
+        line,
+        step.index,
+        step.before,
+        step.after,
+        _describe_value_step(line, step, is_exact=is_exact),
+        standard_errors=None if is_infinite else step.standard_errors,
+    )
+    candidates = (step.index,) if is_exact else step.candidates
+    context = ChangeContext(
+        before,
+        after,
+        candidates=frozenset(line.commits[position] for position in candidates),
+    )
+    if is_imported:
+        sources = code_around(line, candidates)
+        # the environment's, so no alert
         if sources is not None and not sources.has_changed:
-            chance = None  # the environment's, so no alert
-        if is_imported:
-            suspects = explain(replace(context, sources=sources, is_imported=True))
-        else:
-            code = compiled.code_change(
-                line.key, change.previous_commit, change.commit, change.verdict
-            )
-            suspects = explain_secondary(replace(context, code=code), line.key.metric)
-        if is_exact:
-            found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
-        else:
-            window, reach = windows_between(line.commits, min(places), max(places))
-            found = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
-        measured_on = line.dates[step.index] if is_imported else None
-        yield replace(
-            found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
-        )
+            chance = None
+        suspects = explain(replace(context, sources=sources, is_imported=True))
+    else:
+        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+        suspects = explain_secondary(replace(context, code=code), line.key.metric)
+    if is_exact:
+        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+    else:
+        window, reach = windows_between(line.commits, min(candidates), max(candidates))
+        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+    return replace(
+        finding,
+        p_value=chance,
+        measured_on=line.dates[step.index] if is_imported else None,
+        outline=line.outline(step.index),
+    )
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
-    known = line.key.definition
-    relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
-    certainty = (
-        "the same in every run on either side"
-        if is_exact
-        else f"{step.standard_errors:.1f} standard errors"
-    )
-    sides = f"{known.format(step.before)} to {known.format(step.after)}"
-    return f"{known.title} {sides}{relative}, {_describe_counts(step)}, {certainty}"
+    definition = line.key.definition
+    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
+    # errors and amounts may begin at 0
+    if step.before > 0:
+        levels += f" ({step.after / step.before - 1:+.0%})"
+    certainty = f"{step.standard_errors:.1f} standard errors"
+    if is_exact:
+        certainty = "the same in every run on either side"
+    return f"{definition.title} {levels}, {_describe_counts(step)}, {certainty}"
 
 
 def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:

@@ -73,18 +73,12 @@ class Timeline:
     @cached_property
     def values(self) -> list[float]:
         """The median of each commit's runs with the software that first measured it."""
-        return [
-            statistics.median(run.value for run in first_software(runs) if run.value is not None)
-            for runs in self.points.values()
-        ]
+        return [_median_of_first_software(runs) for runs in self.points.values()]
 
     @cached_property
     def dates(self) -> list[date]:
         """Date (UTC) of the first measurement of each commit."""
-        return [
-            min(run.measured_at for run in runs).astimezone(UTC).date()
-            for runs in self.points.values()
-        ]
+        return [_first_date(runs) for runs in self.points.values()]
 
     @cached_property
     def relative_errors(self) -> list[float]:
@@ -104,16 +98,24 @@ class Timeline:
         values, end = self.values, len(self.values)
         first = max(0, index - max(_OUTLINE_VALUES // 2, end - index))
         width = -(-(end - first) // _OUTLINE_VALUES)
-        before = [values[max(first, at - width) : at] for at in range(index, first, -width)]
-        after = [values[at : at + width] for at in range(index, end, width)]
-        return Outline(
-            tuple(statistics.median(own) for own in [*reversed(before), *after]), len(before)
-        )
+        # stretches meet at the change, so none mixes both levels
+        before = [values[max(first, stop - width) : stop] for stop in range(index, first, -width)]
+        after = [values[start : start + width] for start in range(index, end, width)]
+        medians = tuple(map(statistics.median, [*reversed(before), *after]))
+        return Outline(medians, changed_at=len(before))
 
     def since(self, first: int) -> "Timeline":
         return replace(
             self, points={commit: self.points[commit] for commit in self.commits[first:]}
         )
+
+
+def _median_of_first_software(runs: Sequence[SeriesPoint]) -> float:
+    return statistics.median(run.value for run in first_software(runs) if run.value is not None)
+
+
+def _first_date(runs: Iterable[SeriesPoint]) -> date:
+    return min(run.measured_at for run in runs).astimezone(UTC).date()
 
 
 def _relative_error(runs: Iterable[SeriesPoint]) -> float:
@@ -175,8 +177,8 @@ def is_judged_import(key: SeriesKey) -> bool:
     """Whether a series is of an imported metric, and its file's format says which direction is
     better.
     """
-    known = key.definition
-    return known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
+    definition = key.definition
+    return definition.layer is Layer.IMPORTED and definition.better is not Better.UNKNOWN
 
 
 def threshold_of(metric: str) -> float:

@@ -3,7 +3,7 @@ Pure.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,24 +78,24 @@ def count_false_alarms(
         regressions: All that were judged; improvements are left out.
         since: Oldest commit time that counts; None for all.
     """
-    reported = [
-        (one.regression, one.triage.state)
-        for one in regressions
-        if one.regression.verdict is Verdict.REGRESSED
-        and (since is None or one.regression.commit.committed_at >= since)
-    ]
-    standing = [
-        (one, triage) for one, triage in reported if one.state is not RegressionState.DISMISSED
-    ]
+    counts: Counter[str] = Counter()
+    for triaged in regressions:
+        regression, state = triaged.regression, triaged.triage.state
+        is_recent = since is None or regression.commit.committed_at >= since
+        if regression.verdict is not Verdict.REGRESSED or not is_recent:
+            continue
+        counts["reported"] += 1
+        if regression.state is RegressionState.DISMISSED:
+            counts["refuted"] += 1
+        elif state is TriageState.INVALID:
+            counts["invalid"] += 1
+        elif regression.is_confirmed or state is not TriageState.NEW:
+            counts["true"] += 1
     return FalseAlarms(
-        reported_count=len(reported),
-        refuted_count=len(reported) - len(standing),
-        invalid_count=sum(triage is TriageState.INVALID for _, triage in standing),
-        true_count=sum(
-            triage is not TriageState.INVALID
-            and (one.is_confirmed or triage is not TriageState.NEW)
-            for one, triage in standing
-        ),
+        reported_count=counts["reported"],
+        refuted_count=counts["refuted"],
+        invalid_count=counts["invalid"],
+        true_count=counts["true"],
     )
 
 
@@ -137,18 +137,31 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
                 is_judged = point.verdict is not Verdict.INCONCLUSIVE
                 if point.series.is_performance and is_judged and is_recent:
                     steps[point.series].append(point)
-    by_cell: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    by_cell: dict[tuple[str, str], list[_NetChange]] = defaultdict(list)
     for series, points in steps.items():
         net = _net_log_ratio(points)
         is_rate = series.definition.better is Better.HIGHER and not math.isinf(net)
-        by_cell[series.kernel, series.runner_class].append((-net if is_rate else net, net))
-    found = []
+        change = _NetChange(log_cost=-net if is_rate else net, log_ratio=net)
+        by_cell[series.kernel, series.runner_class].append(change)
+    combined: list[Movement] = []
     for (kernel, runner_class), changes in sorted(by_cell.items()):
-        worst = max(changes)
-        cost, net = worst if worst[0] > 0 else min(changes)
-        relative = None if math.isinf(net) else math.expm1(net)
-        found.append(Movement(kernel, runner_class, relative, cost))
-    return found
+        change = max(changes)
+        if change.log_cost <= 0:
+            change = min(changes)
+        relative_change = None
+        if math.isfinite(change.log_ratio):
+            relative_change = math.expm1(change.log_ratio)
+        combined.append(Movement(kernel, runner_class, relative_change, change.log_cost))
+    return combined
+
+
+@dataclass(frozen=True, order=True)
+class _NetChange:
+    """Of one series over a period."""
+
+    log_cost: float
+    """Positive if it got worse."""
+    log_ratio: float
 
 
 def _net_log_ratio(points: Iterable[ChangePoint]) -> float:
@@ -162,6 +175,8 @@ def _net_log_ratio(points: Iterable[ChangePoint]) -> float:
             net = math.inf
         elif not point.before or not point.after:
             net = 0.0
+        elif math.isinf(net):
+            net = math.log(point.after / point.before)
         else:
-            net = (0.0 if math.isinf(net) else net) + math.log(point.after / point.before)
+            net += math.log(point.after / point.before)
     return net

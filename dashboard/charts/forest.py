@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
-from roofwatch.dashboard.wording import escaped, percent
+from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shortened
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 _LEAST_LOG_WIDTH = math.log(1.08)
 _MOST_LOG_WIDTH = math.log(3)
+_MAX_TABLE_ROWS = 60
+_MAX_LABEL = 90
 
 STYLE = f"""
 .rw-forest {{position: relative; display: block; height: 20px; min-width: 8rem}}
@@ -23,6 +25,9 @@ STYLE = f"""
 .rw-forest .dot.undecided {{background: none; border: 2px solid {GREY}; box-sizing: border-box}}
 .rw-forest-axis {{position: relative; display: block; height: 16px; font-size: 12px}}
 .rw-forest-axis span {{position: absolute; transform: translateX(-50%); white-space: nowrap}}
+.changes {{ display: table; width: 100%; font-variant-numeric: tabular-nums }}
+.changes td, .changes th {{ border-width: 0 0 1px; font-weight: normal; white-space: nowrap }}
+.changes td:nth-child(2) {{ width: 50% }}
 """
 
 
@@ -87,9 +92,33 @@ class ForestAxis:
         tick = max(step * factor for factor in (1, 2, 5) if step * factor <= far)
         changes = (1 / (1 + tick) - 1, 0.0, tick)
         return "".join(
-            f'<span style="left:{self.percent(change):.1f}%">{change:+.0%}</span>'
+            f'<span style="left:{self.percent(change):.1f}%">{_tick_text(change)}</span>'
             for change in changes
         ).join(['<span class="rw-forest-axis" aria-hidden="true">', "</span>"])
+
+
+def _tick_text(change: float) -> str:
+    return f"{change:+.0%}" if change else "0%"
+
+
+def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:
+    """Write labelled rows as a table, the largest change on top."""
+    in_order = sorted(rows, key=lambda labelled: abs(math.log1p(labelled[1].change)), reverse=True)
+    drawn = in_order[:_MAX_TABLE_ROWS]
+    axis = ForestAxis([row for _, row in drawn])
+    lines = "".join(
+        f"<tr><th>{escaped(shortened(label, length=_MAX_LABEL))}</th><td>{axis.row_html(row)}</td>"
+        f"<td>{percent(row.change)}</td><td>{VERDICT_MARKS[row.verdict].text}</td></tr>"
+        for label, row in drawn
+    )
+    further = ""
+    if len(drawn) < len(rows):
+        further = f"<p>The {len(drawn)} largest of {len(rows):,}.</p>"
+    return (
+        '<table class="changes"><thead><tr><th></th>'
+        f"<th>{axis.axis_html()}</th><th></th><th></th></tr></thead><tbody>{lines}</tbody></table>"
+        f"{further}<p>Grey band: a change of 3 %, below which nothing is reported.</p>"
+    )
 
 
 def _far(high: float) -> str:

@@ -63,10 +63,15 @@ def _answer_html(answer: Answer) -> str:
     named = f"<code>{escaped(answer.first.short_sha)}</code>"
     if answer.last != answer.first:
         named += f" to <code>{escaped(answer.last.short_sha)}</code>"
-    low, high = answer.relative_interval
+    size = ""
+    # a change that compiling or checking shows has no size
+    if answer.relative_change is not None and answer.relative_interval is not None:
+        low, high = answer.relative_interval
+        size = (
+            f"{percent(answer.relative_change)} (95 % interval {percent(low)} to {percent(high)}), "
+        )
     return (
-        f"<b>{named}</b> with a probability of {answer.confidence:.1%}: "
-        f"{percent(answer.relative_change)} (95 % interval {percent(low)} to {percent(high)}), "
+        f"<b>{named}</b> with a probability of {answer.confidence:.1%}: {size}"
         f"{escaped(shortened(answer.first.subject))}"
     )
 

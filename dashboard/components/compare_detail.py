@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.history import History, LaneMark, history_html, lanes_of
+from roofwatch.dashboard.charts.history import History, Lane, LaneMark, history_html, lanes_of
 from roofwatch.dashboard.charts.samples import samples_html
 from roofwatch.dashboard.comparison import ComparedRow
 from roofwatch.dashboard.components.compare_tables import said_of
@@ -26,7 +26,10 @@ _FIGURE_PX = 200
 
 def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> None:
     """Show the command that decides a row, its trend and its samples."""
-    show_markup(f"{_decision_html(view, row, base, head)}{_trend_html(view, row)}", key="compared")
+    show_markup(
+        f"{_decision_html(view, row, base, head)}{_trend_html(view, row, base, head)}",
+        key="compared",
+    )
     if row.claim is None:
         return
     base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
@@ -39,7 +42,7 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
             if measurement.implementation == row.key.implementation and measurement.blocks
         ]
     if len(sides) == 2:
-        show_markup(samples_html(*sides), key="samples")
+        show_markup(samples_html(dict(zip("AB", sides, strict=True))), key="samples")
     show_step_change(row, base_id, head_id)
 
 
@@ -74,7 +77,7 @@ def command_of(row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
     )
 
 
-def _trend_html(view: View, row: ComparedRow) -> str:
+def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
     key = row.key
     if row.utilisations[1] is not None:
         key = replace(key, metric="utilisation")
@@ -89,9 +92,12 @@ def _trend_html(view: View, row: ComparedRow) -> str:
         LaneMark(release.commit.committed_at, release.name)
         for release in data.ask(questions.list_releases, view.project)
     ]
+    sides = zip("AB", (base, head), strict=True)
+    marks = [LaneMark(side.summary.commit.committed_at, name) for name, side in sides]
+    compared = Lane("compared", tuple(marks))
     history = History(
         series=series,
         changes=changes_of_case(view, row.key),
-        lanes=tuple(lanes_of([series], releases)),
+        lanes=(compared, *lanes_of([series], releases)),
     )
     return history_html(history, view.zone, height_px=_FIGURE_PX)

@@ -4,10 +4,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from html import escape
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.ci.history.recent import HistoryNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name
@@ -69,7 +69,11 @@ def machines_of(runs: Iterable[FleetRun]) -> list[Machine]:
     for (runner_class, machine), of_machine in groups.items():
         ordered = sorted(of_machine, key=lambda run: run.started_at, reverse=True)
         machines.append(Machine(runner_class, machine, tuple(ordered)))
-    return sorted(machines, key=lambda machine: (machine.runner_class, -len(machine.runs)))
+    return sorted(machines, key=_place_of)
+
+
+def _place_of(machine: Machine) -> tuple[str, int, str]:
+    return machine.runner_class, -len(machine.runs), machine.machine or ""
 
 
 def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
@@ -98,8 +102,9 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
 
 def _state(machine: Machine, facts: FleetFacts) -> tuple[str, str]:
     interval = report_interval([run.finished_at for run in machine.runs])
-    last = age_text(interval.last_at, now=facts.now)
-    if interval.is_silent(facts.now):
+    now = datetime.now(UTC)
+    last = age_text(interval.last_at, now=now)
+    if interval.is_silent(now):
         return "silent", f"○ silent, last result {last}"
     share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
     if share > _THROTTLED_SHARE:
@@ -183,9 +188,9 @@ def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
 def _noise_text(runner_class: str, facts: FleetFacts) -> str:
     parts: list[str] = []
     for title, noise in (("controls", facts.control_noise), ("our code", facts.noise)):
-        known = noise.get(runner_class)
-        if known is not None:
-            parts.append(f"{title} ±{known.deviation:.1%} from run to run")
+        of_class = noise.get(runner_class)
+        if of_class is not None:
+            parts.append(f"{title} ±{of_class.deviation:.1%} from run to run")
     siblings = [value.deviation for value in facts.control_noise.values()]
     own_noise = facts.control_noise.get(runner_class)
     if own_noise is not None and len(siblings) > 1:
@@ -243,9 +248,9 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     rows: list[str] = []
     for job in planned[:_JOBS_SHOWN]:
         mark = "◐ now" if job.leased_until is not None else "○"
-        asked = " asked for" if job.is_requested else ""
+        origin = " asked for" if job.is_requested else ""
         rows.append(
-            f"<li>{mark} <b>{job.kind}</b>{asked} <code>{escaped(job.head_sha[:8])}</code> "
+            f"<li>{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> "
             f"{escaped(duration_text(job.expected_s * _NS_PER_S))}"
             f" <span class=rw-soft>{escaped(shortened(job.reason, length=70))}</span></li>"
         )

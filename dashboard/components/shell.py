@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import streamlit as st
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.dashboard import data
 from roofwatch.dashboard.filters import PARAMETERS, Filters
 from roofwatch.dashboard.navigation import VIEWS, file_of, path_of

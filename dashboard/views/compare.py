@@ -56,10 +56,11 @@ def show() -> None:
             show_first_steps(
                 "Comparing takes two measured commits. Measure another, then store its record:"
             )
-        line = st.columns(2)
+        line = st.columns([5, 5, 2], vertical_alignment="bottom")
         base = _choose(view, revisions, "A, base", "base", defaults[0], line[0])
         head = _choose(view, revisions, "B, head", "head", defaults[1], line[1])
-        view.link.unfold("Two machines", lambda: _choose_machines(view), parameter="machines")
+        with line[2]:
+            view.link.unfold("Two machines", lambda: _choose_machines(view), parameter="machines")
         sides = [view.link.asked_or_chosen(name) or _SAME_RUNNER for name in _MACHINES]
         if base is None or head is None:
             return
@@ -78,8 +79,8 @@ def _choose_machines(view: View) -> None:
     classes = [
         name for name in view.filters.facets.runner_classes if view.filters.admits_runner(name)
     ]
-    for name, title, place in zip(_MACHINES, ("A on", "B on"), st.columns(2), strict=True):
-        view.link.choose(title, [_SAME_RUNNER, *classes], parameter=name, place=place)
+    for name, title in zip(_MACHINES, ("A on", "B on"), strict=True):
+        view.link.choose(title, [_SAME_RUNNER, *classes], parameter=name)
 
 
 def _revisions(view: View) -> Revisions:
@@ -221,8 +222,8 @@ def _show_rows(
     other = differences(base, head)
     if other:
         st.html(
-            f"<p class='rw-line'><b>No verdict on this alone</b>: {escaped('; '.join(other))}. "
-            "Ratios and shares of the roof compare.</p>"
+            f"<p class='rw-line'><b>No verdict between the two</b>: {escaped('; '.join(other))}. "
+            "Ratios and shares of the roof still compare.</p>"
         )
     if all(row.group is Group.UNCHANGED for row in rows):
         st.html("<p class='rw-line'><b>Nothing changed.</b></p>")

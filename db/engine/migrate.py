@@ -10,6 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, func, inspect, select, text, update
 
+from roofwatch.db.engine import metric_columns
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.compatibility import SchemaCompatibilityRow
 from roofwatch.db.schema.measurements import AccuracyRow, StaticFactRow
@@ -81,15 +82,20 @@ def upgrade(engine: Engine, on_revision: Callable[[str], None] = lambda _name: N
     Raises:
         StoreError: the schema is of another version of roofwatch.
     """
-    while not is_current(engine):
+    while not _is_at_revision(engine):
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
             pending = _pending(engine, connection)
             if not pending:
-                return
+                break
             command.upgrade(configuration(connection), pending[0].revision)
             _write_compatibility(connection, pending[0].module.oldest_code)
         on_revision(pending[0].revision)
+    with engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        # a newer schema has the metrics of its own version
+        if _revision(connection) == head_revision():
+            metric_columns.add_missing(connection)
 
 
 def upgrade_to(engine: Engine, revision: str) -> None:
@@ -103,6 +109,13 @@ def upgrade_to(engine: Engine, revision: str) -> None:
 
 def is_current(engine: Engine) -> bool:
     """Whether this version works on the schema: its own, or a newer one that only adds to it."""
+    if not _is_at_revision(engine):
+        return False
+    with engine.connect() as connection:
+        return not metric_columns.list_missing(connection)
+
+
+def _is_at_revision(engine: Engine) -> bool:
     with engine.connect() as connection:
         revision = _revision(connection)
         return revision == head_revision() or _is_compatible(connection, revision)
@@ -119,11 +132,12 @@ def ensure_current(engine: Engine) -> None:
     with engine.connect() as connection:
         revision = _revision(connection)
         _refuse_unknown(engine, revision)
-    problem = (
-        "no roofwatch schema"
-        if revision is None
-        else f"schema revision {revision}, not {head_revision()}"
-    )
+        missing = metric_columns.list_missing(connection)
+    problem = f"schema revision {revision}, not {head_revision()}"
+    if revision is None:
+        problem = "no roofwatch schema"
+    elif revision == head_revision():
+        problem = f"no columns for the metrics {', '.join(missing)}"
     raise StoreError(f"{database_name(engine.url)}: {problem}; run: roofwatch db upgrade")
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, exists, select, update
+from sqlalchemy import Engine, exists, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.access import add_entry
@@ -55,18 +55,29 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
         )
         session.flush()
         for delivery in step.deliveries:
+            # its message may be about more alerts than this one
+            message_document = _DOCUMENT.dump_python(delivery.alert, mode="json")
             session.add(
-                DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document})
+                DeliveryRow(
+                    **vars(delivery) | {"alert_id": alert.alert_id, "alert": message_document}
+                )
             )
 
 
 def acknowledge(
-    engine: Engine, alert_id: UUID, *, person: str, reason: str, actor: str, now: datetime
+    engine: Engine,
+    alert_id: UUID,
+    *,
+    person: str,
+    reason: str,
+    actor: str,
+    now: datetime,
+    episode: int | None = None,
 ) -> Alert:
     """Acknowledge an alert, and its regression if it has one: someone works on it.
 
     Raises:
-        StoreError: unknown ID, or the alert is not firing.
+        StoreError: unknown ID, or the alert is not firing, or not in that episode.
     """
     with Session(engine) as session, session.begin():
         row = session.get(AlertRow, alert_id)
@@ -79,8 +90,15 @@ def acknowledge(
             raise StoreError(
                 f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged"
             )
-        alert = _DOCUMENT.validate_python(row.document).acknowledged(now, person, reason)
-        write_steps(session, project, [AlertStep(alert)])
+        firing_alert = _DOCUMENT.validate_python(row.document)
+        if episode not in {None, firing_alert.episode}:
+            raise StoreError(f"alert {alert_id} fired again since episode {episode}")
+        alert = firing_alert.acknowledged(now, person, reason)
+        firing = list_alerts(session, project, {AlertState.FIRING})
+        # they were told in one message
+        others = [other for other in firing if other.event and other.event == alert.event]
+        steps = [AlertStep(other.acknowledged(now, person, reason)) for other in others]
+        write_steps(session, project, [*steps, AlertStep(alert)])
         if alert.regression_id is not None:
             state = TriageState.ACKNOWLEDGED
             decide(
@@ -140,6 +158,16 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
             True,
         )  # until the outcome is written
         return delivery
+
+
+def count_recent(session: Session, since: datetime) -> dict[str, int]:
+    """Count the messages by channel that were written since a time, of all projects."""
+    counted = (
+        select(DeliveryRow.channel, func.count())
+        .where(DeliveryRow.created_at >= since)
+        .group_by(DeliveryRow.channel)
+    )
+    return dict(session.execute(counted).tuples().all())
 
 
 def write_outcome(engine: Engine, delivery: Delivery) -> None:

@@ -95,7 +95,12 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.alerts.conditions import coverage, coverage_text, is_idle
+    from roofwatch.ci.alerts.conditions import (
+        coverage,
+        coverage_text,
+        is_idle,
+        why_never_firing,
+    )
     from roofwatch.ci.alerts.evaluation import REPLAY_DAYS, conditions_at, read_state, replay
     from roofwatch.db.queries.project import list_projects
     from roofwatch.settings import load_settings
@@ -107,6 +112,7 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
         faults, rows, checks = [*configured.faults], [], []
         for rule in configured.rules.rules:
             own = [state for state in states if rule in configured.rules.of(state.project)]
+            faults += why_never_firing(rule, own)
             covered = [coverage(rule, state) for state in own]
             if states and all(map(is_idle, covered)):
                 where = [

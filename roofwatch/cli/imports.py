@@ -229,7 +229,7 @@ def export(
     output: Output = None,
 ) -> None:
     """Write records as JSON for PyTorch's benchmark database (version 3)."""
-    from roofwatch.importers.kernels import to_pytorch
+    from roofwatch.importers.pytorch_database import to_pytorch
     from roofwatch.records import read_record_files
 
     entries = to_pytorch(record for _, record in read_record_files(files))

@@ -193,9 +193,9 @@ def compare(
     }
     print_result(
         document,
+        verdict_line(judgement),
         *judgement_tables(judgement),
         *remark_lines(judgement),
-        verdict_line(judgement),
         *next_steps(judgement),
         as_json=as_json,
     )

@@ -68,7 +68,7 @@ def static(
 
     Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
-    from roofwatch import comparison_tables, tables
+    from roofwatch import change_tables, tables
     from roofwatch.ci.static.comparison import is_listed
     from roofwatch.static_gate import answer, notes, to_json
 
@@ -93,7 +93,7 @@ def static(
     if answered.base is None and answered.proofs:
         shown.append(tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
-        shown.append(comparison_tables.changes_table(answered.applied.changes))
+        shown.append(change_tables.changes_table(answered.applied.changes))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 

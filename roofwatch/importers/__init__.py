@@ -6,7 +6,7 @@ packages add theirs by an entry point of the group `roofwatch.importers`.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,12 +191,14 @@ def number_of(value: object) -> float | None:
 
 def numbers_of(values: object) -> list[float]:
     """The numbers of a list; strings and what is no number are left out."""
-    listed: Iterable[object] = values if isinstance(values, list) else ()
-    return [
-        number
-        for value in listed
-        if not isinstance(value, str) and (number := number_of(value)) is not None
-    ]
+    if not isinstance(values, list):
+        return []
+    numbers: list[float] = []
+    for value in values:
+        number = None if isinstance(value, str) else number_of(value)
+        if number is not None:
+            numbers.append(number)
+    return numbers
 
 
 def seconds_of(text: object) -> float | None:
@@ -222,9 +224,12 @@ def rows_of(
 ) -> Iterator[ImportedRow]:
     """A row for each number in an object; keys without a meaning and strings are left out."""
     for key, value in values.items():
-        number, own = None if isinstance(value, str) else number_of(value), meaning(key)
-        if number is not None and own is not None:
-            yield ImportedRow(value=number, **own._asdict(), **shared)
+        meaning_of_key = meaning(key)
+        if isinstance(value, str) or meaning_of_key is None:
+            continue
+        number = number_of(value)
+        if number is not None:
+            yield ImportedRow(value=number, **meaning_of_key._asdict(), **shared)
 
 
 def samples_of(values: object, meaning: Meaning, **shared: Any) -> Iterator[ImportedRow]:

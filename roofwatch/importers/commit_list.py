@@ -69,5 +69,7 @@ def read_commit_list(path: Path) -> CommitList:
         commits.append(ImportedCommit(sha=sha, committed_at=committed_at, subject=subject))
     # git lists the newest commit first
     oldest_first = list(reversed(commits))
-    numbered = [replace(commit, place=place) for place, commit in enumerate(oldest_first, start=1)]
+    numbered = [
+        replace(commit, place=number) for number, commit in enumerate(oldest_first, start=1)
+    ]
     return CommitList(path, tuple(numbered))

@@ -81,7 +81,7 @@ def _tags_by_commit(repository: Path) -> dict[str, list[str]]:
 
 
 @contextmanager
-def versions_of(repository: Path, place: str) -> Iterator[list[Path]]:
+def versions_of(repository: Path, location: str) -> Iterator[list[Path]]:
     """Write the versions of `BRANCH:PATH` into a temporary folder, the oldest first.
 
     Further files that a preset reads, such as `meta.json`, are of the same commit.
@@ -90,9 +90,9 @@ def versions_of(repository: Path, place: str) -> Iterator[list[Path]]:
         FileImportError: the branch has no such file.
         GitError: there is no such branch.
     """
-    branch, _, path = place.partition(":")
+    branch, _, path = location.partition(":")
     if not branch or not path:
-        raise FileImportError(f"--git-history {place}: write BRANCH:PATH")
+        raise FileImportError(f"--git-history {location}: write BRANCH:PATH")
     listed = run_git(
         repository,
         "log",

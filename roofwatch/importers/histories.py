@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from roofwatch.importers import (
     seconds_of,
 )
 from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Better
 
 # --- asv. Source: asv/results.py (a failed benchmark is null, a skipped one NaN) and the types of
 # asv_runner
@@ -51,88 +53,138 @@ def _asv(document: Json, path: Path) -> ImportedRun:
         raise FileImportError(
             f"{path}: describes benchmarks of asv; import its folder, or the files of results"
         )
-    index, parameters = _asv_index(path, document["results"]), document.get("params") or {}
+    index = _asv_index(path, document["results"])
+    parameters = document.get("params") or {}
     machine = [parameters.get("machine"), parameters.get("cpu")]
+    rows: list[ImportedRow] = []
+    for name in document["results"]:
+        rows.extend(_asv_rows(name, document, index.get(name) or {}))
     return ImportedRun(
         tool="asv",
         tool_version=f"results version {document['version']}",
-        rows=tuple(
-            row
-            for name in document["results"]
-            for row in _asv_rows(name, document, index.get(name) or {})
-        ),
+        rows=tuple(rows),
         commit=ImportedCommit(sha=document["commit_hash"], committed_at=document["date"] / 1e3),
         device=", ".join(str(part) for part in machine if part) or None,
     )
 
 
 def _asv_index(path: Path, results: Json) -> Json:
-    """What `benchmarks.json` beside or above the results says of units and parameters; empty
+    """Read what `benchmarks.json` beside or above the results says of units and parameters; empty
     without one.
     """
-    beside = sorted(path.parent.glob("*benchmarks.json"))
-    for place in (path.parent / "benchmarks.json", path.parent.parent / "benchmarks.json", *beside):
-        if place.is_file():
-            index = parse_json(read_bytes(place), place)
-            if isinstance(index, dict) and not results.keys().isdisjoint(index):
-                return index
+    folder = path.parent
+    beside = sorted(folder.glob("*benchmarks.json"))
+    for file in (folder / "benchmarks.json", folder.parent / "benchmarks.json", *beside):
+        if not file.is_file():
+            continue
+        index = parse_json(read_bytes(file), file)
+        if isinstance(index, dict) and not results.keys().isdisjoint(index):
+            return index
     return {}
 
 
-def _asv_rows(name: str, document: Json, known: Json) -> Iterator[ImportedRow]:
+def _asv_columns(name: str, document: Json) -> dict[str, Any]:
+    """Read what is stored of a benchmark as lists by column, with an item for each combination of
+    parameters.
+    """
     stored = document["results"][name]
-    if isinstance(stored, list):  # version 2: columns
-        found = dict(zip(document["result_columns"], stored, strict=False))
-    else:
-        found = dict(stored) if isinstance(stored, Mapping) else {"result": [stored]}
-        if not isinstance(found.get("result"), list):
-            found["result"] = [found.get("result")]
-        for at, statistics in enumerate(found.get("stats") or []):
-            for key, value in (statistics or {}).items():
-                pair = (
-                    {"ci_99_a": value[0], "ci_99_b": value[1]} if key == "ci_99" else {key: value}
-                )
-                for part, number in pair.items():
-                    found.setdefault(f"stats_{part}", [None] * len(found["result"]))[at] = number
-    points = list(product(*(found.get("params") or [])))
-    results = found.get("result") or [None] * len(points)  # null if the benchmark failed as a whole
+    if isinstance(stored, list):  # version 2
+        return dict(zip(document["result_columns"], stored, strict=False))
+    columns = dict(stored) if isinstance(stored, Mapping) else {"result": [stored]}
+    if not isinstance(columns.get("result"), list):
+        columns["result"] = [columns.get("result")]
+    count = len(columns["result"])
+    for position, statistics in enumerate(columns.get("stats") or []):
+        for key, number in _asv_statistics(statistics or {}):
+            columns.setdefault(f"stats_{key}", [None] * count)[position] = number
+    return columns
+
+
+def _asv_statistics(statistics: Json) -> Iterator[tuple[str, Any]]:
+    for key, value in statistics.items():
+        if key == "ci_99":
+            yield "ci_99_a", value[0]
+            yield "ci_99_b", value[1]
+        else:
+            yield key, value
+
+
+@dataclass(frozen=True)
+class _AsvBenchmark:
+    """What one number of a benchmark is."""
+
+    name: str
+    type: str
+    unit: str
+    better: Better
+
+    @classmethod
+    def of(cls, name: str, description: Json) -> "_AsvBenchmark":
+        prefix = name.rsplit(".", 1)[-1].split("_", 1)[0]
+        type_, unit, _ = _ASV_TYPES.get(prefix, ("value", "", UNKNOWN))
+        type_ = description.get("type") or type_
+        better = _ASV_BETTER.get(type_, UNKNOWN)
+        return cls(name, type_, description.get("unit") or unit, better)
+
+    def rows(self, values: Json, shared: Mapping[str, Any]) -> Iterator[ImportedRow]:
+        """Make the rows of one combination of parameters: the result, its statistics, samples."""
+        samples = values.get("samples")
+        yield ImportedRow(
+            case=self.name,
+            metric=self.type,
+            value=number_of(values.get("result")),
+            unit=self.unit,
+            better=self.better,
+            statistic="median" if self.type == "time" else "value",
+            sample_count=len(numbers_of(samples)) or values.get("stats_repeat"),
+            **shared,
+        )
+        meanings = {
+            f"stats_{key}": Meaning(self.type, self.unit, self.better, key)
+            for key in _ASV_STATISTICS
+        }
+        meanings |= {f"stats_{key}": Meaning(key, "count") for key in _ASV_COUNTS}
+        yield from rows_of(values, meanings.get, case=self.name, **shared)
+        time = Meaning(self.type, self.unit, self.better)
+        yield from samples_of(samples, time, case=self.name, **shared)
+
+
+def _asv_rows(name: str, document: Json, description: Json) -> Iterator[ImportedRow]:
+    columns = _asv_columns(name, document)
+    points = list(product(*(columns.get("params") or [])))
+    # null if the benchmark failed as a whole
+    results = columns.get("result") or [None] * len(points)
     if len(results) != len(points):
         raise ValueError(
             f"{name}: {len(results)} results of {len(points)} combinations of parameters"
         )
-    prefix = name.rsplit(".", 1)[-1].split("_", 1)[0]
-    type_, unit, better = _ASV_TYPES.get(prefix, ("value", "", UNKNOWN))
-    type_, unit = known.get("type") or type_, known.get("unit") or unit
-    better = _ASV_BETTER.get(type_, UNKNOWN)
-    version = found.get("version") or (document.get("benchmark_version") or {}).get(name)
-    names = known.get("param_names") or []
-    for at, (point, result) in enumerate(zip(points, results, strict=True)):
+    benchmark = _AsvBenchmark.of(name, description)
+    version = columns.get("version") or (document.get("benchmark_version") or {}).get(name)
+    definition = "" if version is None else f"version {str(version)[:12]}"
+    names = description.get("param_names") or []
+    for position, (point, result) in enumerate(zip(points, results, strict=True)):
+        values: dict[str, Any] = {"result": result}
+        for key, column in columns.items():
+            if key != "result" and isinstance(column, list) and position < len(column):
+                values[key] = column[position]
         shared: dict[str, Any] = {
-            "parameters": {
-                names[n] if n < len(names) else f"param{n + 1}": value
-                for n, value in enumerate(point)
-            },
+            "parameters": _asv_parameters(point, names),
             "implementation": str(document.get("env_name") or ""),
-            "definition": "" if version is None else f"version {str(version)[:12]}",
-        }
-        own = {
-            key: values[at]
-            for key, values in found.items()
-            if isinstance(values, list) and at < len(values)
+            "definition": definition,
         }
         if result is None:
             shared |= {"outcome": Outcome.CRASHED, "message": "asv recorded a failure"}
         elif math.isnan(result):
             shared |= {"outcome": Outcome.UNSUPPORTED, "message": "asv skipped it"}
-        statistic = "median" if type_ == "time" else "value"
-        count = len(numbers_of(own.get("samples"))) or own.get("stats_repeat")
-        yield ImportedRow(
-            name, type_, number_of(result), unit, better, statistic, sample_count=count, **shared
-        )
-        meanings = {f"stats_{key}": Meaning(type_, unit, better, key) for key in _ASV_STATISTICS}
-        meanings |= {f"stats_{key}": Meaning(key, "count") for key in _ASV_COUNTS}
-        yield from rows_of(own, meanings.get, case=name, **shared)
-        yield from samples_of(own.get("samples"), Meaning(type_, unit, better), case=name, **shared)
+        yield from benchmark.rows(values, shared)
+
+
+def _asv_parameters(point: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for number, value in enumerate(point):
+        name = names[number] if number < len(names) else f"param{number + 1}"
+        parameters[name] = value
+    return parameters
 
 
 def _is_asv(head: bytes, name: str) -> bool:
@@ -184,51 +236,58 @@ def _is_data_js(head: bytes, _name: str) -> bool:
 
 def _data_js(document: Json, _path: Path) -> ImportedRun:
     repository = str(document.get("repoUrl") or "").removesuffix(".git").rstrip("/").split("/")
-    rows = [
-        row
-        for suite, runs in document["entries"].items()
-        for run in runs
-        for row in _data_js_rows(suite, run)
-    ]
+    rows: list[ImportedRow] = []
+    for suite, runs in document["entries"].items():
+        for run in runs:
+            rows.extend(_data_js_rows(suite, run))
     commits = {row.commit for row in rows}
+    commit = ImportedCommit()
+    if len(commits) == 1 and rows[0].commit is not None:
+        commit = rows[0].commit
     return ImportedRun(
         tool="github-action-benchmark",
         rows=tuple(rows),
-        commit=rows[0].commit or ImportedCommit() if len(commits) == 1 else ImportedCommit(),
+        commit=commit,
         project="/".join(repository[-2:]) if len(repository) > 2 else None,
     )
 
 
 def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
-    tool, found = run["tool"], run["commit"]
+    tool, described = run["tool"], run["commit"]
+    measured_at = run["date"] / 1e3
     commit = ImportedCommit(
-        sha=found["id"],
-        committed_at=seconds_of(found.get("timestamp")) or run["date"] / 1e3,
-        measured_at=run["date"] / 1e3,
-        author=str((found.get("author") or {}).get("name") or ""),
-        subject=next(iter(str(found.get("message") or "").splitlines()), ""),
+        sha=described["id"],
+        committed_at=seconds_of(described.get("timestamp")) or measured_at,
+        measured_at=measured_at,
+        author=str((described.get("author") or {}).get("name") or ""),
+        subject=next(iter(str(described.get("message") or "").splitlines()), ""),
     )
-    better = HIGHER if tool in _HIGHER_TOOLS else LOWER if tool in _LOWER_TOOLS else UNKNOWN
     for bench in run["benches"]:
         # older versions keep all that a line of Go's output holds behind the first unit
         unit = str(bench.get("unit") or "").partition("\t")[0].strip()
         value = number_of(bench["value"])
+        message = None
+        if value is None:
+            message = f"its value is {json.dumps(bench['value'])[:100]}"
         yield ImportedRow(
             case=bench["name"],
             metric="value",
             value=value,
             unit=unit,
-            better=HIGHER
-            if (tool, unit) == ("go", "MB/s")
-            else better,  # Go's rate; the action takes it for a cost
+            better=_data_js_better(tool, unit),
             parameters={"suite": suite},
             outcome=Outcome.CRASHED if value is None else Outcome.OK,
-            message=None
-            if value is not None
-            else f"its value is {json.dumps(bench['value'])[:100]}",
+            message=message,
             implementation=tool,
             commit=commit,
         )
+
+
+def _data_js_better(tool: str, unit: str) -> Better:
+    # Go's rate, which the action takes for a cost
+    if (tool, unit) == ("go", "MB/s") or tool in _HIGHER_TOOLS:
+        return HIGHER
+    return LOWER if tool in _LOWER_TOOLS else UNKNOWN
 
 
 HISTORIES = {

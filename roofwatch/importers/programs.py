@@ -44,19 +44,20 @@ _PYTEST_COUNTS = {
 
 def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
     info = document.get("commit_info") or {}
-    sha = info.get("id")
+    sha, branch = info.get("id"), info.get("branch")
     cpu = (document.get("machine_info") or {}).get("cpu") or {}
+    rows: list[ImportedRow] = []
+    for benchmark in document["benchmarks"]:
+        rows.extend(_pytest_rows(benchmark))
     return ImportedRun(
         tool="pytest-benchmark",
         tool_version=document.get("version"),
-        rows=tuple(row for benchmark in document["benchmarks"] for row in _pytest_rows(benchmark)),
+        rows=tuple(rows),
         commit=ImportedCommit(
             sha=None if sha in (None, "unversioned", "unknown") else sha,
             committed_at=seconds_of(info.get("time")),
             measured_at=seconds_of(document.get("datetime")),
-            branch=info.get("branch")
-            if info.get("branch") not in ("(unknown)", "(detached head)")
-            else None,
+            branch=None if branch in ("(unknown)", "(detached head)") else branch,
             is_dirty=bool(info.get("dirty")),
         ),
         project=info.get("project"),
@@ -72,9 +73,15 @@ def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
         "parameters": benchmark.get("params") or {},
     }
     if not rounds:
-        failed = {"outcome": Outcome.CRASHED, "message": "no round was measured"}
         yield ImportedRow(
-            metric="time", value=None, unit="s", better=LOWER, statistic="median", **shared | failed
+            metric="time",
+            value=None,
+            unit="s",
+            better=LOWER,
+            statistic="median",
+            outcome=Outcome.CRASHED,
+            message="no round was measured",
+            **shared,
         )
         return
     yield from rows_of(stats, _PYTEST_TIMES.get, sample_count=rounds, **shared)
@@ -123,10 +130,13 @@ _CENTRES = frozenset({"mean", "median", "min", "max"})
 
 def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
     context = document.get("context") or {}
+    rows: list[ImportedRow] = []
+    for benchmark in document["benchmarks"]:
+        rows.extend(_google_rows(benchmark))
     return ImportedRun(
         tool="Google Benchmark",
         tool_version=context.get("library_version"),
-        rows=tuple(row for benchmark in document["benchmarks"] for row in _google_rows(benchmark)),
+        rows=tuple(rows),
         commit=ImportedCommit(measured_at=seconds_of(context.get("date"))),
         # a hosted runner has another host name and clock in every run
         device=f"{context['num_cpus']} CPUs" if "num_cpus" in context else None,
@@ -140,21 +150,20 @@ def _is_google_benchmark(head: bytes, _name: str) -> bool:
 
 
 def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
-    case, unit = benchmark.get("run_name") or benchmark["name"], benchmark.get("time_unit") or "ns"
+    case = benchmark.get("run_name") or benchmark["name"]
     is_aggregate = benchmark.get("run_type") == "aggregate"
-    statistic = benchmark.get("aggregate_name") or "aggregate" if is_aggregate else "value"
+    statistic = "value"
+    if is_aggregate:
+        statistic = benchmark.get("aggregate_name") or "aggregate"
     is_centre = not is_aggregate or statistic in _CENTRES
+    unit = benchmark.get("time_unit") or "ns"
     is_share = benchmark.get("aggregate_unit") == "percentage"
     if is_share:
         unit = "ratio"  # a coefficient of variation is written as a fraction
     time_better = LOWER if is_centre else UNKNOWN
+    times = {key: Meaning(key, unit, time_better, statistic) for key in _GOOGLE_TIMES}
     if benchmark.get("error_occurred") or benchmark.get("skipped"):
-        outcome = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
-        reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
-        for key in _GOOGLE_TIMES:
-            yield ImportedRow(
-                case, key, None, unit, time_better, statistic, outcome=outcome, message=reason
-            )
+        yield from _google_failures(benchmark, case, times)
         return
 
     def other(key: str) -> Meaning | None:
@@ -163,18 +172,30 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
         if key == "iterations":
             return Meaning(key, "count", statistic=statistic)
         if key in ("real_coefficient", "cpu_coefficient"):
-            return Meaning(
-                key, unit, statistic=f"{statistic} {benchmark.get('big_o', '')}".rstrip()
-            )
-        own_unit, better = _GOOGLE_COUNTERS.get(key, ("", UNKNOWN))
+            order = f"{statistic} {benchmark.get('big_o', '')}".rstrip()
+            return Meaning(key, unit, statistic=order)
+        counter_unit, better = _GOOGLE_COUNTERS.get(key, ("", UNKNOWN))
         return Meaning(
-            key, "ratio" if is_share else own_unit, better if is_centre else UNKNOWN, statistic
+            metric=key,
+            unit="ratio" if is_share else counter_unit,
+            better=better if is_centre else UNKNOWN,
+            statistic=statistic,
         )
 
-    times = {key: Meaning(key, unit, time_better, statistic) for key in _GOOGLE_TIMES}
     count = benchmark.get("repetitions" if is_aggregate else "iterations")
     yield from rows_of(benchmark, times.get, case=case, sample_count=count)
     yield from rows_of(benchmark, other, case=case)
+
+
+def _google_failures(
+    benchmark: Json, case: str, times: Mapping[str, Meaning]
+) -> Iterator[ImportedRow]:
+    outcome = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
+    reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
+    for meaning in times.values():
+        yield ImportedRow(
+            case=case, value=None, outcome=outcome, message=reason, **meaning._asdict()
+        )
 
 
 # --- hyperfine. Source: sharkdp/hyperfine, src/benchmark/benchmark_result.rs: times in seconds,
@@ -196,45 +217,62 @@ _HYPERFINE_METRICS = (
 
 def _hyperfine(document: Json, _path: Path) -> ImportedRun:
     metadata = document.get("metadata") or {}
+    rows: list[ImportedRow] = []
+    for result in document["results"]:
+        rows.extend(_hyperfine_rows(result))
     return ImportedRun(
         tool="hyperfine",
         tool_version=metadata.get("hyperfine_version"),
-        rows=tuple(row for result in document["results"] for row in _hyperfine_rows(result)),
+        rows=tuple(rows),
         commit=ImportedCommit(measured_at=seconds_of(metadata.get("start_time"))),
     )
 
 
 def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
     measurements = result.get("measurements") or []  # of version 2
-    codes = result.get("exit_codes") or [one.get("exit_code") for one in measurements]
+    codes = result.get("exit_codes") or [run.get("exit_code") for run in measurements]
     failed = [code for code in codes if code != 0]  # null: ended by a signal
-    shared: dict[str, Any] = {
+    named: dict[str, Any] = {
         "case": result.get("name") or result["command"],
         "parameters": result.get("parameters") or {},
-        "outcome": Outcome.CRASHED if failed else Outcome.OK,
-        "message": f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}"
-        if failed
-        else None,
     }
+    shared = dict(named)
+    if failed:
+        message = f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}"
+        shared |= {"outcome": Outcome.CRASHED, "message": message}
     count = len(numbers_of(result.get("times"))) or None
     yield from rows_of(result, _HYPERFINE_TIMES.get, sample_count=count, **shared)
     yield from samples_of(result.get("times"), Meaning("time", "s", LOWER), **shared)
     yield from samples_of(result.get("memory_usage_byte"), Meaning("memory", "B", LOWER), **shared)
-    for one in measurements:
-        code = one.get("exit_code")
-        ended = {
-            "outcome": Outcome.OK if code == 0 else Outcome.CRASHED,
-            "message": f"exit status {code}",
-        }
-        for name, measured in one.items():
-            if isinstance(measured, Mapping):
-                better = LOWER if name in _HYPERFINE_METRICS else UNKNOWN
-                meaning = Meaning(name, str(measured.get("unit", "")), better)
-                yield from samples_of([measured.get("value")], meaning, **shared | ended)
+    for run in measurements:
+        yield from _hyperfine_run(run, named)
     if not count and not measurements and number_of(result.get("mean")) is None:
-        missing = {"outcome": Outcome.CRASHED, "message": "no run was measured"}
         yield ImportedRow(
-            metric="time", value=None, unit="s", better=LOWER, statistic="mean", **shared | missing
+            metric="time",
+            value=None,
+            unit="s",
+            better=LOWER,
+            statistic="mean",
+            outcome=Outcome.CRASHED,
+            message="no run was measured",
+            **named,
+        )
+
+
+def _hyperfine_run(run: Json, named: Mapping[str, Any]) -> Iterator[ImportedRow]:
+    code = run.get("exit_code")
+    outcome = Outcome.OK if code == 0 else Outcome.CRASHED
+    for name, measured in run.items():
+        if not isinstance(measured, Mapping):
+            continue
+        better = LOWER if name in _HYPERFINE_METRICS else UNKNOWN
+        meaning = Meaning(name, str(measured.get("unit", "")), better)
+        yield from samples_of(
+            [measured.get("value")],
+            meaning,
+            outcome=outcome,
+            message=f"exit status {code}",
+            **named,
         )
 
 
@@ -256,15 +294,10 @@ def _is_bencher(head: bytes, _name: str) -> bool:
 
 
 def _bencher(document: Json, _path: Path) -> ImportedRun:
-    rows = []
+    rows: list[ImportedRow] = []
     for case, measures in document.items():
         if not measures:
-            message = "the benchmark has no measure"
-            rows.append(
-                ImportedRow(
-                    case, "latency", None, "ns", LOWER, outcome=Outcome.CRASHED, message=message
-                )
-            )
+            rows.append(_without_measure(case))
         for name, measured in measures.items():
             unit, better = _BENCHER_MEASURES.get(name.lower().replace(" ", "-"), ("", UNKNOWN))
             if not math.isfinite(measured["value"]):
@@ -275,6 +308,18 @@ def _bencher(document: Json, _path: Path) -> ImportedRun:
             }
             rows += rows_of(measured, meanings.get, case=case)
     return ImportedRun(tool="Bencher", rows=tuple(rows))
+
+
+def _without_measure(case: str) -> ImportedRow:
+    return ImportedRow(
+        case=case,
+        metric="latency",
+        value=None,
+        unit="ns",
+        better=LOWER,
+        outcome=Outcome.CRASHED,
+        message="the benchmark has no measure",
+    )
 
 
 PROGRAMS = {

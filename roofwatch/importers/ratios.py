@@ -50,8 +50,8 @@ def ratios_to_libraries(values: Sequence[ImportedValue]) -> Iterator[ImportedVal
         if value.outcome is Outcome.OK and value.value is not None and value.value > 0:
             by_place[_place_of(value)][value.implementation] = value
     written: set[tuple[str, str, str]] = set()
-    for place, rows in by_place.items():
-        if place[4] is Better.UNKNOWN or place[2] not in _MIDDLES:
+    for (_, _, statistic, _, better), rows in by_place.items():
+        if better is Better.UNKNOWN or statistic not in _MIDDLES:
             continue
         controls = {name for name, row in rows.items() if row.is_control or is_library(name)}
         reference = reference_among(controls)

@@ -15,17 +15,25 @@ from roofwatch.importers import (
     read_bytes,
 )
 from roofwatch.importers.histories import HISTORIES
-from roofwatch.importers.kernels import KERNELS
+from roofwatch.importers.nvbench import NVBENCH
 from roofwatch.importers.presets import PRESETS
 from roofwatch.importers.programs import PROGRAMS
+from roofwatch.importers.pytorch_database import PYTORCH
 from roofwatch.importers.serving import SERVING
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import TableImporter
+from roofwatch.importers.tritonbench import TRITONBENCH, TRITONBENCH_TABLE
 from roofwatch.model.metrics import Better
 
 _MAX_VALUES = 2_000_000
 _HEAD_BYTES = 2**16
 _GROUP = "roofwatch.importers"
+_KERNELS: Mapping[str, Importer] = {
+    "nvbench": NVBENCH,
+    "tritonbench": TRITONBENCH,
+    "tritonbench-table": TRITONBENCH_TABLE,
+    "pytorch": PYTORCH,
+}
 _RATE_UNIT = re.compile(
     r".*(/ ?(ns|us|µs|ms|s|sec|second|min|h)|per sec(ond)?|\bHz|flops)", re.IGNORECASE
 )
@@ -36,7 +44,7 @@ def importers() -> dict[str, Importer]:
     first reads a file.
     """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **PRESETS}
+    return {**plug_ins, **HISTORIES, **_KERNELS, **SERVING, **PROGRAMS, **PRESETS}
 
 
 def import_file(

@@ -166,12 +166,12 @@ def _by_time(commit: ImportedCommit, sha: str, path: Path, *, has_repository: bo
         )
     time = commit.committed_at if commit.committed_at is not None else commit.measured_at
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
-    place = commit.place
-    if place is None:
-        place = max(0, int(committed_at.timestamp()))
+    position = commit.place
+    if position is None:
+        position = max(0, int(committed_at.timestamp()))
     return Commit(
         sha=sha,
-        first_parent_count=place,
+        first_parent_count=position,
         committed_at=committed_at,
         author=commit.author[:500],
         subject=commit.subject[:1_000],

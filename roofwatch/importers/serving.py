@@ -93,21 +93,21 @@ def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
     runs = document if isinstance(document, list) else [document]
     if not all("completed" in run or any(map(_LATENCY.fullmatch, run)) for run in runs):
         raise ValueError("a run without latencies and requests")
+    rows: list[ImportedRow] = []
+    for run in runs:
+        rows.extend(_rows(run, _itl(tool, str(run.get("backend")))))
     return ImportedRun(
         tool=tool,
         tool_version=runs[0].get("vllm_version") or _server_info(runs[0]).get("version"),
-        rows=tuple(row for run in runs for row in _rows(run, _itl(tool, str(run.get("backend"))))),
+        rows=tuple(rows),
         commit=ImportedCommit(measured_at=seconds_of(runs[0].get("date"))),
     )
 
 
 def _itl(tool: str, backend: str) -> str:
     # only SGLang's own endpoint says how many tokens a chunk has
-    return (
-        _ITL_EACH
-        if tool == "SGLang" and backend.startswith("sglang") and "oai" not in backend
-        else _ITL_CHUNK
-    )
+    is_own_endpoint = backend.startswith("sglang") and "oai" not in backend
+    return _ITL_EACH if tool == "SGLang" and is_own_endpoint else _ITL_CHUNK
 
 
 def _server_info(run: Json) -> Json:
@@ -144,12 +144,12 @@ def _rows(run: Json, itl: str) -> Iterator[ImportedRow]:
 
 
 def _latency(key: str) -> Meaning | None:
-    found = _LATENCY.fullmatch(key)
-    if found is None:
+    match = _LATENCY.fullmatch(key)
+    if match is None:
         return None
-    return Meaning(
-        found["metric"], "ms", UNKNOWN if found["statistic"] == "std" else LOWER, found["statistic"]
-    )
+    statistic = match["statistic"]
+    better = UNKNOWN if statistic == "std" else LOWER
+    return Meaning(match["metric"], "ms", better, statistic)
 
 
 def _number(key: str) -> Meaning | None:
@@ -163,32 +163,30 @@ def _requests(run: Json, shared: Json) -> Iterator[ImportedRow]:
     """The numbers of each request; those of a failed request are no results."""
     errors = run.get("errors") or []
     for key, values in run.items():
-        if isinstance(values, list) and key not in _PARAMETERS:
-            for at, own in enumerate(values):
-                error = errors[at] if key in _LISTS and at < len(errors) else None
-                failed = (
-                    {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
-                )
-                samples = own if isinstance(own, list) else [own]
-                yield from samples_of(samples, _LISTS.get(key, Meaning(key)), **shared, **failed)
+        if not isinstance(values, list) or key in _PARAMETERS:
+            continue
+        meaning = _LISTS.get(key, Meaning(key))
+        for position, value in enumerate(values):
+            error = errors[position] if key in _LISTS and position < len(errors) else None
+            failed: dict[str, Any] = {}
+            if error:
+                failed = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]}
+            samples = value if isinstance(value, list) else [value]
+            yield from samples_of(samples, meaning, **shared, **failed)
 
 
 def _failure(run: Json) -> str | None:
     """Why the numbers of a run are no results: no request succeeded."""
     completed = run.get("completed")
+    if completed:
+        return None
     if completed is not None:
-        asked = run.get("num_prompts")
-        return (
-            None
-            if completed
-            else f"none of {asked if asked is not None else 'its'} requests succeeded"
-        )
+        requested_count = run.get("num_prompts")
+        return f"none of {'its' if requested_count is None else requested_count} requests succeeded"
     latencies = [value for key, value in run.items() if _LATENCY.fullmatch(key)]
-    return (
-        "every latency is 0, as of a run without a successful request"
-        if latencies and not any(latencies)
-        else None
-    )
+    if latencies and not any(latencies):
+        return "every latency is 0, as of a run without a successful request"
+    return None
 
 
 _MARKS = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')

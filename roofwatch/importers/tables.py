@@ -167,9 +167,8 @@ class _TableReader:
             yield self._first_value
 
     def _is_control(self, implementation: str) -> bool:
-        own = self._map.own
-        if own and implementation:
-            return implementation not in own
+        if self._map.own and implementation:
+            return implementation not in self._map.own
         return any(fnmatchcase(implementation, pattern) for pattern in self._map.controls)
 
     def _fields(self, record: Record, source: ValueSource, number: int) -> dict[str, Any] | None:

@@ -73,6 +73,8 @@ class ReportedValue:
     after: float | None
     relative_change: float | None
     """(after − before) / before."""
+    is_limit: bool = False
+    """Whether `before` is the limit of a rule, and not a value that was measured."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Message:
     """The first commit with it; the first one looked at if `base_sha` is unknown."""
     changes: tuple[ReportedValue, ...] = ()
     """The largest ones, the worst first."""
+    is_test: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class AlertCondition:
     is_acknowledged: bool = False
     is_past: bool = False
     """Too old for a new alert; an alert that fires already continues."""
+    event: str = ""
+    """What happened: alerts of one event share a message. The commit, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ class Alert:
     acknowledged_by: str | None = None
     acknowledged_reason: str | None = None
     resolved_at: datetime | None = None
+    event: str = ""
+    """As of its last condition."""
 
     @property
     def alert_id(self) -> UUID:

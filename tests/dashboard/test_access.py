@@ -7,19 +7,19 @@ from pydantic import SecretStr
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.dashboard import data
+from roofwatch.dashboard import access, data
 from roofwatch.dashboard.access import (
     DashboardError,
-    NotAllowedError,
     Person,
     may_triage,
     person_of,
     sign_in_secrets,
 )
 from roofwatch.db.access import list_entries
-from roofwatch.db.regressions.triage import StaleTriageError, regression_id
-from roofwatch.model.triage import TriageState
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import Settings
+from roofwatch.triaging import Decision, DecisionKind
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything
 from tests.dashboard.history import store_history
@@ -60,21 +60,28 @@ def test_an_unverified_address_is_ignored(verified: object) -> None:
     assert not may_triage(person, PROJECT, ["@example.com", "engineer@example.com", "", "@"])
 
 
-def test_a_decision_without_triage_rights_is_refused(
+def test_only_a_triager_may_decide_and_what_was_seen_too_late_is_refused(
     store: Engine, database_url: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    regression = store_history(store)[0]
+    store_history(store)
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
-    monkeypatch.setenv("ROOFWATCH_TRIAGERS", "@example.com, somebody@example.org")
+    settings = SIGN_IN.model_copy(update={"triagers": ["@example.com", "somebody@example.org"]})
+    monkeypatch.setattr(access, "load_settings", lambda: settings)
+    monkeypatch.setattr(access, "person_here", lambda: Person("2", "reader@example.org"))
     forget_everything()
-    about = (PROJECT, regression_id(regression), TriageState.INVALID)
-    with pytest.raises(NotAllowedError, match=r"reader@example\.org may not"):
-        data.decide(
-            *about, seen=TriageState.NEW, person=Person("2", "reader@example.org"), reason="mine"
-        )
+    signature, why_not = access.signature_here(PROJECT)
+    assert signature is None
+    assert "reader@example.org may read, but may not decide" in why_not
+
+    monkeypatch.setattr(access, "person_here", lambda: ENGINEER)
+    signature, _ = access.signature_here(PROJECT)
+    assert signature is not None
+    with Session(store) as session:
+        about = list_triaged(session, PROJECT)[-1]
+    not_real = Decision(kind=DecisionKind.NOT_REAL, reason="noise")
+    assert data.decide(PROJECT, about, not_real, signature) == "set to invalid"
     with pytest.raises(StaleTriageError):
-        data.decide(*about, seen=TriageState.FIXED, person=ENGINEER, reason="seen too late")
-    data.decide(*about, seen=TriageState.NEW, person=ENGINEER, reason="noise")
+        data.decide(PROJECT, about, not_real, signature)
     forget_everything()
     with Session(store) as session:
         (entry,) = list_entries(session, PROJECT)

@@ -138,7 +138,7 @@ def test_a_test_message_is_sent_and_an_unknown_channel_refused(
     assert command("test", "filed").status == 0
     unknown = command("test", "pigeon")
 
-    assert hook.documents[0]["title"] == "test of the channel filed: nothing is wrong"
+    assert hook.documents[0]["title"] == "the channel filed works"
     assert (unknown.status, "the rules have hook, filed" in unknown.error) == (2, True)
 
 

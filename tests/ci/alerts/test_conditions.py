@@ -138,7 +138,7 @@ def test_a_drop_of_throughput_at_a_change_is_told_in_rates() -> None:
 
     assert reported(metric_rule("flop_per_s", drops_by="17%", against="change")) == []
     assert one.cause == reported()[0].cause
-    rate = one.message.changes[1]
+    (rate,) = one.message.changes
     assert (rate.metric, rate.before) == ("flop_per_s", 1e11)
     assert rate.relative_change == pytest.approx(1 / 1.2 - 1)
 

@@ -12,11 +12,11 @@ from roofwatch.ci.alerts.conditions import parse_codeowners
 from roofwatch.ci.alerts.evaluation import (
     AlertSetup,
     conditions_at,
-    next_steps,
     raise_alerts,
     read_state,
     replay,
 )
+from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name

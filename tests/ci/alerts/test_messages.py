@@ -85,3 +85,31 @@ def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
     assert "Device: NVIDIA H100" in text
     assert "gemm/m=1/f16/fwd · triton: compute rate 600 TFLOP/s to 540 TFLOP/s (-10.0%)" in text
     assert f"roofwatch alert acknowledge {told.alert.alert_id} --person NAME" in text
+
+
+def test_a_test_message_looks_like_a_test_and_names_no_alert() -> None:
+    """It said to acknowledge an alert that does not exist."""
+    trial = trial_delivery("chat")
+
+    assert to_title(trial) == "[roofwatch] TEST, nothing happened: the channel chat works"
+    assert to_text(trial) == "To do: nothing; this message shows that the channel works"
+
+
+def test_a_limit_is_told_as_a_limit() -> None:
+    change = ReportedValue(
+        kernel="gemm",
+        case_id="gemm/m=1/f16/fwd",
+        implementation="triton",
+        runner_class="H100",
+        metric="flop_per_s",
+        unit="FLOP/s",
+        before=6e14,
+        after=5.4e14,
+        relative_change=-0.1,
+        is_limit=True,
+    )
+    told = delivery("x")
+    message = replace(told.alert.message, changes=(change,))
+    text = to_text(replace(told, alert=replace(told.alert, message=message)))
+
+    assert "triton: compute rate is 540 TFLOP/s, the limit is 600 TFLOP/s (-10.0%)" in text

@@ -102,7 +102,7 @@ def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
         ),
         (
             CHANNEL + THROUGHPUT + 'at_least = "2 ms"\n',
-            "at_least: .*write a number and one of TFLOP/s",
+            "at_least: .*write a number and one of FLOP/s",
         ),
         (CHANNEL + THROUGHPUT, "higher is better for flop_per_s: set either at_least or drops_by"),
         (

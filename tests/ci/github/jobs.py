@@ -18,6 +18,7 @@ import yaml
 
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.docs.markdown import code_blocks
+from tests.workflows.github_expressions import Values, fill, holds
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -26,70 +27,6 @@ OWN_WORKFLOW = re.compile(
     r"roofwatch/roofwatch/\.github/workflows/([\w-]+\.yml)@<commit>|\$/\.github/workflows/([\w-]+\.yml)"
 )
 OWN_ACTION = {"roofwatch/roofwatch@<commit>", "./.roofwatch"}
-_TOKENS = re.compile(r"'(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[\w.*-]+")
-_OPERATORS = {
-    "&&": " and ",
-    "||": " or ",
-    "!": " not ",
-    "true": "True",
-    "false": "False",
-    "null": "None",
-}
-Values = dict[str, Any]
-
-
-def evaluate(text: str, contexts: Values) -> Any:
-    """Evaluate an expression of GitHub Actions, without its braces."""
-    functions = {
-        "contains": lambda items, item: item in (items or ()),
-        "startsWith": lambda value, start: str(value or "").lower().startswith(start.lower()),
-        "fromJSON": json.loads,
-        "toJSON": json.dumps,
-        "cancelled": lambda: False,
-        "look_up": lambda path: _look_up(contexts, path.split(".")),
-    }
-    words = _TOKENS.findall(text)
-    assert "".join(words) == re.sub(r"\s+(?=(?:[^']*'[^']*')*[^']*$)", "", text), (
-        f"unsupported expression: {text}"
-    )
-    translated = []
-    for position, word in enumerate(words):
-        is_path = re.fullmatch(r"[a-z][\w.*-]*", word) and words[position + 1 : position + 2] != [
-            "("
-        ]
-        after_call = word.startswith(".")
-        if after_call:
-            translated.append(f"[{word[1:]!r}]")
-        elif word in _OPERATORS:
-            translated.append(_OPERATORS[word])
-        else:
-            translated.append(f"look_up({word!r})" if is_path else word)
-    return eval("".join(translated), {"__builtins__": {}}, functions)  # noqa: S307  the project's own files
-
-
-def _look_up(value: Any, path: list[str]) -> Any:
-    for position, name in enumerate(path):
-        if name == "*":
-            return [_look_up(one, path[position + 1 :]) for one in value or ()]
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def fill(value: Any, contexts: Values) -> Any:
-    """Replace the expressions in a value; a value that is one expression keeps its type."""
-    if not isinstance(value, str):
-        return value
-    whole = re.fullmatch(r"\s*\$\{\{((?:(?!\}\}).)*)\}\}\s*", value, re.DOTALL)
-    if whole:
-        return evaluate(whole[1], contexts)
-    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(evaluate(found[1], contexts) or ""), value)
-
-
-def holds(condition: str | None, contexts: Values) -> bool:
-    """Return whether an `if` holds."""
-    if condition is None:
-        return True
-    return bool(evaluate(re.sub(r"^\s*\$\{\{|\}\}\s*$", "", condition), contexts))
 
 
 def documented_workflow(document: str, text: str) -> str:
@@ -172,8 +109,7 @@ class Runner:
                 }
                 contexts["steps"][step.get("id", "")] = {"outputs": outputs}
             elif uses.startswith("actions/download-artifact@"):
-                shutil.rmtree(self.checkout / given["path"], ignore_errors=True)
-                self._copy(self._artifact(given["name"]), self.checkout / given["path"], ["**/*"])
+                self._download(given["pattern"], self.checkout / given["path"])
             elif uses.startswith("actions/upload-artifact@"):
                 self._copy(self.checkout, self._artifact(given["name"]), given["path"].split())
             elif "run" in step:
@@ -226,6 +162,12 @@ class Runner:
 
     def _artifact(self, name: str) -> Path:
         return (self.artifacts or self.checkout.parent / "artifacts") / name
+
+    def _download(self, pattern: str, target: Path) -> None:
+        """Put each artifact that matches into a folder of its name, as the action does."""
+        shutil.rmtree(target, ignore_errors=True)
+        for artifact in self._artifact("").glob(pattern):
+            self._copy(artifact, target / artifact.name, ["**/*"])
 
     def _copy(self, source: Path, target: Path, patterns: list[str]) -> None:
         for pattern in patterns:

@@ -243,7 +243,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     )
 
     asked = github.add_comment(
-        "/roofwatch accept it is clearer\n/roofwatch run",
+        f"/roofwatch accept it is clearer\n/roofwatch run {head[:8]}",
         user={"login": "maintainer", "type": "User"},
     )
     commanded = Runner(

@@ -18,13 +18,11 @@ from tests.ci.github.jobs import (
     ROOT,
     WORKFLOWS,
     documented_workflow,
-    evaluate,
-    fill,
-    holds,
     label_event,
     workflow_run_event,
 )
 from tests.docs.command_line import check_line
+from tests.workflows.github_expressions import evaluate, fill, holds
 
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ACTION]
 WRITTEN_BY = {

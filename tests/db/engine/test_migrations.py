@@ -92,6 +92,26 @@ def test_a_fresh_store_has_the_schema_of_the_models(store: Engine, blank: Engine
     assert len(checks) > 30
 
 
+def test_a_new_metric_gets_its_column_without_a_revision(store: Engine) -> None:
+    current = definitions(store)
+    with store.begin() as connection:
+        # a store of a version that did not have the metric
+        connection.execute(text("ALTER TABLE measurement DROP COLUMN host_ns"))
+        connection.execute(
+            text(
+                "ALTER TABLE measurement ADD CONSTRAINT ck_measurement_values_only_if_ok "
+                "CHECK (outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch) = 0)"
+            )
+        )
+    with pytest.raises(StoreError, match="no columns for the metrics host_ns; run: roofwatch db"):
+        migrate.ensure_current(store)
+
+    migrate.upgrade(store)
+
+    migrate.ensure_current(store)
+    assert sorted(definitions(store) ^ current) == []
+
+
 def test_decisions_tokens_and_regressions_outlive_an_upgrade(first_release: Engine) -> None:
     migrate.upgrade(first_release)
 

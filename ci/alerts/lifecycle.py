@@ -1,0 +1,214 @@
+"""The life of an alert: from the conditions of one evaluation to new states and messages. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from roofwatch.ci.alerts.events import one_message_per_event, within_limit
+from roofwatch.ci.alerts.rules import AlertRules, Rule
+from roofwatch.model.alert import (
+    Alert,
+    AlertCondition,
+    AlertEvent,
+    AlertState,
+    AlertStep,
+    Delivery,
+    Fact,
+)
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def next_steps(
+    project: str,
+    stored: Sequence[Alert],
+    conditions: Sequence[AlertCondition],
+    *,
+    rules: AlertRules,
+    endings: Mapping[str, str | None],
+    now: datetime,
+    sent_counts: Mapping[str, int] | None = None,
+) -> list[AlertStep]:
+    """Return which of the `stored` alerts of a project change, and new ones, with their messages.
+    Pure.
+
+    Alerts of one event are one message per channel. Beyond the limit of an hour, the rest is one
+    summary.
+
+    `endings` says by cause why a regression raises no alert (None if it does), and what a metric is
+    now. `sent_counts` has the messages of the last hour by channel.
+    """
+    by_name = {rule.name: rule for rule in rules.of(project)}
+    alerts = {alert.cause: alert for alert in stored}
+    by_cause: dict[str, list[AlertCondition]] = defaultdict(list)
+    # the worst first: its severity and message become the alert's
+    for condition in sorted(conditions, key=lambda condition: -condition.severity.rank):
+        by_cause[condition.cause].append(condition)
+    steps: list[AlertStep] = []
+    for cause, same_cause in by_cause.items():
+        alert = alerts.get(cause)
+        worst = same_cause[0]
+        is_worse = False
+        if alert is not None and alert.state is not AlertState.RESOLVED:
+            is_worse = worst.severity.rank > alert.severity.rank
+        elif all(condition.is_past for condition in same_cause):
+            continue  # too old for a new alert
+        else:
+            alert = _new_episode(project, alert, worst, now)
+        names = tuple(dict.fromkeys(condition.rule for condition in same_cause))
+        alert = replace(
+            alert,
+            rules=names,
+            severity=worst.severity,
+            message=worst.message,
+            event=worst.event,
+        )
+        reported = [(condition, by_name[condition.rule]) for condition in same_cause]
+        steps.append(_notify(alert, reported, now, is_worse=is_worse))
+    for cause, alert in alerts.items():
+        if cause not in by_cause and alert.state is not AlertState.RESOLVED:
+            channels = _channels_to_resolve(alert, by_name)
+            # a channel may have left the rules since
+            due = {name: AlertEvent.RESOLVED for name in channels if name in rules.channels}
+            resolved = _resolved(alert, _ending(alert, endings), now)
+            steps.append(_step(resolved, due, now))
+
+    def is_news(step: AlertStep) -> bool:
+        return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
+
+    grouped_steps = one_message_per_event(list(filter(is_news, steps)))
+    return within_limit(grouped_steps, rules.messages_per_hour, sent_counts or {}, now)
+
+
+def _new_episode(
+    project: str,
+    previous: Alert | None,
+    condition: AlertCondition,
+    now: datetime,
+) -> Alert:
+    return Alert(
+        project=project,
+        cause=condition.cause,
+        rules=(condition.rule,),
+        severity=condition.severity,
+        state=AlertState.FIRING,
+        episode=1 if previous is None else previous.episode + 1,
+        message=condition.message,
+        fired_at=now,
+        regression_id=condition.regression_id,
+        # the cool-down goes on
+        told_at={} if previous is None else previous.told_at,
+    )
+
+
+def _resolved(alert: Alert, ending: str, now: datetime) -> Alert:
+    facts = (Fact("Resolved", ending), *alert.message.facts)
+    return replace(
+        alert,
+        state=AlertState.RESOLVED,
+        resolved_at=now,
+        message=replace(alert.message, facts=facts),
+    )
+
+
+def _notify(
+    alert: Alert,
+    reported: Sequence[tuple[AlertCondition, Rule]],
+    now: datetime,
+    *,
+    is_worse: bool,
+) -> AlertStep:
+    is_acknowledged = any(condition.is_acknowledged for condition, _ in reported)
+    if alert.state is AlertState.FIRING and is_acknowledged:
+        alert = alert.acknowledged(now, "triage", "its regression is acknowledged")
+    told_at = dict(alert.told_at)
+    escalated_to = set(alert.escalated_to)
+    due: dict[str, AlertEvent] = {}
+    for condition, rule in reported:
+        # before this rule's own messages are added
+        is_escalated = _is_escalated(alert, rule, told_at, now)
+        for channel in rule.channels:
+            last_at = told_at.get(channel, _NEVER)
+            if last_at < alert.fired_at:
+                cool_down = timedelta(hours=rule.cool_down_hours)
+                if not condition.is_past and now >= last_at + cool_down:
+                    due[channel] = AlertEvent.FIRED
+            elif last_at < now and _needs_reminder(alert, rule, now - last_at, is_worse=is_worse):
+                due[channel] = AlertEvent.REMINDED
+        if is_escalated:
+            for channel in rule.escalate_to:
+                if channel not in escalated_to:
+                    due[channel] = AlertEvent.ESCALATED
+            escalated_to.update(rule.escalate_to)
+        told_at |= dict.fromkeys(due, now)
+    alert = replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to)))
+    return _step(alert, due, now)
+
+
+def _needs_reminder(
+    alert: Alert,
+    rule: Rule,
+    waited: timedelta,
+    *,
+    is_worse: bool,
+) -> bool:
+    if alert.state is not AlertState.FIRING:
+        return False
+    remind_after = timedelta(days=rule.remind_after_days)  # 0: never
+    return is_worse or timedelta() < remind_after <= waited
+
+
+def _is_escalated(
+    alert: Alert,
+    rule: Rule,
+    told_at: Mapping[str, datetime],
+    now: datetime,
+) -> bool:
+    """Whether nobody acknowledged the alert in time after a channel of the rule had it."""
+    if alert.state is not AlertState.FIRING or rule.escalate_after_hours is None:
+        return False
+    times = [told_at.get(channel, _NEVER) for channel in rule.channels]
+    times_of_episode = [time for time in times if time >= alert.fired_at]
+    if not times_of_episode:
+        return False
+    return now >= min(times_of_episode) + timedelta(hours=rule.escalate_after_hours)
+
+
+def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertStep:
+    deliveries = [
+        Delivery(
+            alert,
+            event,
+            channel,
+            now,
+            now,
+        )
+        for channel, event in due.items()
+    ]
+    return AlertStep(alert, tuple(deliveries))
+
+
+def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
+    if alert.cause in endings:
+        return endings[alert.cause] or "no rule covers it any more"
+    if alert.regression_id:
+        return "the newer results no longer show it"
+    return "back within limits, or no rule covers it"
+
+
+def _channels_to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
+    """Return the channels that were told in this episode, without those of rules without
+    `notify_resolved` alone.
+    """
+    told_channels = [channel for channel, time in alert.told_at.items() if time >= alert.fired_at]
+    notified: set[str] = set()
+    silent: set[str] = set()
+    for name in alert.rules:
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        channels = notified if rule.notify_resolved else silent
+        channels.update(rule.channels, rule.escalate_to)
+    muted = silent - notified
+    return [channel for channel in told_channels if channel not in muted]

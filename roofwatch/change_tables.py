@@ -1,0 +1,152 @@
+"""Tables of what changed from base to head: times, and what is compiled, checked or counted."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.report.change_words import is_row, part_of, sides_of, text_of
+from roofwatch.ci.static.comparison import CodeEvidence
+from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.tables import joined, verdict
+from roofwatch.terminal import make_table
+
+
+def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
+    """One row per case that changed or is undecided; cases that fail with one message share a
+    row.
+    """
+    failures: dict[str, list[Change[CaseEvidence]]] = {}
+    rows: list[tuple[object, ...]] = []
+    listed = list(filter(is_row, cases))
+    for case in listed:
+        if case.reason is Reason.FAILED:
+            failures.setdefault(text_of(case), []).append(case)
+    for case in listed:
+        same_failure = failures.get(text_of(case), [case])
+        if case is not same_failure[0]:
+            continue
+        case_text = case.case_id
+        if len(same_failure) > 1:
+            case_text += f" and {len(same_failure) - 1} more"
+        base, head, change, interval, note = _time_cells(case)
+        rows.append(
+            (
+                verdict(case.verdict),
+                Text(case.reason, style=f"link {case.reason.url}"),
+                case_text,
+                case.implementation,
+                base,
+                head,
+                change,
+                interval,
+                note,
+            )
+        )
+    columns = (
+        "verdict",
+        "reason",
+        "case",
+        "implementation",
+        "base",
+        "head",
+        "change",
+        "95 % interval",
+        "note",
+    )
+    return make_table(columns, rows, omit_empty=True)
+
+
+def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
+    """Times of base and head, their change with its interval, and what else there is to say."""
+    interval = case.relative_interval
+    if case.base is None or case.head is None or interval is None:
+        return None, None, None, None, "; ".join((text_of(case), *sides_of(case)))
+    low, high = interval
+    note = None if case.detail is None else str(case.detail)
+    return (
+        format_ns(case.base),
+        format_ns(case.head),
+        f"{case.relative_change:+.1%}",
+        f"{low:+.1%} to {high:+.1%}",
+        note,
+    )
+
+
+def changes_table(changes: Iterable[Change[Any]]) -> Table:
+    """One row per change, in the given order; the cases and targets of a compiled function share a
+    row.
+    """
+    listed = list(filter(is_row, changes))
+    compiled = [change for change in listed if isinstance(change.evidence, CodeEvidence)]
+    others = [change for change in listed if not isinstance(change.evidence, CodeEvidence)]
+    targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
+    for change in others:
+        text = "; ".join((text_of(change), *sides_of(change)))
+        row = (
+            change.verdict,
+            change.reason,
+            change.case_id,
+            change.implementation,
+            part_of(change),
+            text,
+        )
+        targets.setdefault(row, []).append(change.subject.target)
+    rows: list[tuple[object, ...]] = []
+    for (word, reason, case_id, implementation, part, text), names in targets.items():
+        linked = Text(reason, style=f"link {reason.url}")
+        rows.append((verdict(word), linked, case_id, implementation, part, joined(names), text))
+    rows += _function_rows(compiled)
+    return make_table(
+        ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
+    )
+
+
+def _function_rows(changes: Iterable[Change[CodeEvidence]]) -> list[tuple[object, ...]]:
+    """One row per compiled function and verdict, over all its cases and targets."""
+    of_function: dict[tuple[Verdict, Reason, str, str, str], list[Change[CodeEvidence]]] = {}
+    for change in changes:
+        kernel = change.subject.kernel
+        key = change.verdict, change.reason, kernel, change.implementation, part_of(change)
+        of_function.setdefault(key, []).append(change)
+    rows: list[tuple[object, ...]] = []
+    for (word, reason, kernel, implementation, part), group in of_function.items():
+        case_ids = list(dict.fromkeys(change.case_id for change in group))
+        case_text = case_ids[0] if len(case_ids) == 1 else f"{kernel}: {len(case_ids)} cases"
+        linked = Text(reason, style=f"link {reason.url}")
+        names = joined(change.subject.target for change in group)
+        rows.append(
+            (verdict(word), linked, case_text, implementation, part, names, _function_text(group))
+        )
+    return rows
+
+
+def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
+    """What changed in a function: of a verdict the first explanation, else the ranges of facts."""
+    texts = list(dict.fromkeys(map(text_of, changes)))
+    if len(texts) == 1:
+        return texts[0]
+    if changes[0].verdict is not Verdict.UNCHANGED:
+        return f"{texts[0]}; {len(texts) - 1} more like it"
+    base_values: dict[str, list[float]] = {}
+    head_values: dict[str, list[float]] = {}
+    for change in changes:
+        for name, (base, head) in change.evidence.moved_facts.items():
+            base_values.setdefault(name, []).append(base)
+            head_values.setdefault(name, []).append(head)
+    ranges = []
+    for name, values in base_values.items():
+        base_range = _range_of(name, values)
+        head_range = _range_of(name, head_values[name])
+        ranges.append(f"{metric(name).title} {base_range} → {head_range}")
+    return "; ".join(ranges)
+
+
+def _range_of(name: str, values: Sequence[float]) -> str:
+    """The lowest and the highest value of a metric, as one if they are equal."""
+    bounds = dict.fromkeys(metric(name).format(value) for value in (min(values), max(values)))
+    return " to ".join(bounds)

@@ -1,0 +1,31 @@
+"""Changes of a pair of records as tables."""
+
+from rich.table import Table
+
+from roofwatch.change_tables import changes_table
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.model.results import StaticFacts
+from tests.builders import CASE_ID, make_record, make_static_facts
+
+
+def facts_of(registers: dict[str, int]) -> list[StaticFacts]:
+    return [
+        make_static_facts(CASE_ID, target=target, registers=count, code=str(count))
+        for target, count in registers.items()
+    ]
+
+
+def cells_of(table: Table, column: str) -> list[str]:
+    (cells,) = [list(made.cells) for made in table.columns if made.header == column]
+    return [str(cell) for cell in cells]
+
+
+def test_targets_of_a_function_share_a_row_with_the_range_of_each_fact() -> None:
+    base = make_record(measurements=[], static_facts=facts_of({"sm_80": 10, "sm_90": 12}))
+    head = make_record(measurements=[], static_facts=facts_of({"sm_80": 20, "sm_90": 25}))
+
+    table = changes_table(judge_pull_request(base, head).static)
+
+    assert cells_of(table, "targets") == ["sm_80 sm_90"]
+    (change,) = cells_of(table, "change")
+    assert "registers per thread 10 to 12 → 20 to 25" in change
