@@ -199,26 +199,6 @@ rope.implementation("triton")(
 )
 
 
-def pair_of_logits(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {
-        "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
-        "y": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
-    }
-
-
-def jsd_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    student, teacher = x.log_softmax(-1), y.log_softmax(-1)
-    mean = torch.logaddexp(student, teacher) - torch.log(torch.tensor(2.0))
-    total = (teacher.exp() * (teacher - mean) + student.exp() * (student - mean)).sum() / 2
-    return total / x.shape[0]
-
-
-jsd = declare("jsd", pair_of_logits, jsd_reference, gradients=("x",), n_rows=4, n_cols=96)
-jsd.implementation("triton")(
-    lambda x, y: apply("jsd", "LigerJSDFunction", x.log_softmax(-1), y.log_softmax(-1))
-)
-
-
 def pair_of_values(case: Case, make: InputMaker) -> dict[str, Any]:
     return {key: make.normal(case["n_rows"], case["n_cols"], dtype="float32") for key in "pq"}
 

@@ -52,7 +52,6 @@ BUGS = (
     Bug(LIGER, "linear_cross_entropy", "0.6.2", "0.6.1", "cost", "two more temporaries (#830)"),
     Bug(LIGER, "group_norm", "0.8.3", "0.8.4", "bounds", "writes past the end for 4-D inputs"),
     Bug(LIGER, "tvd", "0.8.3", "0.8.4", "values", "wrong gradient where both inputs are equal"),
-    Bug(LIGER, "jsd", "0.8.3", "0.8.4", "values", "mean of small probabilities underflows"),
     Bug(FLA, "causal_conv1d", "0.3.2", "0.4.0", "offsets", "32-bit offset of a sequence"),
     Bug(FLA, "path_attention", "0.4.1", "0.4.2", "offsets", "32-bit offset of a block (#769)"),
     Bug(FLA, "swish", "0.5.0", "0.5.1", "offsets", "32-bit offset of an element"),

@@ -1,7 +1,10 @@
 """Finds the largest size of each dimension at which every offset of a case fits into 32 bits."""
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from roofwatch.model.proofs import SizeLimit, UnprovenAccess
@@ -11,6 +14,7 @@ _LARGEST = 2**31 - 1
 _GROWTH = 8
 _MAX_GRANULE = 64
 _MAX_STEP_S = 2.0
+_LEAST_STEP_S = 0.01
 
 Overflow = Callable[[Case], UnprovenAccess | None]
 """The first overflow of a case; raises if its launcher refuses the size."""
@@ -46,6 +50,25 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
         if limit is not None:
             limits.append(limit)
     return FoundLimits(tuple(limits), tuple(searched))
+
+
+@contextmanager
+def _interrupted_at(deadline_s: float) -> Iterator[None]:
+    """Raise TimeoutError in the block at a deadline: a launcher may loop over a huge dimension."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise TimeoutError
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(deadline_s - time.monotonic(), _LEAST_STEP_S))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 class _Search:
@@ -115,7 +138,10 @@ class _Search:
         )
         began_s = time.monotonic()
         try:
-            return self._overflow(replace(self._case, shape=shape))
+            with _interrupted_at(self._deadline_s):
+                return self._overflow(replace(self._case, shape=shape))
+        except TimeoutError:
+            raise
         except Exception as error:
             raise _RefusedError from error
         finally:

@@ -7,7 +7,7 @@ technical specifications per compute capability.
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,7 +124,7 @@ def driver_properties(name: str) -> dict[str, int]:
 def answering_for(name: str) -> Iterator[None]:
     """Answer queries of torch about the current device for a target, within the block."""
     properties = device_properties(name)
-    stream = SimpleNamespace(cuda_stream=0, device_index=0, synchronize=_nothing)
+    stream = SimpleNamespace(cuda_stream=0, device_index=0, synchronize=_ignoring())
     answers: dict[str, Any] = {
         "get_device_properties": lambda *_args, **_kwargs: properties,
         "get_device_capability": lambda *_args: (properties.major, properties.minor),
@@ -137,8 +137,8 @@ def answering_for(name: str) -> Iterator[None]:
         "device": _Within,
         "device_of": _Within,
         "stream": _Within,
-        "synchronize": _nothing,
-        "set_device": _nothing,
+        "synchronize": _ignoring(),
+        "set_device": _ignoring(),
     }
     with contextlib.ExitStack() as stack:
         for attribute, answer in answers.items():
@@ -196,8 +196,9 @@ class _Within(contextlib.nullcontext[None]):
         super().__init__()
 
 
-def _nothing(*_args: object, **_kwargs: object) -> None:
-    return None
+def _ignoring() -> Callable[..., None]:
+    """Make a function that does nothing; a new one, as torch._dynamo keeps a table of functions."""
+    return lambda *_args, **_kwargs: None
 
 
 @contextlib.contextmanager

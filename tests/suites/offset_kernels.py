@@ -40,6 +40,11 @@ def flat_kernel(x_ptr, y_ptr, n_elements, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
 
 
+tuned_kernel = triton.autotune(
+    [triton.Config({}, num_warps=count) for count in (2, 4)], key=["n_elements"]
+)(flat_kernel)
+
+
 @triton.jit
 def moving_pointer_kernel(x_ptr, y_ptr, n_rows, stride, BLOCK: tl.constexpr):
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -184,6 +189,12 @@ def by_column(kernel: Any) -> Launch:
 def flat(x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
     flat_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
+    return y
+
+
+def tuned(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    tuned_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
     return y
 
 

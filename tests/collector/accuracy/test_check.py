@@ -1,6 +1,7 @@
 """The full check: real wrong kernels in real workers, each found and explained."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 import torch
 
 from roofwatch import cases
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged
+from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.check import Depth, check_suite, select_jobs
@@ -178,6 +182,48 @@ def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
         ("k/full/f32/fwd", "compile", "device"),
         ("k/full/f32/fwd", "triton", "device"),
     ]
+
+
+def test_a_launcher_that_needs_a_gpu_runs_as_on_one() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        if not torch.cuda.is_available():
+            raise RuntimeError("no device")
+        count = torch.cuda.get_device_properties(x.device).multi_processor_count
+        seen.append((str(x.device), count))
+        return torch.zeros(x.shape, device=x.device) + 2 * x
+
+    spec = declare(reference=lambda x: 2 * x, cases=cases(shapes=[{"n": 16}]))
+    spec.implementation("triton")(launch)
+    implementation = spec.implementations["triton"]
+    pretend = partial(as_on_gpu, "sm_90")
+    report = check_case(spec, spec.cases[0], implementation, CheckCache(), as_on_gpu=pretend)
+
+    assert report.outcome is Outcome.OK, report.message
+    assert seen == [("cuda:0", 132)]
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_a_large_case_without_a_smaller_one_is_analysed_and_not_run() -> None:
+    large = CheckableCase(
+        case_id="k/large/f32/fwd",
+        kind="declared",
+        direction="fwd",
+        tags=("large",),
+        stand_in_id="k/large/f32/fwd",
+        rank_count=1,
+    )
+    kernel = make_kernel_info(
+        "k",
+        implementations=(make_implementation_info("triton", language="triton"),),
+        checkable=(large,),
+    )
+    suite = SuiteInfo(device="cpu", kernels=(kernel,))
+
+    assert select_jobs(suite, RunPlan(), is_analysed=True) == {}
+    with pytest.raises(SuiteError, match="nothing to check"):
+        select_jobs(suite, RunPlan())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from roofwatch.collector.compile.proof import prove_case
 from roofwatch.model.proofs import OverflowProof, Proof
@@ -128,6 +129,36 @@ def test_a_grid_that_no_gpu_launches_is_unsafe() -> None:
 
     assert proof.proof is Proof.UNSAFE
     assert proof.unproven[0].reason == "grid y is 65,536, and at most 65,535 programs are allowed"
+
+
+def test_a_launcher_that_calls_torch_compile_is_analysed() -> None:
+    halved = torch.compile(lambda x: x / 2)
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        return kernels.flat(halved(x))
+
+    assert proof_of(launch, n_rows=2**20, n_cols=2_050).proof is Proof.UNSAFE
+
+
+def test_a_launcher_that_loops_over_a_huge_dimension_is_interrupted() -> None:
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.shape[0] ** 2):
+            x = x[:]
+        return kernels.flat(x)
+
+    proof = proof_of(launch, n_rows=16, n_cols=16, limits_budget_s=0.5)
+
+    assert proof.proof is Proof.FITS
+    assert "n_rows" not in proof.searched
+
+
+def test_configurations_of_an_autotuned_kernel_are_one_finding() -> None:
+    proof = proof_of(kernels.tuned, n_rows=2**20, n_cols=2_050)
+
+    assert [(access.pointer, access.kind) for access in proof.unproven] == [
+        ("x_ptr", "load"),
+        ("y_ptr", "store"),
+    ]
 
 
 def test_a_launcher_that_fails_says_why() -> None:
