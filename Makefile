@@ -90,9 +90,9 @@ format: $(STAMP) ## Put the code into the project's style
 docs: $(STAMP) ## Build the documentation site into build/docs; warnings are errors
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs build/docs
 
-screenshots: $(STAMP) ## Make the README's pictures of the dashboard from what the demo measures, in a real Chromium
-	@$(BIN)/roofwatch demo --no-serve
-	@$(BIN)/python -m tests.dashboard.screenshots roofwatch-demo docs/images
+screenshots: $(STAMP) ## Make the documentation's pictures of the dashboard on a made-up history of GPUs, in a real Chromium
+	@PYTHONPATH=. $(BIN)/python bench/made_up_history.py build/made-up-history
+	@$(BIN)/python -m tests.dashboard.screenshots build/made-up-history docs/images
 
 bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DETECTION_DATA: series and their harness)
 	@$(PYTHON) -m venv build/peers

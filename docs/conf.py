@@ -20,6 +20,23 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "roofwatch"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["doors.css"]
+# the dashboard's palette, in shades that are readable as text
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#B84A00",
+        "color-brand-content": "#0063A0",
+        "color-brand-visited": "#0063A0",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#FF9A57",
+        "color-brand-content": "#6CB8F0",
+        "color-brand-visited": "#6CB8F0",
+    },
+}
 html_sourcelink_suffix = ""  # keeps a Markdown copy of each page under _sources/
 exclude_patterns = ["_build", "README.md"]
 myst_enable_extensions = ["colon_fence"]

@@ -114,8 +114,8 @@ def apply_decision(
         )
         return f"set to {STATES[kind]}"
     if kind is DecisionKind.CONFIRM:
-        asked = decisions.request_confirmation(session, project, about.regression, by)
-        return f"next job of {' and '.join(asked)}"
+        runner_classes = decisions.request_confirmation(session, project, about.regression, by)
+        return f"next job of {' and '.join(runner_classes)}"
     if kind is DecisionKind.ASSIGN:
         decisions.assign(session, project, regression_id, value or None, by)
         return f"assigned to {value or 'nobody'}"
@@ -132,14 +132,18 @@ def apply_decision(
     return f"undone: {reverted.action.partition('.')[2]} {reverted.after or 'nothing'}"
 
 
-def find_regressions(known: Sequence[TriagedRegression], name: str) -> list[TriagedRegression]:
+def find_regressions(
+    regressions: Sequence[TriagedRegression], name: str
+) -> list[TriagedRegression]:
     """Find a regression by the first digits of its id, or all of a commit by those of its sha.
 
     Raises:
         StoreError: there is none, or the digits are those of several.
     """
-    of_commit = [one for one in known if one.regression.commit.sha.startswith(name)]
-    by_id = [one for one in known if one.regression_id.startswith(name)]
+    of_commit = [
+        triaged for triaged in regressions if triaged.regression.commit.sha.startswith(name)
+    ]
+    by_id = [triaged for triaged in regressions if triaged.regression_id.startswith(name)]
     if len(by_id) > 1 or (by_id and of_commit):
         raise StoreError(f"{name}: several regressions begin so; give more digits")
     matches = by_id or of_commit

@@ -35,6 +35,7 @@ from roofwatch.model.verdict import Verdict
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
+_LOW_PERCENT = 85
 _MAX_CHANGE_LABELS = 4
 _RELEASES, _TOOLCHAIN = "releases", "toolchain"
 _LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
@@ -61,6 +62,8 @@ STYLE = f"""
 .rw-plot .rw-roof {{right: 0.2rem; opacity: 0.9}}
 .rw-changes {{position: relative; height: 1rem; grid-column: 2; font-weight: 600}}
 .rw-changes span {{position: absolute; white-space: nowrap}}
+.rw-changes .regressed {{color: var(--rw-slower, #B84A00)}}
+.rw-changes .improved {{color: var(--rw-faster, #0063A0)}}
 .rw-history polyline, .rw-history line, .rw-history polygon {{vector-effect: non-scaling-stroke}}
 .rw-history circle {{stroke-width: 1.5}}
 """
@@ -329,20 +332,21 @@ class _Drawing:
             if roof.value > self.scale.high:
                 direction = "↑ "
             text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
-            # below its line, but not below the plot
-            offset = f"top:min({self.y(roof.value):.1f}%, calc(100% - 1rem))"
+            # below its line, unless that is the end of the plot
+            offset = f"top:{self.y(roof.value):.1f}%"
+            if self.y(roof.value) > _LOW_PERCENT:
+                offset += ";transform:translateY(-100%)"
             labels.append(f'<span class="rw-roof" style="{offset}">{escaped(text)}</span>')
         return "".join(labels)
 
     def change_labels(self) -> str:
         labels: list[str] = []
         for change in self._drawn_changes()[:_MAX_CHANGE_LABELS]:
-            colour = _COLOUR_OF_VERDICT.get(change.verdict, GREY)
             x = self.x(change.commit)
             # towards the middle, away from the edge
             side = f"left:{x:.2f}%" if x < 60 else f"right:{100 - x:.2f}%"
             labels.append(
-                f'<span style="{side};color:{colour}" title="{_change_title(change)}">'
+                f'<span class="{change.verdict}" style="{side}" title="{_change_title(change)}">'
                 f"{_change_label(change, self.history)}</span>"
             )
         return "".join(labels)

@@ -210,8 +210,7 @@ def _row_html(
     key = row.key
     case = key.case_id.removeprefix(f"{key.kernel}/")
     name = escaped(shortened(f"{case} · {key.implementation}", length=80))
-    link = view.anchor(
-        name,
+    address = view.address_of(
         view.name,
         runner=key.runner_class,
         case=key.case_id,
@@ -226,13 +225,14 @@ def _row_html(
     current = ' aria-current="true"' if is_chosen else ""
     title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
     return (
-        f'<div class="rw-compared rw-case"{current}><span class="rw-cut" title="{title}">{link}'
-        f'</span><span class="number">{_side_text(row, is_base=True)}</span>'
+        f'<a class="rw-compared rw-case" target="_self" href="{escaped(address)}"{current}>'
+        f'<span class="rw-cut" title="{title}">{name}</span>'
+        f'<span class="number">{_side_text(row, is_base=True)}</span>'
         f'<span class="number">{_side_text(row, is_base=False)}</span>'
         f"{drawing or '<span></span>'}<span class='number'>{change}</span>"
         f'<span class="number">{_shares_text(row)}</span>'
         f'<span class="rw-cut rw-soft" title="{escaped(said_of(row))}">{_found_marks(row)}'
-        f"{escaped(said_of(row))}</span></div>"
+        f"{escaped(said_of(row))}</span></a>"
     )
 
 

@@ -108,9 +108,9 @@ def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
         return
 
     def carry_out() -> None:
-        asked = st.session_state[_KEY]["decision"]
-        if asked is not None:
-            _carry_out(project, parts, asked)
+        fields = st.session_state[_KEY]["decision"]
+        if fields is not None:
+            _carry_out(project, parts, fields)
 
     html = _form_html(parts, signature.person)
     _decide(key=_KEY, data={"html": html}, on_decision_change=carry_out)
@@ -139,7 +139,7 @@ def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
 
 
 def _carry_out(
-    project: str, parts: Sequence[TriagedRegression], asked: Mapping[str, object]
+    project: str, parts: Sequence[TriagedRegression], fields: Mapping[str, object]
 ) -> None:
     """Store a decision about each part; one that changed meanwhile keeps its state."""
     signature, why_not = signature_here(project)
@@ -148,13 +148,13 @@ def _carry_out(
         return
     try:
         decision = Decision(
-            kind=DecisionKind(str(asked.get("kind"))),
-            value=str(asked.get("value") or "")[:_LONGEST_TEXT],
-            reason=str(asked.get("reason") or "")[:_LONGEST_TEXT],
+            kind=DecisionKind(str(fields.get("kind"))),
+            value=str(fields.get("value") or "")[:_LONGEST_TEXT],
+            reason=str(fields.get("reason") or "")[:_LONGEST_TEXT],
         )
     except ValueError:
         return
-    part_id = asked.get("part")
+    part_id = fields.get("part")
     outcomes: list[str] = []
     for part in parts:
         if part_id not in (None, "", part.regression_id):

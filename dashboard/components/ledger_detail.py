@@ -85,9 +85,9 @@ def _chosen_change(view: View, row: CommitRow) -> ChangePoint:
     pinned = view.link.pin(parameter="change", picked=None, options=changes)
     if pinned is not None:
         return changes[pinned]
-    asked = st.query_params.get("regression")
+    regression_id = st.query_params.get("regression")
     for part in row.parts:
-        if part.regression_id == asked:
+        if part.regression_id == regression_id:
             return part.regression.change_points[0]
     return row.worst
 
@@ -295,6 +295,12 @@ def _probability_reasons(row: CommitRow, false_alarms: FalseAlarms) -> Iterator[
     if row.is_confirmed:
         yield "<b>Confirmed</b> by a pair of interleaved runs, or by facts that have no noise."
         return
+    if not false_alarms.decided_count:
+        yield (
+            f"<b>Probability {row.probability:.0%}</b>, before any alert of this project was "
+            "decided. No pair has measured it yet."
+        )
+        return
     decided = count_of(false_alarms.decided_count, "earlier alert")
     yield (
         f"<b>Probability {row.probability:.0%}</b>: {false_alarms.true_count} of {decided} of this "
@@ -411,10 +417,10 @@ def changes_html(view: View, row: CommitRow, chosen: ChangePoint) -> str:
             )
         )
         current = " aria-current=true" if point == chosen else ""
-        place = point.series.target or device_text(point.series.runner_class)
+        measured_on = point.series.target or device_text(point.series.runner_class)
         rows.append(
             f'<tr{current}><td><a href="{address}" target="_self">{escaped(point.series.label)}</a>'
-            f"</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(place)}</td>"
+            f"</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(measured_on)}</td>"
             f"<td class=number>{escaped(headline_text(point))}</td>"
             f"<td class=number>{escaped(transition_text(point))}</td></tr>"
         )

@@ -220,10 +220,9 @@ def runners_of(view: View, rows: Sequence[CommitRow]) -> list[str]:
     ]
     if len(admitted) <= _MAX_RUNNERS:
         return admitted
-    changed = {
-        point.series.runner_class
-        for row in rows
-        for part in row.parts
-        for point in part.regression.change_points
-    }
+    points: list[ChangePoint] = []
+    for row in rows:
+        for part in row.parts:
+            points.extend(part.regression.change_points)
+    changed = {point.series.runner_class for point in points}
     return [name for name in admitted if name in changed][:_MAX_RUNNERS]

@@ -188,9 +188,9 @@ def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
 def _noise_text(runner_class: str, facts: FleetFacts) -> str:
     parts: list[str] = []
     for title, noise in (("controls", facts.control_noise), ("our code", facts.noise)):
-        known = noise.get(runner_class)
-        if known is not None:
-            parts.append(f"{title} ±{known.deviation:.1%} from run to run")
+        of_class = noise.get(runner_class)
+        if of_class is not None:
+            parts.append(f"{title} ±{of_class.deviation:.1%} from run to run")
     siblings = [value.deviation for value in facts.control_noise.values()]
     own_noise = facts.control_noise.get(runner_class)
     if own_noise is not None and len(siblings) > 1:
@@ -248,9 +248,9 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     rows: list[str] = []
     for job in planned[:_JOBS_SHOWN]:
         mark = "◐ now" if job.leased_until is not None else "○"
-        asked = " asked for" if job.is_requested else ""
+        origin = " asked for" if job.is_requested else ""
         rows.append(
-            f"<li>{mark} <b>{job.kind}</b>{asked} <code>{escaped(job.head_sha[:8])}</code> "
+            f"<li>{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> "
             f"{escaped(duration_text(job.expected_s * _NS_PER_S))}"
             f" <span class=rw-soft>{escaped(shortened(job.reason, length=70))}</span></li>"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
+from itertools import chain
 
 import streamlit as st
 
@@ -31,6 +32,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.history import Series
 from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.metrics import metric
 from roofwatch.model.stored_results import FleetRun
@@ -144,18 +146,16 @@ def _show_history(view: View, runner_class: str) -> None:
     case_id = view.link.choose(
         "Case", sorted(cases, key=natural_order), parameter="case", place=choices
     )
-    history = {
-        one.key.implementation: one
-        for one in data.ask(
-            questions.read_case_history,
-            view.project,
-            case_id,
-            with_every_run=True,
-            runner_classes=(runner_class,),
-            branches=view.filters.branches,
-        )
-        if any(point.value is not None for point in one.points)
-    }
+    lines = data.ask(
+        questions.read_case_history,
+        view.project,
+        case_id,
+        with_every_run=True,
+        runner_classes=(runner_class,),
+        branches=view.filters.branches,
+    )
+    timed_lines = [line for line in lines if _has_value(line)]
+    history = {line.key.implementation: line for line in timed_lines}
     if not history and _show_imported_history(view, case_id, runner_class):
         return
     if not history:
@@ -214,12 +214,20 @@ def _show_imported_history(view: View, case_id: str, runner_class: str) -> bool:
     return True
 
 
+def _has_value(line: Series) -> bool:
+    return any(point.value is not None for point in line.points)
+
+
+def _measured_ceilings(run: FleetRun) -> list[Ceiling]:
+    return [ceiling for ceiling in run.ceilings if ceiling.source == "measured"]
+
+
 def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
     """Show the newest ceilings next to the range of all and the datasheet."""
     note_whole_runs(view)
-    measured = [[one for one in run.ceilings if one.source == "measured"] for run in runs]
-    seen = grouped((one for ceilings in measured for one in ceilings), ceiling_name)
-    newest = next(filter(None, measured), [])
+    by_run = [_measured_ceilings(run) for run in runs]
+    seen = grouped(chain.from_iterable(by_run), ceiling_name)
+    newest = next(filter(None, by_run), [])
     if not newest:
         st.info("No measured ceilings on this runner class.")
         return
@@ -227,16 +235,16 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
     def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
         return Column(
             title,
-            lambda one: rate_text(
-                one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]])
+            lambda ceiling: rate_text(
+                ceiling.resource, per_s_of([other.per_s for other in seen[ceiling_name(ceiling)]])
             ),
         )
 
-    st.plotly_chart(ceiling_history_figure(runs, view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(ceiling_history_figure(runs, view.zone), key="ceilings")
     show_table(
         newest,
         Column("ceiling", ceiling_name),
-        Column("newest", lambda one: rate_text(one.resource, one.per_s)),
+        Column("newest", lambda ceiling: rate_text(ceiling.resource, ceiling.per_s)),
         rate_column("lowest", min),
         rate_column("highest", max),
         *datasheet_columns(compare_with_datasheet(newest, runs[0].environment.device_name)),

@@ -139,16 +139,16 @@ def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
     return Counter(measurement.outcome for measurement in record.measurements)
 
 
-def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> None:
+def _show_comparison(view: View, head_run: FleetRun, runs: Iterable[FleetRun]) -> None:
     """Link to a comparison with the previous run on the same runner class."""
     earlier = [
         run
         for run in runs
-        if run.started_at < own.started_at
-        and run.runner_class == own.runner_class
-        and run.commit.sha != own.commit.sha
+        if run.started_at < head_run.started_at
+        and run.runner_class == head_run.runner_class
+        and run.commit.sha != head_run.commit.sha
         and not run.is_quarantined
-        and run.is_unreachable <= own.is_unreachable
+        and run.is_unreachable <= head_run.is_unreachable
     ]
     if not earlier:
         st.caption(
@@ -158,7 +158,10 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
     previous = max(earlier, key=lambda run: run.started_at)
     label = f"Compare with the previous run, of {previous.commit.short_sha}"
     view.compare_link(
-        label, base=previous.commit.sha, head=own.commit.sha, runner_class=own.runner_class
+        label,
+        base=previous.commit.sha,
+        head=head_run.commit.sha,
+        runner_class=head_run.runner_class,
     )
 
 
@@ -229,12 +232,14 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
     st.header("Profiles and other files", anchor=False)
     show_table(
         stored,
-        Column("file", lambda one: one.name),
-        Column("kind", lambda one: one.kind.replace("_", " ")),
-        Column("size", lambda one: one.size_bytes, format_bytes),
-        Column("content", lambda one: "stored" if one.is_stored else "not sent yet"),
+        Column("file", lambda stored_file: stored_file.name),
+        Column("kind", lambda stored_file: stored_file.kind.replace("_", " ")),
+        Column("size", lambda stored_file: stored_file.size_bytes, format_bytes),
+        Column(
+            "content", lambda stored_file: "stored" if stored_file.is_stored else "not sent yet"
+        ),
     )
-    here = {one.name: one for one in stored if one.is_stored}
+    here = {stored_file.name: stored_file for stored_file in stored if stored_file.is_stored}
     if not here:
         st.text("Their content was not sent; roofwatch push sends it with the record.")
         return

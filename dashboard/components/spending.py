@@ -85,8 +85,8 @@ class Spent:
 
 
 def _sum_known(amounts: Iterable[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+    priced = [amount for amount in amounts if amount is not None]
+    return sum(priced) if priced else None
 
 
 def show_spending(view: View) -> None:
@@ -140,21 +140,21 @@ def _show_sums(spent: Spent) -> None:
 
 def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     st.header("Over commits", anchor=False)
-    known = {
+    priced = {
         "runner-energy": spent.energy_j is not None,
         "family-energy": any(cost.energy_j is not None for cost in costs),
         "runner-money": spent.money is not None,
     }
-    offered = [name for name in _TITLES if known.get(name, True)]
-    place = st.container(width=360)
+    offered = [name for name in _TITLES if priced.get(name, True)]
+    box = st.container(width=360)
     name = view.link.choose(
-        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], place=place
+        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], box=box
     )
     if not name.startswith("family"):
         note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)
     if amounts.empty:
-        st.info("Not known for these runs.")
+        st.info("Not priced for these runs.")
         return
     st.plotly_chart(
         spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE
@@ -197,31 +197,31 @@ def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.D
 def _show_runners(spent: Spent) -> None:
     st.header("By runner class", anchor=False)
     by_class = [
-        replace(spent, runs=own)
-        for own in grouped(spent.runs, lambda run: run.runner_class).values()
+        replace(spent, runs=part)
+        for part in grouped(spent.runs, lambda run: run.runner_class).values()
     ]
 
     def share_column(title: str, activity: str) -> Column[Spent]:
         help_text = "Share of the wall time of the runs."
-        return Column(title, lambda own: own.share_of(activity), "{:.0%}".format, help_text)
+        return Column(title, lambda part: part.share_of(activity), "{:.0%}".format, help_text)
 
     money = Column[Spent](
-        "cost", lambda own: own.money, lambda amount: money_text(amount, spent.currency)
+        "cost", lambda part: part.money, lambda amount: money_text(amount, spent.currency)
     )
     show_table(
-        sorted(by_class, key=lambda own: -own.device_ns),
-        Column("runner class", lambda own: own.runs[0].runner_class),
-        Column("runs", lambda own: len(own.runs)),
-        Column("commits", lambda own: own.commit_count),
-        Column("device time", lambda own: own.device_ns, duration_text),
-        Column("per commit", lambda own: own.device_ns / own.commit_count, duration_text),
+        sorted(by_class, key=lambda part: -part.device_ns),
+        Column("runner class", lambda part: part.runs[0].runner_class),
+        Column("runs", lambda part: len(part.runs)),
+        Column("commits", lambda part: part.commit_count),
+        Column("device time", lambda part: part.device_ns, duration_text),
+        Column("per commit", lambda part: part.device_ns / part.commit_count, duration_text),
         share_column("timing", "timing"),
         share_column("checks", "check"),
         share_column("compiling", "compile"),
-        Column("energy", lambda own: own.energy_j, energy_text),
+        Column("energy", lambda part: part.energy_j, energy_text),
         Column(
             "energy of a run",
-            lambda own: own.energy_j and own.energy_j / len(own.watched.runs),
+            lambda part: part.energy_j and part.energy_j / len(part.watched.runs),
             energy_text,
         ),
         *([money] if spent.prices else []),
@@ -231,7 +231,9 @@ def _show_runners(spent: Spent) -> None:
 def _show_families(costs: Sequence[KernelCost]) -> None:
     st.header("By kernel family", anchor=False)
     families = grouped(costs, lambda cost: cost.family)
-    timed_ns = {family: sum(cost.timed_ns for cost in own) for family, own in families.items()}
+    timed_ns: dict[str, float] = {}
+    for family, of_family in families.items():
+        timed_ns[family] = sum(cost.timed_ns for cost in of_family)
     whole_ns = sum(timed_ns.values())
     show_table(
         sorted(families, key=lambda family: (-timed_ns[family], family)),

@@ -191,7 +191,7 @@ function drawChart(place, index, id, history) {
     const [symbol, colour] = MARKS[change.regression.verdict] || ["?", GREY];
     lines.append(drawn("line", { x1: left, x2: left, y1: 0, y2: 100, stroke: colour, "stroke-dasharray": "4 3" }));
     const side = left < 60 ? `left:${left}%` : `right:${100 - left}%`;
-    labels.append(element("span", { style: `${side};color:${colour}`, title: change.evidence, text: `${symbol} ${change.sha.slice(0, 8)}` }));
+    labels.append(element("span", { class: change.regression.verdict, style: side, title: change.evidence, text: `${symbol} ${change.sha.slice(0, 8)}` }));
   }
   const corners = measured.map((point) => `${x(Date.parse(point.date))},${y(point.value)}`);
   lines.append(drawn("polyline", { points: corners.join(" "), stroke: BLUE, "stroke-width": 1.5 }));

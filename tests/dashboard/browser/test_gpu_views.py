@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 import pytest
 from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine
@@ -32,7 +31,6 @@ from tests.dashboard.browsing import Watched, grave_violations, new_context, wat
 from tests.dashboard.gpu_history import (
     HOT_AT,
     SOFTMAX,
-    SOFTMAX_SMALL,
     gpu,
     gpu_record,
     store_gpu_history,
@@ -117,13 +115,8 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
         ),
         ("/machines?show=ceilings", 1, "runners-ceilings"),
         ("/fleet?show=activity", 1, "fleet-activity"),
-        (
-            f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}&diagnoses=open&configurations=open",
-            2,
-            "kernel-gpu",
-        ),
     ],
-    ids=["history", "ceilings", "fleet", "kernel"],
+    ids=["history", "ceilings", "fleet"],
 )
 def test_views_of_gpu_runs_have_no_console_errors(
     watched: Watched, path: str, figures: int, name: str
@@ -134,44 +127,6 @@ def test_views_of_gpu_runs_have_no_console_errors(
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     watched.save_screenshot(name)
     assert grave_violations(watched.page) == []
-    assert watched.complaints == []
-
-
-def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watched: Watched) -> None:
-    watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
-    watched.page.get_by_role("button", name="Filters").click()
-    watched.choose("Kernel family", "reduction")
-    expect(watched.page).to_have_url(re.compile("family=reduction"))
-    expect(watched.page.get_by_role("combobox", name="Kernel family")).to_be_visible()
-    assert grave_violations(watched.page) == []
-    watched.page.keyboard.press("Escape")
-
-    csv, parquet, markdown = (download(watched, kind) for kind in ("CSV", "Parquet", "Markdown"))
-    frame = pd.read_csv(csv).set_index(["case", "implementation"], drop=False)
-    # raw values, without the symbols of the page
-    assert not set("✓✕◆●–") & set(csv.read_text())
-    assert sorted(frame["case"]) == sorted([SOFTMAX, SOFTMAX, SOFTMAX_SMALL, SOFTMAX_SMALL])
-    assert frame["relative change"][SOFTMAX, "triton"] == pytest.approx(0.3)
-    assert frame["machine code"][SOFTMAX, "triton"] == "changed on 2 of 2: sm_90, sm_100"
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(parquet)[["case", "relative change"]],
-        frame[["case", "relative change"]].reset_index(drop=True),
-    )
-    first, _, *rows = markdown.read_text().splitlines()
-    assert [name.strip() for name in first.strip("|").split("|")] == list(frame)
-    assert [row.split("`")[1] for row in rows] == list(frame["case"])
-
-    watched.page.get_by_role("link", name="Kernel").click()
-    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Kernel")
-    watched.wait_until_shown()
-    expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
-    assert "family=reduction" in watched.page.url
-    # the measured memory roof ends at the measured compute roof, below that of the datasheet
-    tops = watched.page.locator(PLOT).first.evaluate(
-        "plot => plot.data.filter(one => /^roof: dram [^,]*$/.test(one.name)).map(one => "
-        "Math.max(...one.y))"
-    )
-    assert tops == [pytest.approx(7.2e14)]
     assert watched.complaints == []
 
 
