@@ -261,22 +261,23 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     )
 
 
-def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
-    head_sha = _matched(SHA, other["head_sha"])
+def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job:
+    head_sha = _matched(SHA, measuring_run["head_sha"])
     named, label, queued = [], None, None
-    if other["event"] == "merge_group":
-        queued = queued_pull_request(str(other.get("head_branch", "")))
-    if other["event"] in _PULL_REQUEST_EVENTS:
+    if measuring_run["event"] == "merge_group":
+        queued = queued_pull_request(str(measuring_run.get("head_branch", "")))
+    if measuring_run["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
-        documents = other.get("pull_requests") or ()
+        documents = measuring_run.get("pull_requests") or ()
         named = [document for document in documents if document["head"]["sha"] == head_sha]
-        label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
-    order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
-    measured = replace(run, order=order, url=safe_link(str(other.get("html_url", ""))))
+        owner = measuring_run["head_repository"]["owner"]["login"]
+        label = f"{owner}:{measuring_run['head_branch']}"
+    order = RunOrder(int(measuring_run["id"]), int(measuring_run.get("run_attempt", 1)))
+    measured = replace(run, order=order, url=safe_link(str(measuring_run.get("html_url", ""))))
     return Job(
         run=measured,
         head_sha=head_sha,
-        conclusion=other.get("conclusion"),
+        conclusion=measuring_run.get("conclusion"),
         pull_requests=tuple(map(to_pull_request, named)),
         head_label=label,
         queued=queued,
