@@ -151,7 +151,6 @@ def create_app(
         exports_series=exports_series,
         now=now,
     )
-    app.state.acknowledge_links = None if alerts is None else alerts.links
     problems.install(app)
     for module in (
         runs,
