@@ -36,8 +36,7 @@ _FORM = """<form method="post" action="{path}"><input type="hidden" name="token"
 @router.get(PATH)
 def show(request: Request, token: str = Query(default="", max_length=200)) -> HTMLResponse:
     """Ask who acknowledges. Programs that open links for a preview change nothing."""
-    links = _links(request)
-    if links is None or links.read(token) is None:
+    if _links(request).read(token) is None:
         return _answer("This link is not valid", 404)
     form = _FORM.format(path=PATH, token=html.escape(token), most=_MAX_WORDS)
     return _answer("Acknowledge the alert", 200, form)
@@ -55,8 +54,7 @@ async def submit(request: Request) -> HTMLResponse:
     token, person, reason = (
         fields.get(name, [""])[0].strip() for name in ("token", "person", "reason")
     )
-    links = _links(request)
-    subject = None if links is None else links.read(token)
+    subject = _links(request).read(token)
     if subject is None:
         return _answer("This link is not valid", 404)
     if not person or not reason:
@@ -78,9 +76,10 @@ async def submit(request: Request) -> HTMLResponse:
     return _answer("Acknowledged", 200)
 
 
-def _links(request: Request) -> AcknowledgeLinks | None:
+def _links(request: Request) -> AcknowledgeLinks:
     links = request.app.state.acknowledge_links
-    return links if isinstance(links, AcknowledgeLinks) else None
+    assert isinstance(links, AcknowledgeLinks), "the app has this page only with links"
+    return links
 
 
 def _answer(title: str, status: int, content: str = "") -> HTMLResponse:

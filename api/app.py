@@ -151,7 +151,6 @@ def create_app(
         exports_series=exports_series,
         now=now,
     )
-    app.state.acknowledge_links = None if alerts is None else alerts.links
     problems.install(app)
     for module in (
         runs,
@@ -161,9 +160,12 @@ def create_app(
         regressions,
         questions,
         agenda,
-        acknowledge,
     ):
         app.include_router(module.router)
+    # a page for people, which exists only where messages link to it
+    if alerts is not None and alerts.links is not None:
+        app.state.acknowledge_links = alerts.links
+        app.include_router(acknowledge.router)
     app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics, health=health)
     return app

@@ -105,8 +105,8 @@ def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
     if rules.codeowners is None:
         return None
     path = folder / rules.codeowners
-    places = [path / each for each in PLACES] if path.is_dir() else [path]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    candidates = [path / name for name in PLACES] if path.is_dir() else [path]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
         raise AlertError(f"CODEOWNERS of {rules.codeowners}: not found at {', '.join(PLACES)}")
-    return parse_codeowners(found.read_text(errors="replace"))
+    return parse_codeowners(file.read_text(errors="replace"))

@@ -96,8 +96,8 @@ def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[
         for level in _levels(rule, runner_class, state, now):
             kernel = "" if rule.over == "geomean" else level.series.kernel
             cause = _cause(rule, kernel, device)
-            other = worst.get(cause)
-            if other is None or (level.ratio < other.ratio) == rule.is_floor:
+            previous_worst = worst.get(cause)
+            if previous_worst is None or (level.ratio < previous_worst.ratio) == rule.is_floor:
                 worst[cause] = level
     write = rule.definition.format
     return {

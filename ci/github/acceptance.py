@@ -94,8 +94,10 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
     for judgement in regressed_parts:
         sizes += _sizes(judgement)
         cases += judgement.cases
-    most = {grain: _largest(grain, [(name, size) for name, _, size in sizes]) for grain in Grain}
-    least = {grain: _largest(grain, [(name, size) for name, size, _ in sizes]) for grain in Grain}
+    largest_sizes = [(name, size) for name, _, size in sizes]
+    smallest_sizes = [(name, size) for name, size, _ in sizes]
+    most = {grain: _largest(grain, largest_sizes) for grain in Grain}
+    least = {grain: _largest(grain, smallest_sizes) for grain in Grain}
     # there are fewer reasons and measures than bounds, so the coarsest always fits
     grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
     regressed = [case for case in worst_first(cases) if case.verdict is Verdict.REGRESSED]

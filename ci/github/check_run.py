@@ -130,12 +130,12 @@ def _required(policy: CheckPolicy) -> str:
     return f"Required: {', '.join(policy.requires)}."
 
 
-def without_records(found: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) -> CheckRun:
+def without_records(note: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) -> CheckRun:
     """Write the check-run of a measurement that ended without records."""
-    conclusion = _without_result(policy) if found.error else Conclusion.SUCCESS
-    if found.is_failure:
+    conclusion = _without_result(policy) if note.error else Conclusion.SUCCESS
+    if note.is_failure:
         conclusion = Conclusion.FAILURE
-    return CheckRun(conclusion, plain(found.title, limit=_MAX_TITLE), found.to_markdown())
+    return CheckRun(conclusion, plain(note.title, limit=_MAX_TITLE), note.to_markdown())
 
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:

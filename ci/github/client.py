@@ -159,19 +159,17 @@ class GitHubRepository:
         in progress.
         """
         check_runs = self.check_runs(head_sha, name)
-        found = _newest(check_runs, order)
-        is_late = any(
-            one.is_completed and one.order is not None and one.order > order for one in check_runs
-        )
-        if (found is None or found.is_completed) and (
-            is_late or (found is not None and check.conclusion is None)
+        newest = _newest(check_runs, order)
+        is_late = any(_is_later(check_run, order) for check_run in check_runs)
+        if (newest is None or newest.is_completed) and (
+            is_late or (newest is not None and check.conclusion is None)
         ):
             return
-        if found is not None and found.is_completed:
+        if newest is not None and newest.is_completed:
             check = replace(check, annotations=())  # it has them
         first, *more = check.requests(url)
-        if found is not None:
-            check_run_id = found.check_run_id
+        if newest is not None:
+            check_run_id = newest.check_run_id
             self.update_check_run(check_run_id, first)
         else:
             new = {"name": name, "head_sha": head_sha, "external_id": f"roofwatch:{order}"} | first
@@ -223,20 +221,28 @@ class GitHubRepository:
         self._requests.call("POST", f"actions/runs/{run_id}/rerun")
 
 
+def _is_later(check_run: FoundCheckRun, order: RunOrder) -> bool:
+    """Return whether a newer run has concluded."""
+    return check_run.is_completed and check_run.order is not None and check_run.order > order
+
+
 def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
     ours = [check_run for check_run in check_runs if check_run.order == order]
     return max(ours, key=lambda check_run: check_run.check_run_id, default=None)
 
 
-def _found_check_run(found: Mapping[str, Any]) -> FoundCheckRun:
-    output, ours = found.get("output") or {}, _EXTERNAL_ID.fullmatch(found.get("external_id") or "")
+def _found_check_run(document: Mapping[str, Any]) -> FoundCheckRun:
+    output, ours = (
+        document.get("output") or {},
+        _EXTERNAL_ID.fullmatch(document.get("external_id") or ""),
+    )
     return FoundCheckRun(
-        int(found["id"]),
-        found["status"] == "completed",
+        int(document["id"]),
+        document["status"] == "completed",
         order=RunOrder(int(ours[1]), int(ours[2])) if ours else None,
-        conclusion=found.get("conclusion"),
+        conclusion=document.get("conclusion"),
         title=str(output.get("title") or ""),
         summary=str(output.get("summary") or ""),
-        url=found.get("details_url"),
-        started_at=str(found.get("started_at") or ""),
+        url=document.get("details_url"),
+        started_at=str(document.get("started_at") or ""),
     )

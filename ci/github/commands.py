@@ -95,17 +95,15 @@ def commands_in(body: str) -> list[str]:
     """Return the lines that start with the prefix, if the first line does; code blocks and quotes
     do not count.
     """
-    blocks = pairwise(MarkdownIt("commonmark").parse(body))
-    lines = [
-        line.strip()
-        for opening, inside in blocks
-        if opening.type == "paragraph_open" and opening.level == 0
-        for line in inside.content.splitlines()
-    ]
-    found = [line for line in lines if line.split()[:1] == [COMMAND_PREFIX]]
-    return (
-        found if found[:1] == lines[:1] and body.lstrip("\r\n").startswith(COMMAND_PREFIX) else []
-    )
+    lines: list[str] = []
+    for opening, inside in pairwise(MarkdownIt("commonmark").parse(body)):
+        if opening.type == "paragraph_open" and opening.level == 0:
+            lines += [line.strip() for line in inside.content.splitlines()]
+    commands = [line for line in lines if line.split()[:1] == [COMMAND_PREFIX]]
+    begins_with_one = body.lstrip("\r\n").startswith(COMMAND_PREFIX)
+    if begins_with_one and commands[:1] == lines[:1]:
+        return commands
+    return []
 
 
 def parse_command(line: str) -> Command:
@@ -179,10 +177,8 @@ def valid_acceptance(
     acceptance = None if ours is None else read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
-    comment = next(
-        (one for one in repository.comments(number) if one.comment_id == acceptance.comment_id),
-        None,
-    )
+    by_id = {comment.comment_id: comment for comment in repository.comments(number)}
+    comment = by_id.get(acceptance.comment_id)
     if comment is None:
         return None
     command = next(iter(_acceptances_in(comment.body)), None)
@@ -356,10 +352,10 @@ class _PullRequest:
             ours, with_acceptance(ours.body, acceptance, sentence)
         ):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")
-        found = self._newest_check_run()
-        if found is not None and found.conclusion == Conclusion.FAILURE:
-            check = CheckRun(Conclusion.FAILURE, found.title, found.summary).accepted(sentence)
-            self._repository.update_check_run(found.check_run_id, next(check.requests(found.url)))
+        newest = self._newest_check_run()
+        if newest is not None and newest.conclusion == Conclusion.FAILURE:
+            check = CheckRun(Conclusion.FAILURE, newest.title, newest.summary).accepted(sentence)
+            self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
         return (
             f"Accepted {sentence}. It holds until something else is found, or this command is "
             f"deleted."
@@ -367,16 +363,16 @@ class _PullRequest:
 
     def _rerun(self) -> str:
         head_sha = self._head_sha
-        found = self._newest_check_run()
-        if found is None or found.order is None:
+        newest = self._newest_check_run()
+        if newest is None or newest.order is None:
             raise CommandError(
                 f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again."
             )
-        if not found.is_completed:
+        if not newest.is_completed:
             raise CommandError("The measurement is still running.")
-        self._repository.run_again(found.order.run_id)
-        again = RunOrder(found.order.run_id, found.order.attempt + 1)
-        self._repository.conclude(head_sha, self._name, again, BEGUN, found.url)
+        self._repository.run_again(newest.order.run_id)
+        again = RunOrder(newest.order.run_id, newest.order.attempt + 1)
+        self._repository.conclude(head_sha, self._name, again, BEGUN, newest.url)
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
     def _reviewed(self, command: Command) -> str:
@@ -417,12 +413,12 @@ class _PullRequest:
             reply=f"{self._request.comment.comment_id}.{len(self.requests)}",
         )
         self.requests.append(request)
-        what = (
-            f"Searching for the commit that changed {code(series)}, up to"
-            if series
-            else "Measuring"
+        activity = "Measuring"
+        if series:
+            activity = f"Searching for the commit that changed {code(series)}, up to"
+        return (
+            f"{activity} {describe(request, self._request.run)}. The result will be a reply here."
         )
-        return f"{what} {describe(request, self._request.run)}. The result will be a reply here."
 
     def _series(self, named: str) -> str:
         series = "/".join(named.split())
@@ -441,6 +437,11 @@ class _PullRequest:
         return ours, findings
 
     def _newest_check_run(self) -> FoundCheckRun | None:
-        found = self._repository.check_runs(self._head_sha, self._name)
-        ours = [(one.order, one.check_run_id, one) for one in found if one.order is not None]
-        return max(ours, key=lambda each: each[:2], default=(None, None, None))[2]
+        check_runs = self._repository.check_runs(self._head_sha, self._name)
+        ours = [check_run for check_run in check_runs if check_run.order is not None]
+        return max(ours, key=_recency, default=None)
+
+
+def _recency(check_run: FoundCheckRun) -> tuple[RunOrder, int]:
+    assert check_run.order is not None, "it is one of ours"
+    return check_run.order, check_run.check_run_id

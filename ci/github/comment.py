@@ -90,10 +90,10 @@ def compose(marker: str, state: CommentState, text: str) -> str:
 def read_state(body: str) -> CommentState:
     """Read the state of a comment; the oldest possible run if it has none."""
     lines = body.splitlines()
-    found = _STATE.fullmatch(lines[1].rstrip()) if len(lines) > 1 else None
+    match = _STATE.fullmatch(lines[1].rstrip()) if len(lines) > 1 else None
     with contextlib.suppress(ValidationError, binascii.Error):
-        if found is not None:
-            return CommentState.model_validate_json(base64.b64decode(found[1]))
+        if match is not None:
+            return CommentState.model_validate_json(base64.b64decode(match[1]))
     return CommentState(order=RunOrder(0, 0))
 
 

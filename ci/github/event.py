@@ -136,16 +136,17 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
         ForgeError: this is not a job of GitHub Actions, or the event is not valid.
     """
     run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
-    if (asked := requested_measurement(variables)) is not None:
-        return Job(run, asked.head, pull_requests=(PullRequest(asked.number, asked.base),))
+    requested = requested_measurement(variables)
+    if requested is not None:
+        pull_request = PullRequest(requested.number, requested.base)
+        return Job(run, requested.head, pull_requests=(pull_request,))
     try:
         if name == "workflow_run":
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
-            found = event["pull_request"]
-            return Job(
-                run, _matched(SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),)
-            )
+            document = event["pull_request"]
+            head_sha = _matched(SHA, document["head"]["sha"])
+            return Job(run, head_sha, pull_requests=(to_pull_request(document),))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     queue_ref = _queue_ref_of(event) if name == "merge_group" else ""
@@ -159,10 +160,10 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
 
 def queued_pull_request(ref: str) -> PullRequest | None:
     """Return the pull request that a branch of a merge queue is for; None for another branch."""
-    found = _QUEUE_REF.fullmatch(ref)
-    if found is None:
+    match = _QUEUE_REF.fullmatch(ref)
+    if match is None:
         return None
-    return PullRequest(number=int(found["number"]), base_branch=found["branch"])
+    return PullRequest(number=int(match["number"]), base_branch=match["branch"])
 
 
 def _queue_ref_of(event: Mapping[str, Any]) -> str:
@@ -200,16 +201,15 @@ def command_request(
                 return None
             return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
         if name == "pull_request_target" and event["action"] == "labeled":
-            found, body = event["pull_request"], f"/{event['label']['name']}"
+            document = event["pull_request"]
             label = {
                 "id": run.order.run_id,
-                "body": body,
+                "body": f"/{event['label']['name']}",
                 "user": event["sender"],
-                "created_at": found["updated_at"],
+                "created_at": document["updated_at"],
             }
-            return CommandRequest(
-                run, to_comment(label, int(found["number"])), _matched(SHA, found["head"]["sha"])
-            )
+            comment = to_comment(label, int(document["number"]))
+            return CommandRequest(run, comment, _matched(SHA, document["head"]["sha"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     raise ForgeError(
@@ -218,30 +218,30 @@ def command_request(
     )
 
 
-def to_comment(found: Any, number: int) -> Comment:
+def to_comment(document: Any, number: int) -> Comment:
     """Read a comment of an event or of GitHub's REST API."""
     return Comment(
-        comment_id=int(found["id"]),
+        comment_id=int(document["id"]),
         number=number,
-        body=str(found["body"] or ""),
-        login=str((found["user"] or {}).get("login") or ""),
-        written_at=str(found["created_at"]),
-        is_bot=_is_bot(found),
-        is_trusted=is_trusted(found),
+        body=str(document["body"] or ""),
+        login=str((document["user"] or {}).get("login") or ""),
+        written_at=str(document["created_at"]),
+        is_bot=_is_bot(document),
+        is_trusted=is_trusted(document),
     )
 
 
-def to_pull_request(found: Any) -> PullRequest:
-    return PullRequest(int(found["number"]), (found.get("base") or {}).get("ref"))
+def to_pull_request(document: Any) -> PullRequest:
+    return PullRequest(int(document["number"]), (document.get("base") or {}).get("ref"))
 
 
-def is_trusted(found: Any) -> bool:
+def is_trusted(document: Any) -> bool:
     """Return whether a comment or an issue is by a bot or by a member of the repository."""
-    return _is_bot(found) or found.get("author_association") in _TRUSTED
+    return _is_bot(document) or document.get("author_association") in _TRUSTED
 
 
-def _is_bot(found: Any) -> bool:
-    return bool((found["user"] or {}).get("type") == "Bot")
+def _is_bot(document: Any) -> bool:
+    return bool((document["user"] or {}).get("type") == "Bot")
 
 
 def _run_of(variables: Mapping[str, str]) -> ActionsRun:
@@ -261,23 +261,23 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     )
 
 
-def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
-    head_sha = _matched(SHA, other["head_sha"])
+def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job:
+    head_sha = _matched(SHA, measuring_run["head_sha"])
     named, label, queued = [], None, None
-    if other["event"] == "merge_group":
-        queued = queued_pull_request(str(other.get("head_branch", "")))
-    if other["event"] in _PULL_REQUEST_EVENTS:
+    if measuring_run["event"] == "merge_group":
+        queued = queued_pull_request(str(measuring_run.get("head_branch", "")))
+    if measuring_run["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
-        named = [
-            found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha
-        ]
-        label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
-    order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
-    measured = replace(run, order=order, url=safe_link(str(other.get("html_url", ""))))
+        documents = measuring_run.get("pull_requests") or ()
+        named = [document for document in documents if document["head"]["sha"] == head_sha]
+        owner = measuring_run["head_repository"]["owner"]["login"]
+        label = f"{owner}:{measuring_run['head_branch']}"
+    order = RunOrder(int(measuring_run["id"]), int(measuring_run.get("run_attempt", 1)))
+    measured = replace(run, order=order, url=safe_link(str(measuring_run.get("html_url", ""))))
     return Job(
         run=measured,
         head_sha=head_sha,
-        conclusion=other.get("conclusion"),
+        conclusion=measuring_run.get("conclusion"),
         pull_requests=tuple(map(to_pull_request, named)),
         head_label=label,
         queued=queued,

@@ -4,8 +4,8 @@ import math
 import statistics
 from collections import Counter, defaultdict
 
-from roofwatch.ci.claims.cases import is_removed
-from roofwatch.ci.judge.change import ChangeSubject
+from roofwatch.ci.claims.cases import CaseEvidence, is_removed
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.messages import Section, code, count_of, listed
 from roofwatch.ci.report.cells import (
     both_sides,
@@ -48,7 +48,10 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
 
 def _case_section(judgement: PullRequestJudgement) -> Section:
     """List the cases that no open table names."""
-    slower = [case for group in groups_of_times(judgement) if len(group) > 1 for case in group]
+    slower: list[Change[CaseEvidence]] = []
+    for group in groups_of_times(judgement):
+        if len(group) > 1:
+            slower += group
     described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
     for new in judgement.new_implementations:
         described |= {(case_id, new.implementation) for case_id in new.case_ids}

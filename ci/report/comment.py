@@ -68,15 +68,19 @@ def to_markdown(
     """Write the comment; one line if nothing changed. What does not fit the size is cut from the
     end and counted.
     """
-    found = changes(judgement, links.source)
+    open_sections = changes(judgement, links.source)
     title = (
         f"{_MARKS[judgement.exit_code]} "
         f"{_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
     )
-    if judgement.verdict is Verdict.UNCHANGED and not found and judgement.dependencies is None:
+    if (
+        judgement.verdict is Verdict.UNCHANGED
+        and not open_sections
+        and judgement.dependencies is None
+    ):
         return f"**{title}.** {_context(judgement, links)}\n"
     closing = [_context(judgement, links), "", *_next(judgement, links)]
-    sections = [*found, *background(judgement)]
+    sections = [*open_sections, *background(judgement)]
     opening = [f"### {title}", *_explanation(judgement), *_remarks(judgement)]
     return join_sections(opening, sections, closing, max_bytes=max_bytes, whole_url=links.run)
 
@@ -112,7 +116,7 @@ def tally(judgement: PullRequestJudgement) -> str:
         if change.reason is not Reason.NEW_CASE and isinstance(change.evidence, CodeEvidence):
             is_accepted = change.reason is Reason.ACCEPTED
             code_counts["accepted" if is_accepted else CODE_WORDS[change.verdict]] += 1
-    accuracy = Counter(reason_words(one.reason) for one in judgement.accuracy_changes)
+    accuracy = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
     counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
     code_parts = [f"{count} {word}" for word, count in code_counts.items() if count]
     parts = [

@@ -53,10 +53,9 @@ def to_junit(judgement: PullRequestJudgement) -> str:
 
 
 def _junit_suite(title: str, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
-    counts = {
-        tag: str(sum(case.find(tag) is not None for case in cases))
-        for tag in ("failure", "skipped")
-    }
+    counts: dict[str, str] = {}
+    for tag in ("failure", "skipped"):
+        counts[tag] = str(sum(case.find(tag) is not None for case in cases))
     suite = ElementTree.Element("testsuite", name=title)
     suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
     suite.attrib |= {"skipped": counts["skipped"]}

@@ -174,12 +174,12 @@ def _rivals(
             compared[name].append((case_id, comparison))
     rivals = []
     for name, comparisons in compared.items():
-        shown_id, shown = max(comparisons, key=lambda item: item[1].head_ns)
+        slowest_id, slowest = max(comparisons, key=lambda item: item[1].head_ns)
         rivals.append(
             Rival(
                 implementation=name,
-                is_new=(shown_id, name) in new_keys,
-                comparison=shown,
+                is_new=(slowest_id, name) in new_keys,
+                comparison=slowest,
                 case_count=len(comparisons),
                 median_change=statistics.median(item.relative_change for _, item in comparisons),
             )

@@ -5,7 +5,7 @@ records. Pure.
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby, product
+from itertools import product
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -127,30 +127,41 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
 
     Cases have the outcomes of all implementations by runner class, of its newest run.
     """
-    known = sorted({case_id for by_case in cases.values() for case_id in by_case})
-    by_kernel = {
-        kernel: tuple(found)
-        for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])
-    }
-    gaps = []
+    all_ids: set[str] = set()
+    for by_case in cases.values():
+        all_ids |= by_case.keys()
+    by_kernel: dict[str, list[str]] = {}
+    for case_id in sorted(all_ids):
+        by_kernel.setdefault(case_id.partition("/")[0], []).append(case_id)
+    gaps: list[CoverageGap] = []
     for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
         for gap in Gap:
-            found = tuple(one for one in case_ids if _gap_of(by_case.get(one, frozenset())) is gap)
-            ended = {
-                outcome for one in found for outcome in by_case.get(one, ()) if outcome.is_failure
-            }
-            if found:
-                outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
-                gaps.append(CoverageGap(kernel, runner_class, gap, found, len(case_ids), outcomes))
-    return sorted(
-        gaps,
-        key=lambda one: (
-            list(Gap).index(one.gap),
-            -len(one.case_ids),
-            one.kernel,
-            one.runner_class,
-        ),
-    )
+            gap_ids = [
+                case_id for case_id in case_ids if _gap_of(by_case.get(case_id, frozenset())) is gap
+            ]
+            if not gap_ids:
+                continue
+            outcomes: set[Outcome] = set()
+            for case_id in gap_ids:
+                outcomes |= by_case.get(case_id, frozenset())
+            failures = [
+                outcome for outcome in Outcome if outcome in outcomes and outcome.is_failure
+            ]
+            gaps.append(
+                CoverageGap(
+                    kernel=kernel,
+                    runner_class=runner_class,
+                    gap=gap,
+                    case_ids=tuple(gap_ids),
+                    case_count=len(case_ids),
+                    outcomes=tuple(failures),
+                )
+            )
+    return sorted(gaps, key=_importance)
+
+
+def _importance(gap: CoverageGap) -> tuple[int, int, str, str]:
+    return list(Gap).index(gap.gap), -len(gap.case_ids), gap.kernel, gap.runner_class
 
 
 def _gap_of(outcomes: Set[Outcome]) -> Gap | None:

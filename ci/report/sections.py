@@ -110,32 +110,32 @@ class _Rows:
         changed = worst_first(
             case for case in self.judgement.cases if case.reason in _RESULTS or is_removed(case)
         )
-        shown: set[str] = set()
+        messages: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
             if is_removed(group[0]):
                 yield group[0].evidence.claimed.text, self._benchmark(group), ""
                 continue
             message = message_of(group[0])
-            text = _SAME_ERROR if message in shown else message
-            shown |= {message} - {""}
+            text = _SAME_ERROR if message in messages else message
+            messages |= {message} - {""}
             yield bold(group[0], outcome_text(group[0])), self._benchmark(group), text
 
     def new_implementations(self) -> Iterator[Row]:
-        for one in self.judgement.new_implementations[:_MAX_NEW]:
-            name = f"{code(one.kernel)} {code(one.implementation)}"
-            line = find_line(self.judgement.source_lines, one.kernel, one.implementation)
+        for new in self.judgement.new_implementations[:_MAX_NEW]:
+            name = f"{code(new.kernel)} {code(new.implementation)}"
+            line = find_line(self.judgement.source_lines, new.kernel, new.implementation)
             if line is not None:
                 name = self._linked(name, line)
-            shape = one.case_id.partition("/")[2]
+            shape = new.case_id.partition("/")[2]
             name += f"<br>{code(shape.translate(_SPACED))}"
-            if len(one.case_ids) > 1:
-                name += f"<br>and {count_of(len(one.case_ids) - 1, 'more case')}"
+            if len(new.case_ids) > 1:
+                name += f"<br>and {count_of(len(new.case_ids) - 1, 'more case')}"
             compiled = [
                 f"{words.quoted(code)} ({listed(map(code, targets))})"
-                for words, targets in one.compiled
+                for words, targets in new.compiled
             ]
-            times = [words.quoted(code) for words in one.times]
-            yield name, one.result, "<br>".join(compiled), "<br>".join(times)
+            times = [words.quoted(code) for words in new.times]
+            yield name, new.result, "<br>".join(compiled), "<br>".join(times)
 
     def times(self) -> Iterator[Row]:
         for group in groups_of_times(self.judgement):
@@ -149,13 +149,15 @@ class _Rows:
             yield change, names, times
 
     def steps(self) -> Iterator[Row]:
-        for one in self.judgement.step_predictions[:_MAX_STEPS]:
-            kernel = f"{code(one.kernel)} {code(one.implementation)} {percent(one.kernel_change)}"
+        for step in self.judgement.step_predictions[:_MAX_STEPS]:
+            kernel = (
+                f"{code(step.kernel)} {code(step.implementation)} {percent(step.kernel_change)}"
+            )
             yield (
-                f"{percent(one.step_change)} ({percent(one.low)} to {percent(one.high)})",
-                f"{code(one.workload_case_id.translate(_SPACED))} "
-                f"{code(one.workload_implementation)}",
-                f"{kernel}, {one.share:.1%} of the step",
+                f"{percent(step.step_change)} ({percent(step.low)} to {percent(step.high)})",
+                f"{code(step.workload_case_id.translate(_SPACED))} "
+                f"{code(step.workload_implementation)}",
+                f"{kernel}, {step.share:.1%} of the step",
             )
 
     def machine_code(self) -> Iterator[Row]:
@@ -173,7 +175,7 @@ class _Rows:
 
     def launches(self) -> Iterator[Row]:
         for group in _by_kernel(
-            self.judgement.secondary_changes, lambda one: (one.metric, one.verdict)
+            self.judgement.secondary_changes, lambda item: (item.metric, item.verdict)
         ):
             worst = group[0]
             size = (
@@ -181,12 +183,12 @@ class _Rows:
                 if math.isinf(worst.relative_change)
                 else percent(worst.relative_change)
             )
-            names = self._benchmark(group, [one.log_ratio for one in group])
+            names = self._benchmark(group, [item.log_ratio for item in group])
             change = f"{bold(worst, size)} {metric(worst.metric).title}"
             yield change, names, both_sides(worst.metric, worst.base, worst.head)
 
     def accuracy(self) -> Iterator[Row]:
-        for group in _by_kernel(self.judgement.accuracy_changes, lambda one: one.reason):
+        for group in _by_kernel(self.judgement.accuracy_changes, lambda item: item.reason):
             worst = group[0]
             factor = f"× {math.exp(worst.log_ratio):.2g}"
             if math.isinf(worst.log_ratio):
@@ -216,7 +218,7 @@ class _Rows:
         if line is not None:
             name = self._linked(name, line)
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
-        case_count = len({one.case_id for one in group})
+        case_count = len({item.case_id for item in group})
         if case_count > 1:
             text += f"<br>and {count_of(case_count - 1, 'more case')}"
             if log_ratios and all(map(math.isfinite, log_ratios)):

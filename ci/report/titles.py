@@ -204,7 +204,7 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     if not listed:
         return Remark(words)
     text = count_of(len(listed), "new implementation")
-    compared = [(one.rivals[0].comparison.log_ratio, one) for one in listed if one.rivals[:1]]
+    compared = [(new.rivals[0].comparison.log_ratio, new) for new in listed if new.rivals[:1]]
     existing = [item for item in compared if not item[1].rivals[0].is_new]
     if not existing:
         return Remark(f"{text} · {words}")
@@ -230,10 +230,9 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
         counts = [f"{count} of {total} {first}"]
         counts += [f"{number} {word}" for word, number in others]
         parts.append(", ".join(counts))
-    changed = (
-        case for group in groups_of_times(judgement) for case in group if case.verdict is verdict
-    )
-    largest = next(changed, None)
+    # the first of a group is its largest
+    groups = groups_of_times(judgement)
+    largest = next((group[0] for group in groups if group[0].verdict is verdict), None)
     if largest is not None:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
         parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
@@ -250,9 +249,9 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
         kernels = count_of(len(functions), "kernel")
         parts.append(f"machine code of {kernels} {CODE_WORDS[verdict]} on {targets}")
     launches = {
-        (one.case_id, one.implementation)
-        for one in judgement.secondary_changes
-        if one.verdict is verdict
+        change.subject.case_key
+        for change in judgement.secondary_changes
+        if change.verdict is verdict
     }
     if launches:
         more = "more" if verdict is Verdict.REGRESSED else "less"

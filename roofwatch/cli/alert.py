@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result
+
+if TYPE_CHECKING:
+    from roofwatch.model.alert import AlertCondition
 
 app = typer.Typer()
 alert_app = typer.Typer(
@@ -46,9 +49,9 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
         )
         deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     changed = [step.alert for step in steps]
-    shown = alert_tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
-    print_result({"changed": changed, "deliveries": deliveries}, *shown, as_json=as_json)
-    if any(one.state is not DeliveryState.SENT for one in deliveries):
+    tables = alert_tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
+    print_result({"changed": changed, "deliveries": deliveries}, *tables, as_json=as_json)
+    if any(delivery.state is not DeliveryState.SENT for delivery in deliveries):
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -78,9 +81,9 @@ def list_(
     with open_configured_store() as engine, Session(engine) as session:
         alerts = list_alerts(session, project, states)
         deliveries = list_deliveries(session, project, states=unsent)
-    listed = [{"alert_id": str(one.alert_id), "alert": one} for one in alerts]
-    shown = alert_tables(alerts, deliveries) or ["no alert is firing, and no message is waiting"]
-    print_result({"alerts": listed, "deliveries": deliveries}, *shown, as_json=as_json)
+    listed = [{"alert_id": str(alert.alert_id), "alert": alert} for alert in alerts]
+    tables = alert_tables(alerts, deliveries) or ["no alert is firing, and no message is waiting"]
+    print_result({"alerts": listed, "deliveries": deliveries}, *tables, as_json=as_json)
 
 
 @alert_app.command("check")
@@ -111,35 +114,54 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
         states = [read_state(session, name, configured) for name in projects]
         faults, rows, checks = [*configured.faults], [], []
         for rule in configured.rules.rules:
-            own = [state for state in states if rule in configured.rules.of(state.project)]
-            faults += why_never_firing(rule, own)
-            covered = [coverage(rule, state) for state in own]
-            if states and all(map(is_idle, covered)):
-                where = [
-                    f"{coverage_text(one)}, in {state.project}"
-                    for state, one in zip(own, covered, strict=True)
+            covered_states = [
+                state for state in states if rule in configured.rules.of(state.project)
+            ]
+            faults += why_never_firing(rule, covered_states)
+            extents = [coverage(rule, state) for state in covered_states]
+            if states and all(map(is_idle, extents)):
+                matches = [
+                    f"{coverage_text(extent)}, in {state.project}"
+                    for state, extent in zip(covered_states, extents, strict=True)
                 ]
-                faults.append(
-                    f"rule {rule.name!r}: "
-                    f"{'; '.join(where) or f'matches none of the projects {projects}'}"
+                words = "; ".join(matches) or f"matches none of the projects {projects}"
+                faults.append(f"rule {rule.name!r}: {words}")
+            for state, extent in zip(covered_states, extents, strict=True):
+                conditions, replayed = conditions_at(rule, state, now), replay(rule, state, now)
+                titles = [_condition_title(condition) for condition in conditions]
+                past_titles = [f"{time:%m-%d} {title}" for time, title in replayed]
+                rows.append(
+                    (
+                        rule.name,
+                        state.project,
+                        coverage_text(extent),
+                        "; ".join(titles) or "nothing",
+                        "; ".join(past_titles) or "nothing",
+                    )
                 )
-            for state, extent in zip(own, covered, strict=True):
-                found, told = conditions_at(rule, state, now), replay(rule, state, now)
-                titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
-                past = [f"{at:%m-%d} {title}" for at, title in told]
-                texts = ("; ".join(each) or "nothing" for each in (titles, past))
-                rows.append((rule.name, state.project, coverage_text(extent), *texts))
-                checked = {"rule": rule.name, "project": state.project, "covers": extent}
-                checks.append(checked | {"conditions": found, "would_have_told": told})
+                checks.append(
+                    {
+                        "rule": rule.name,
+                        "project": state.project,
+                        "covers": extent,
+                        "conditions": conditions,
+                        "would_have_told": replayed,
+                    }
+                )
     columns = ("rule", "project", "covers", "reports now", f"would have told in {REPLAY_DAYS} days")
-    shown = [make_table(columns, rows)] if rows else []
+    tables = [make_table(columns, rows)] if rows else []
     print_result(
-        {"rules": configured.rules, "faults": faults, "checks": checks}, *shown, as_json=as_json
+        {"rules": configured.rules, "faults": faults, "checks": checks}, *tables, as_json=as_json
     )
     for fault in faults:
         print_error(fault)
     if faults:
         raise typer.Exit(EXIT_WRONG)
+
+
+def _condition_title(condition: "AlertCondition") -> str:
+    title = condition.message.title
+    return f"(past) {title}" if condition.is_past else title
 
 
 @alert_app.command("test")

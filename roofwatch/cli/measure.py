@@ -75,10 +75,11 @@ def init(
         kernels, files = propose(repository, chosen, is_plain=plain)
     states: dict[str, str] = {}
     for path, text in files.items():
-        states[str(path)] = (
-            "exists" if path.exists() else "written" if yes or _confirm(path) else "declined"
-        )
-        if states[str(path)] == "written":
+        states[str(path)] = "declined"
+        if path.exists():
+            states[str(path)] = "exists"
+        elif yes or _confirm(path):
+            states[str(path)] = "written"
             write_text(path, text)
     if capture is not None:
         program = ["-m", "pytest", "-q"] if capture.name.startswith("test_") else []

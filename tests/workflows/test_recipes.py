@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from tests.ci.test_gitlab import GitLabStandIn, variables
 from tests.docs.markdown import ROOT, code_blocks
+from tests.http_server import serve
 from tests.workflows.changes import Checkout, environment, make_checkout
 
 pytestmark = pytest.mark.slow
@@ -69,16 +72,29 @@ def jenkins(checkout: Checkout, folder: Path) -> Build:
     return Build(state)
 
 
-def gitlab(checkout: Checkout, folder: Path) -> Build:
-    """A job fails unless the status is among its `allow_failure`; all scripts are one shell's."""
+def gitlab(checkout: Checkout, folder: Path) -> tuple[Build, str]:
+    """A job fails unless the status is among its `allow_failure`; all scripts are one shell's.
+
+    Returns the measuring job, and the status of the pipeline that the report job set.
+    """
     (text,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
-    job: dict[str, Any] = yaml.safe_load(text)["measure"]
-    variables = environment(folder) | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": checkout.base}
-    status = run(["bash", "-eo", "pipefail"], "\n".join(job["script"]), checkout.folder, variables)
-    allowed = job["allow_failure"]["exit_codes"]
+    jobs: dict[str, Any] = yaml.safe_load(text)
+    shell = ["bash", "-eo", "pipefail"]
+    programs = environment(folder)
+    measure = programs | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": checkout.base}
+    status = run(shell, "\n".join(jobs["measure"]["script"]), checkout.folder, measure)
+    allowed = jobs["measure"]["allow_failure"]["exit_codes"]
     state = "success" if not status else "warning" if status in allowed else "failed"
-    assert list((checkout.folder / "records").iterdir()), "the artefacts of the report job"
-    return Build(state)
+    # with GIT_STRATEGY: none, the report job has the artefacts alone
+    artefacts = folder / "report-job"
+    (artefacts / "records").mkdir(parents=True)
+    for name in jobs["measure"]["artifacts"]["paths"]:
+        shutil.copytree(checkout.folder / name, artefacts / name, dirs_exist_ok=True)
+    stand_in = GitLabStandIn()
+    with serve(stand_in.answer) as stand_in.url:
+        report = programs | variables(stand_in, CI_COMMIT_SHA=checkout.head)
+        assert run(shell, "\n".join(jobs["report"]["script"]), artefacts, report) == 0
+    return Build(state), str(stand_in.statuses[-1]["state"])
 
 
 @pytest.mark.parametrize(
@@ -107,9 +123,15 @@ def test_the_jenkins_recipe(tmp_path: Path, change: str, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "state"),
-    [("documentation", "success"), ("broken head", "warning"), ("slower", "warning")],
+    ("change", "state", "status"),
+    [
+        ("documentation", "success", "success"),
+        ("broken head", "warning", "failed"),
+        ("slower", "warning", "failed"),
+    ],
 )
-def test_the_measuring_job_of_the_gitlab_recipe(tmp_path: Path, change: str, state: str) -> None:
-    """The status of the report job decides, so the measuring job never blocks it."""
-    assert gitlab(make_checkout(tmp_path, change), tmp_path).state == state
+def test_the_gitlab_recipe(tmp_path: Path, change: str, state: str, status: str) -> None:
+    """The measuring job never blocks the pipeline: the status of the report job does."""
+    measured, reported = gitlab(make_checkout(tmp_path, change), tmp_path)
+
+    assert (measured.state, reported) == (state, status)

@@ -20,6 +20,8 @@ from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
+from roofwatch.db.regressions.alerts import acknowledge, list_alerts, list_deliveries
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.alert import Alert, AlertCondition, AlertState, Delivery, Message, Severity
 from roofwatch.model.metrics import Better
 from roofwatch.model.record import SourceLine
@@ -28,11 +30,15 @@ from tests.builders import (
     PROJECT,
     make_accuracy,
     make_case,
+    make_change_point,
     make_commit,
     make_imported,
     make_measurement,
     make_record,
+    make_regression,
+    make_series_key,
 )
+from tests.databases import ingest_all
 
 RULES = """
 [channels]
@@ -307,3 +313,37 @@ def step(
     steps = next_steps(PROJECT, known, conditions, rules=rules, endings=endings or {}, now=now)
     alerts |= {one.alert.cause: one.alert for one in steps}
     return [(one.alert.cause, delivery) for one in steps for delivery in one.deliveries]
+
+
+def test_the_regressions_of_one_commit_are_one_message_in_the_outbox(store: Engine) -> None:
+    rules = parse_rules(RULES.replace("runs = 1", "") % "regression")
+    ingest_all(store, *map(make_record, range(3)))
+    regressions = [
+        make_regression(
+            1,
+            kernel=kernel,
+            is_confirmed=True,
+            is_alert=True,
+            summary=f"{kernel} became slower",
+            change_points=(
+                make_change_point(1, series=make_series_key(case_id=f"{kernel}/n=1/float32/fwd")),
+            ),
+        )
+        for kernel in ("rms_norm", "softmax", "swiglu")
+    ]
+    replace_regressions(store, PROJECT, regressions)
+
+    raise_alerts(store, AlertSetup(rules), DAY_LATER)
+
+    with Session(store) as session:
+        alerts, deliveries = list_alerts(session), list_deliveries(session)
+        (delivery,) = deliveries
+    assert len(alerts) == 3
+    assert delivery.alert.message.title.startswith("3 kernels together, the worst: ")
+    assert set(delivery.alert.message.kernels) == {"rms_norm", "softmax", "swiglu"}
+    acknowledged = acknowledge(
+        store, delivery.alert.alert_id, person="A", reason="b", actor="c", now=DAY_LATER
+    )
+    with Session(store) as session:
+        states = {alert.state for alert in list_alerts(session)}
+    assert (acknowledged.state, states) == (AlertState.ACKNOWLEDGED, {AlertState.ACKNOWLEDGED})

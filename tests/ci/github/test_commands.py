@@ -20,6 +20,7 @@ from roofwatch.ci.github.event import (
     command_request,
     job_of,
 )
+from roofwatch.model.claim import AcceptBy
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from roofwatch.posting import Posted, post, report_on
@@ -685,3 +686,61 @@ def test_a_bisection_that_a_comment_asked_for_finds_the_commit_and_answers(
 
     assert f"`{shas[1]}" in answer
     assert answer in github.bodies[-1]
+
+
+# --- who may accept
+
+
+@pytest.mark.parametrize(
+    ("login", "accept_by", "is_accepted"),
+    [
+        ("maintainer", AcceptBy.REVIEWER, False),
+        ("owner", AcceptBy.REVIEWER, True),
+        ("maintainer", AcceptBy.ANYONE, True),
+        ("maintainer", AcceptBy.ADMIN, False),
+        ("owner", AcceptBy.ADMIN, True),
+    ],
+)
+def test_the_author_alone_accepts_only_where_the_settings_say_so(
+    github: GitHubStandIn, tmp_path: Path, *, login: str, accept_by: AcceptBy, is_accepted: bool
+) -> None:
+    """An author with write access accepted their own regression."""
+    github.pull_requests[0]["user"] = {"login": "maintainer"}
+    post_report(github, tmp_path)
+    asked = request(github, f"{PREFIX} accept it is meant", login)
+
+    reply = carry_out(github.repository(), asked, "roofwatch", accept_by)
+
+    assert (reply.reaction == "+1") == is_accepted
+    assert ("Accepted" in report_comment(github)) == is_accepted
+    if not is_accepted:
+        assert "Not accepted: " in reply.line
+
+
+def test_an_acceptance_ends_when_the_settings_no_longer_allow_it(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
+    assert post_report(github, tmp_path, run_id=11).check_run == "neutral"
+
+    github.pull_requests[0]["user"] = {"login": "maintainer"}
+
+    assert post_report(github, tmp_path, run_id=12).check_run == "failure"
+
+
+def test_a_wrong_result_is_accepted_only_by_name(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path, "incorrect")
+
+    refused, reaction = write_comment(github, f"{PREFIX} accept it is meant")
+    assert (reaction, "`/roofwatch accept --wrong-result <reason>`" in refused) == (
+        "confused",
+        True,
+    )
+    assert "Accepted" not in report_comment(github)
+
+    write_comment(github, f"{PREFIX} accept --wrong-result the old one was wrong")
+    again = post_report(github, tmp_path, "incorrect", run_id=11)
+
+    assert (again.check_run, again.accepted_by) == ("neutral", "maintainer")
+    assert "`the old one was wrong`" in report_comment(github)
