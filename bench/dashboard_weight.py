@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python bench/dashboard_weight.py FOLDER [PROJECT]
 
-FOLDER is a store, such as bench/made_up_history.py or bench/store_scale.py --folder writes. Goals: the
-ledger under 1.5 MB and 30 requests, each screen under 1.5 s of the browser's main thread at first
-and 0.5 s then. Times are valid on an idle machine only.
+FOLDER is a store, such as bench/made_up_history.py or bench/store_scale.py --folder writes. Goals:
+the ledger under 1.5 MB and 30 requests, each screen under 1.5 s of the browser's main thread at
+first and 0.5 s then. Times are valid on an idle machine only.
 """
 
 import sys
