@@ -127,6 +127,10 @@ class ComparedRow:
                 found[name] = base, head
         return found
 
+    def was_found(self, verdict: Verdict) -> bool:
+        """Whether the history has a change with this verdict."""
+        return any(change.verdict is verdict for change in self.found)
+
     @property
     def is_profiled(self) -> bool:
         """Whether both sides have a profile, of times that compare."""
@@ -158,10 +162,7 @@ def rows_of(
         judgement: Of the records of both, if their samples were read.
         imported: Values of other tools in both.
     """
-    sides = [
-        {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
-    ]
-    base_cases, head_cases = sides
+    base_cases, head_cases = _cases_by_key(base), _cases_by_key(head)
     base_code, head_code = _code_by_key(base), _code_by_key(head)
     refusal = why_not_comparable(base, head)
     found = _found_by_key(base, head, regressions)
@@ -203,6 +204,10 @@ def rows_of(
         )
     order = list(Group)
     return sorted(rows, key=lambda row: (order.index(row.group), row.rank))
+
+
+def _cases_by_key(run: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
+    return {(case.case_id, case.implementation): case for case in run.cases}
 
 
 def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> SeriesKey:
@@ -347,12 +352,11 @@ def summarise(rows: Sequence[ComparedRow]) -> RunnerSummary:
             statistics.median(base for base, _ in known),
             statistics.median(head for _, head in known),
         )
-    verdicts = [{change.verdict for change in row.found} for row in rows]
     return RunnerSummary(
         geomean=geomean_of(rows),
         counts=Counter(row.group for row in rows),
-        worse_found=sum(Verdict.REGRESSED in found for found in verdicts),
-        better_found=sum(Verdict.IMPROVED in found for found in verdicts),
+        worse_found=sum(row.was_found(Verdict.REGRESSED) for row in rows),
+        better_found=sum(row.was_found(Verdict.IMPROVED) for row in rows),
         roofs=roofs,
     )
 

@@ -92,9 +92,13 @@ class ForestAxis:
         tick = max(step * factor for factor in (1, 2, 5) if step * factor <= far)
         changes = (1 / (1 + tick) - 1, 0.0, tick)
         return "".join(
-            f'<span style="left:{self.percent(change):.1f}%">{change:+.0%}</span>'
+            f'<span style="left:{self.percent(change):.1f}%">{_tick_text(change)}</span>'
             for change in changes
         ).join(['<span class="rw-forest-axis" aria-hidden="true">', "</span>"])
+
+
+def _tick_text(change: float) -> str:
+    return f"{change:+.0%}" if change else "0%"
 
 
 def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:

@@ -35,6 +35,7 @@ from roofwatch.model.verdict import Verdict
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
+_LOW_PERCENT = 85
 _MAX_CHANGE_LABELS = 4
 _RELEASES, _TOOLCHAIN = "releases", "toolchain"
 _LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
@@ -331,8 +332,10 @@ class _Drawing:
             if roof.value > self.scale.high:
                 direction = "↑ "
             text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
-            # below its line, but not below the plot
-            offset = f"top:min({self.y(roof.value):.1f}%, calc(100% - 1rem))"
+            # below its line, unless that is the end of the plot
+            offset = f"top:{self.y(roof.value):.1f}%"
+            if self.y(roof.value) > _LOW_PERCENT:
+                offset += ";transform:translateY(-100%)"
             labels.append(f'<span class="rw-roof" style="{offset}">{escaped(text)}</span>')
         return "".join(labels)
 

@@ -1,6 +1,4 @@
-"""Figures of runs: timelines of device readings, blocks and activities, and distributions of
-samples.
-"""
+"""Figures of runs: timelines of device readings, blocks and activities."""
 
 import math
 from collections import Counter
@@ -8,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.profiling.activities import DeviceActivity
-from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.charts.palette import VERMILLION
 from roofwatch.dashboard.charts.style import (
     DOUBTFUL,
     NAMED_PARTS,
@@ -22,7 +19,6 @@ from roofwatch.dashboard.charts.style import (
     clock_times,
     hatched,
     lay_out,
-    logarithmic,
     part_marker,
     pattern_of,
     rows_of,
@@ -43,11 +39,6 @@ MAX_KERNELS = 40
 """Maximum rows of blocks: the kernels with the longest total time."""
 MAX_SHOWN = 3_000
 """Maximum activities of a trace, longest first."""
-_MAX_STEPS = 1_000
-"""Maximum points of a curve, enough for a screen."""
-_LONG_TAIL = 8.0
-"""Ratio of longest to shortest sample above which the axis is logarithmic."""
-_SIDES = (("base", BLUE, "dash", "circle"), ("head", VERMILLION, "solid", "diamond"))
 
 
 _Lines = Mapping[str, Sequence[float | None]]
@@ -329,66 +320,3 @@ def _activity_hover(activity: DeviceActivity, began_ns: int) -> str:
 
 def _stream(activity: DeviceActivity) -> str:
     return escaped(f"GPU {activity.device}, stream {activity.stream}")
-
-
-def distribution_figure(base: Measurement | None, head: Measurement | None) -> go.Figure:
-    """Draw the empirical distributions of two runs, without a side that has no samples."""
-    figure = make_subplots(
-        rows=2,
-        cols=1,
-        shared_xaxes=True,
-        row_heights=[0.7, 0.3],
-        vertical_spacing=0.06,
-    )
-    all_samples_ns: list[float] = []
-    for (name, colour, dash, symbol), measurement in zip(_SIDES, (base, head), strict=True):
-        if measurement is None or not measurement.blocks:
-            continue
-        all_samples_ns += measurement.samples_ns
-        ordered = np.sort(np.asarray(measurement.samples_ns, dtype=float))
-        shares = np.arange(1, len(ordered) + 1) / len(ordered)
-        count = len(ordered)
-        positions = np.linspace(0, count - 1, min(count, _MAX_STEPS))
-        drawn = np.unique(positions.round().astype(int))
-        figure.add_scatter(
-            # from the floor up to the first sample
-            x=[ordered[0] * 1e-9, *(ordered[drawn] * 1e-9).tolist()],
-            y=[0.0, *shares[drawn].tolist()],
-            mode="lines",
-            name=f"{name}, {len(ordered)} samples",
-            line={"color": colour, "width": 2, "dash": dash, "shape": "hv"},
-            hovertemplate=f"<b>{name}</b>: %{{y:.0%}} of the launches took %{{x:.4~s}}s or "
-            f"less<extra></extra>",
-            row=1,
-            col=1,
-        )
-        medians_ns = [block.median_ns for block in measurement.blocks]
-        figure.add_scatter(
-            x=[median_ns * 1e-9 for median_ns in medians_ns],
-            y=[name] * len(medians_ns),
-            mode="markers",
-            name=f"{name}, medians of its blocks",
-            marker={
-                "color": colour,
-                "symbol": symbol,
-                "size": 10,
-                "line": {"color": GREY, "width": 1},
-            },
-            hovertemplate=f"<b>{name}</b>: a block with a median of %{{x:.4~s}}s<extra></extra>",
-            row=2,
-            col=1,
-        )
-    scale: dict[str, object] = {"type": "linear", "zeroline": False}
-    if all_samples_ns and max(all_samples_ns) > _LONG_TAIL * min(all_samples_ns):
-        scale = logarithmic(all_samples_ns)
-    figure.update_xaxes(tickformat="~s", ticksuffix="s", **scale)
-    figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
-    figure.update_yaxes(
-        title="cumulative share of samples",
-        tickformat=".0%",
-        range=[0, 1.02],
-        zeroline=False,
-        row=1,
-    )
-    figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)
-    return lay_out(figure, height=420)

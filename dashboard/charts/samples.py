@@ -1,6 +1,6 @@
 """The samples of base and head side by side: each launch a line, each block's median a dot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,14 +23,18 @@ STYLE = """
 """
 
 
-def samples_html(base: Measurement, head: Measurement) -> str:
-    """Draw both on one axis, which ends at the 99th percentile of the wider side."""
-    limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in (base, head))
-    lowest_ns = min(min(side.samples_ns) for side in (base, head))
+def samples_html(sides: Mapping[str, Measurement]) -> str:
+    """Draw the sides by name on one axis, which ends at the 99th percentile of the widest.
+
+    Args:
+        sides: At most two, each with samples.
+    """
+    limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in sides.values())
+    lowest_ns = min(min(side.samples_ns) for side in sides.values())
     scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)
     rows = "".join(
         _side_html(name, side, colour, scale)
-        for name, side, colour in (("A", base, BLUE), ("B", head, VERMILLION))
+        for (name, side), colour in zip(sides.items(), (BLUE, VERMILLION), strict=False)
     )
     ticks = "".join(
         f'<span style="left:{scale.percent(value):.1f}%">{escaped(format_ns(value))}</span>'
@@ -51,13 +55,13 @@ def _side_html(name: str, side: Measurement, colour: str, scale: ValueScale) -> 
     )
     dots = "".join(
         f'<circle cx="{scale.percent(block.median_ns):.2f}%" cy="17" r="4" fill="{colour}">'
-        f"<title>{name}: a block with a median of {escaped(format_ns(block.median_ns))}</title>"
-        "</circle>"
+        f"<title>{escaped(name)}: a block of {escaped(format_ns(block.median_ns))}</title></circle>"
         for block in side.blocks
     )
     return (
-        f'<span>{name} · {len(side.samples_ns):,}</span><div class="rw-plot" style="border:0;'
-        f'height:34px"><svg role="img" aria-label="{escaped(text)}">{lines}{dots}</svg></div>'
+        f"<span>{escaped(name)} · {len(side.samples_ns):,}</span>"
+        '<div class="rw-plot" style="border:0;height:34px">'
+        f'<svg role="img" aria-label="{escaped(text)}">{lines}{dots}</svg></div>'
     )
 
 

@@ -42,7 +42,7 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
             if measurement.implementation == row.key.implementation and measurement.blocks
         ]
     if len(sides) == 2:
-        show_markup(samples_html(*sides), key="samples")
+        show_markup(samples_html(dict(zip("AB", sides, strict=True))), key="samples")
     show_step_change(row, base_id, head_id)
 
 

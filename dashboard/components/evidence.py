@@ -12,8 +12,9 @@ from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, moved_facts_of, word_of
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runs import distribution_figure
+from roofwatch.dashboard.charts.samples import samples_html
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
+from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
@@ -125,12 +126,16 @@ def _inert(remark: Remark) -> str:
 def _show_samples(comparison: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
     summary = f"Base: {_side_text(comparison.base)}. Head: {_side_text(comparison.head)}."
-    sides = (comparison.base, comparison.head)
-    if not any(side is not None and side.samples_ns for side in sides):
+    sides = {
+        name: side
+        for name, side in (("base", comparison.base), ("head", comparison.head))
+        if side is not None and side.samples_ns
+    }
+    if not sides:
         st.markdown(f"Neither side has a time. {summary}")
         return
-    st.plotly_chart(distribution_figure(comparison.base, comparison.head), key="distribution")
-    st.caption(f"{summary} Raw samples; a curve further left is faster.")
+    show_markup(samples_html(sides), key="distribution")
+    st.caption(f"{summary} Each launch is a line, each block's median a dot; left is faster.")
 
 
 def _side_text(measurement: Measurement | None) -> str:

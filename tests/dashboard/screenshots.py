@@ -58,7 +58,7 @@ def _save(browser: Browser, address: str, file: Path, scheme: str, size: Viewpor
 
 
 def _wait(page: Page) -> None:
-    expect(page.locator(".rw-markup > *, .rw-table").first).to_be_visible()
+    expect(page.locator(".rw-markup > *, .rw-table, .rw-card, .rw-machines").first).to_be_visible()
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
 

@@ -14,15 +14,12 @@ from roofwatch.dashboard.charts.runners import (
     spending_figure,
     summed,
 )
-from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
 from roofwatch.model.machine import Outcome
 from tests.builders import (
     NOON,
-    make_blocks,
     make_ceiling,
     make_commit_ref,
-    make_measurement,
     make_series_key,
 )
 from tests.dashboard.values import (
@@ -81,19 +78,3 @@ def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
     point = make_point(0, 1e6, commit=commit, degraded_by=(HOSTILE,))
     series = replace(make_series([], key=make_series_key(implementation=HOSTILE)), points=(point,))
     assert "<img" not in as_html(runner_history_figure(series, UTC))
-
-
-def test_a_distribution_reaches_from_the_first_to_the_last_sample_and_is_logarithmic_with_a_long_tail() -> (
-    None
-):
-    figure = distribution_figure(
-        make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0)
-    )
-    curves = {one.name: one for one in figure.data if one.mode == "lines"}
-    head = curves["head, 6 samples"]
-    assert (head.y[0], head.y[-1]) == (0.0, 1.0)
-    assert (head.x[0], head.x[-1]) == (1_980e-9, 2_020e-9)
-    assert curves["base, 6 samples"].line.dash != head.line.dash
-    assert figure.layout.xaxis.type == "linear"
-    tail = make_measurement(blocks=make_blocks([1_000.0, 20_000.0]))
-    assert distribution_figure(make_measurement(median_ns=1_000.0), tail).layout.xaxis.type == "log"
