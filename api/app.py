@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from roofwatch.api import (
+    acknowledge,
     agenda,
     artefacts,
     comparison,
@@ -150,8 +151,18 @@ def create_app(
         exports_series=exports_series,
         now=now,
     )
+    app.state.acknowledge_links = None if alerts is None else alerts.links
     problems.install(app)
-    for module in (runs, artefacts, series, comparison, regressions, questions, agenda):
+    for module in (
+        runs,
+        artefacts,
+        series,
+        comparison,
+        regressions,
+        questions,
+        agenda,
+        acknowledge,
+    ):
         app.include_router(module.router)
     app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics, health=health)

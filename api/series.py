@@ -1,7 +1,7 @@
 """Series: one metric of one case and implementation over the commits of a project."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import timedelta
 from typing import Annotated
 
@@ -27,10 +27,10 @@ from roofwatch.api.models import (
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.series import count_series_runs, read_series
-from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.queries.series_keys import list_filtered_keys
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.schema.run_filter import IncludedRuns
 from roofwatch.model.history import RegressionState, Series, SeriesKey
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.verdict import Verdict
 
 _LABELS = (
@@ -48,46 +48,11 @@ _MAX_SERIES = 10_000
 router = APIRouter(tags=["series"], responses=PROBLEMS)
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Filters of both routes."""
-
-    project: Project
-    kernel: Annotated[
-        Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])
-    ] = None
-    metric: Annotated[
-        Word | None, Query(description="Only of this metric.", examples=["median_ns"])
-    ] = None
-    case: Annotated[Word | None, Query(description="Only of this case ID.")] = None
-    include_pairs: Annotated[bool, Query(description="Include runs that are part of a pair.")] = (
-        False
-    )
-    include_dirty: Annotated[bool, Query(description="Include runs of a modified work tree.")] = (
-        False
-    )
-
-    def list_keys(self, session: Session) -> list[SeriesKey]:
-        cases = None if self.case is None else [self.case]
-        return list_series_keys(
-            session,
-            self.project,
-            kernel=self.kernel,
-            metric=self.metric,
-            cases=cases,
-            **self.included,
-        )
-
-    @property
-    def included(self) -> IncludedRuns:
-        return {"include_pairs": self.include_pairs, "include_dirty": self.include_dirty}
-
-
 @router.get("/v1/series", summary="List series", response_model=Page[SeriesKey])
 def get_series_keys(
     request: Request,
     reader: Reader,
-    chosen: Annotated[Chosen, Depends()],
+    chosen: Annotated[SeriesFilter, Depends()],
     *,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -95,7 +60,7 @@ def get_series_keys(
     """Keys of the series of a project, in order. Quarantined runs are left out."""
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
-        keys = chosen.list_keys(session)
+        keys = list_filtered_keys(session, chosen)
     return page_of(keys, limit, cursor, lambda key: key, SeriesKey)
 
 
@@ -103,7 +68,7 @@ def get_series_keys(
 def get_series(
     request: Request,
     reader: Reader,
-    chosen: Annotated[Chosen, Depends()],
+    chosen: Annotated[SeriesFilter, Depends()],
     *,
     since: Annotated[
         AwareDatetime | None, Query(description="Only runs started at or after this time.")
@@ -127,7 +92,7 @@ def get_series(
         )
         limit = min(limit, max(1, state.limits.points // max(1, run_count)))
         after = read_cursor(cursor, SeriesKey)
-        keys = [key for key in chosen.list_keys(session) if after is None or key > after]
+        keys = [key for key in list_filtered_keys(session, chosen) if after is None or key > after]
         series = read_series(
             session, chosen.project, keys[:limit], since=since, until=until, **chosen.included
         )
@@ -164,13 +129,13 @@ def get_series_metrics(
     exports series.
     """
     reader.check_project(project)
-    state, chosen = state_of(request), Chosen(project, kernel, metric)
+    state, chosen = state_of(request), SeriesFilter(project, kernel, metric)
     if not state.exports_series:
         raise not_found("/v1/series/metrics", "start the server with --series-metrics")
     since = state.now() - timedelta(days=days)
     with state.reading() as session:
         run_count = count_series_runs(session, project, since=since, **chosen.included)
-        keys = chosen.list_keys(session)
+        keys = list_filtered_keys(session, chosen)
         if len(keys) > _MAX_SERIES or run_count * len(keys) > state.limits.points:
             raise ProblemError(422, "too-large", "too many series: name a kernel, or fewer days")
         series = read_series(session, project, keys, since=since, **chosen.included)

@@ -132,7 +132,7 @@ def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[st
     """The share of the roof that each function can reach at most by its compiled code, and that of
     its whole case.
     """
-    target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
+    target = record.environment.compile_target
     measured = {
         bound.case_id: bound.utilisation
         for bound in record.measurements

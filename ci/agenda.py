@@ -171,14 +171,15 @@ def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
     }
     if not missing and not aged:
         return
+    # one job takes no longer than a run, so that the budget of a runner holds
+    count = max(1, int(state.seconds_of_run / state.seconds_of_case))
+    chosen = [*sorted(missing), *sorted(aged)][:count]
     reasons: list[str] = []
     if missing:
         reasons.append(f"the noise floor of {count_of(len(missing), 'case')} is unknown")
     if aged:
         reasons.append(f"that of {count_of(len(aged), 'case')} is over {CALIBRATION_DAYS} days old")
-    yield _pair_job(
-        state, JobKind.CALIBRATE, "; ".join(reasons), last, last, frozenset(missing | aged)
-    )
+    yield _pair_job(state, JobKind.CALIBRATE, "; ".join(reasons), last, last, frozenset(chosen))
 
 
 def _fills(state: WatchState) -> Iterator[Job]:

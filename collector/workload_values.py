@@ -240,7 +240,7 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
     """Share of each function with 1 % or more of the profiled calls: median and quartiles over the
     calls.
     """
-    # whoever reports needs the names of functions, and no numpy
+    # a report needs only the names of functions, and has no numpy
     import numpy as np
 
     value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)

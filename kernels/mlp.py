@@ -162,7 +162,7 @@ def _define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[Tensor, T
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     """The two projections of `n_rows` tokens, as a normalised residual stream gives them."""
     shape = case["n_rows"], case["n_cols"]
-    return {"gate": make.normal(*shape), "up": make.normal(*shape)}
+    return {"gate": make.gates(*shape), "up": make.normal(*shape)}
 
 
 def gated_activation_memory_bytes(case: Case) -> float:

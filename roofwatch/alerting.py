@@ -41,8 +41,9 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
     Raises:
         AlertError: the rules cannot be read; the message has the place.
     """
-    from roofwatch.ci.alerts.channels import open_channel
+    from roofwatch.ci.alerts.channels import MIN_SECRET, open_channel
     from roofwatch.ci.alerts.evaluation import AlertSetup
+    from roofwatch.ci.alerts.links import AcknowledgeLinks
 
     path = path or settings.alert_rules
     if path is None:
@@ -63,7 +64,25 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
         codeowners = _read_codeowners(rules, path.parent)
     except AlertError as error:
         faults.append(str(error))
-    return AlertSetup(rules, codeowners, settings.dashboard_url, channels, tuple(faults))
+    links = None
+    if rules.acknowledge is not None:
+        variable = rules.acknowledge.secret_env
+        secret = os.environ.get(variable, "")
+        if len(secret) < MIN_SECRET:
+            faults.append(
+                f"acknowledge: the environment variable {variable} must have {MIN_SECRET} "
+                "characters or more"
+            )
+        else:
+            links = AcknowledgeLinks(rules.acknowledge.url, secret)
+    return AlertSetup(
+        rules=rules,
+        codeowners=codeowners,
+        dashboard_url=settings.dashboard_url,
+        channels=channels,
+        faults=tuple(faults),
+        links=links,
+    )
 
 
 def trial_delivery(channel: str) -> Delivery:

@@ -132,15 +132,18 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
         return texts[0]
     if changes[0].verdict is not Verdict.UNCHANGED:
         return f"{texts[0]}; {len(texts) - 1} more like it"
-    facts: dict[str, list[tuple[float, float]]] = {}
+    base_values: dict[str, list[float]] = {}
+    head_values: dict[str, list[float]] = {}
     for change in changes:
-        for name, sides in change.evidence.moved_facts.items():
-            facts.setdefault(name, []).append(sides)
-    return "; ".join(
-        f"{metric(name).title} {_range_of(name, [base for base, _ in sides])} → "
-        f"{_range_of(name, [head for _, head in sides])}"
-        for name, sides in facts.items()
-    )
+        for name, (base, head) in change.evidence.moved_facts.items():
+            base_values.setdefault(name, []).append(base)
+            head_values.setdefault(name, []).append(head)
+    ranges = []
+    for name, values in base_values.items():
+        base_range = _range_of(name, values)
+        head_range = _range_of(name, head_values[name])
+        ranges.append(f"{metric(name).title} {base_range} → {head_range}")
+    return "; ".join(ranges)
 
 
 def _range_of(name: str, values: Sequence[float]) -> str:

@@ -186,37 +186,36 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
     return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
 
 
-def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
+def series_table(series_with_noise: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     """One row per series of a metric: its newest values, and for times the noise and the detectable
     step.
     """
+    keys = [series.key for series, _ in series_with_noise]
+    runner_classes = sorted({key.runner_class for key in keys if key.runner_class})
+    has_metrics = len({key.metric for key in keys}) > 1
+    has_runner_column = len(runner_classes) > 1
     rows = []
-    runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
-    has_metrics = len({one.key.metric for one, _ in found}) > 1
-    several = ["runner class"] if len(runner_classes) > 1 else []
-    for one, floor in found:
-        values = [(point.commit, point.value) for point in one.points if point.value is not None]
-        newest, commit = None, None
-        if values:
-            commit, value = values[-1]
-            # a newer server may have metrics that this version does not know
-            newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
+    for series, noise in series_with_noise:
+        label = series.key.label
+        if has_metrics:
+            label += f" · {series.key.metric}"
+        newest, commit = _newest_value(series)
         rows.append(
             (
-                f"{one.key.label} · {one.key.metric}" if has_metrics else one.key.label,
-                *([one.key.runner_class] if several else []),
-                len(one.points),
-                len(one.points) - len(values) or None,
-                sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
+                label,
+                *([series.key.runner_class] if has_runner_column else []),
+                len(series.points),
+                sum(point.outcome.is_failure for point in series.points) or None,
+                sparkline([point.value for point in series.points[-_SPARKLINE_POINTS:]]),
                 newest,
-                commit and commit.short_sha,
-                floor and f"±{floor.deviation:.1%}",
-                floor and f"{floor.minimum_detectable_change:.1%}",
+                commit,
+                noise and f"±{noise.deviation:.1%}",
+                noise and f"{noise.minimum_detectable_change:.1%}",
             )
         )
     columns = (
         "series",
-        *several,
+        *(["runner class"] if has_runner_column else []),
         "points",
         "failed",
         "history",
@@ -225,9 +224,23 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
         "noise",
         "detectable",
     )
-    name = "values of other tools" if has_metrics else found[0][0].key.metric
-    title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
-    return make_table(columns, rows, title=title, left_column_count=1 + len(several))
+    title = "values of other tools" if has_metrics else keys[0].metric
+    if runner_classes:
+        title += f" on {', '.join(runner_classes)}"
+    left_column_count = 2 if has_runner_column else 1
+    return make_table(columns, rows, title=title, left_column_count=left_column_count)
+
+
+def _newest_value(series: Series) -> tuple[str | None, str | None]:
+    """The newest value of a series as text, and the short SHA of its commit."""
+    points = [point for point in series.points if point.value is not None]
+    if not points:
+        return None, None
+    newest = points[-1]
+    # a newer server may have metrics that this version does not know
+    if is_metric(series.key.metric) and newest.value is not None:
+        return series.key.definition.format(newest.value), newest.commit.short_sha
+    return f"{newest.value:g}", newest.commit.short_sha
 
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:

@@ -103,7 +103,7 @@ def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
 
 
 def write_benchmark(target: str, like: str, reference: str) -> Path:
-    """Write `bench_FUNCTION.py` beside the package of a function.
+    """Write `bench_FUNCTION.py` next to the package of a function.
 
     Args:
         target: The function, as `my_ops.py::gelu`.
@@ -168,13 +168,10 @@ def _language_of(file: Path, function: str) -> str:
     functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if function not in functions:
         raise SuiteError(f"{file}: has no function {function}; it has {', '.join(functions)}")
-    imported = {
-        alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    return "triton" if "triton" in imported else "torch"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(alias.name == "triton" for alias in node.names):
+            return "triton"
+    return "torch"
 
 
 def _parse_inputs(like: str) -> tuple[list[_TensorInput], dict[str, str]]:

@@ -145,7 +145,7 @@ def report_result(
         posted = posting.post(
             repository,
             job,
-            # what a hosted runner found in this commit stays beside it
+            # the result of a hosted runner for this commit stays in the report
             {request.runner or _ON_REQUEST: report},
             name,
             with_comment=is_newest,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from roofwatch.ci.github.comment import (
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
 from roofwatch.ci.github.parts import Part, earlier_parts, merge
-from roofwatch.ci.messages import ForgeError
+from roofwatch.ci.messages import ForgeError, count_of
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
@@ -41,18 +41,21 @@ from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
 from roofwatch.model.errors import RecordError
 from roofwatch.model.record import Commit
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
-from roofwatch.report_files import BASELINE_NAME, bundled_file, read_baseline, read_measured
-from roofwatch.terminal import OutputError
+from roofwatch.report_files import (
+    BASELINE_NAME,
+    bundled_file,
+    journalled_count,
+    read_baseline,
+    read_measured,
+)
 
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import GitHubRepository
 
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 PART_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _ARTIFACT = "roofwatch-records-"
 _UNNAMED = "pull-request"
-_SUMMARY_BYTES = 1_000_000
-"""GitHub's limit is 1 MiB per step."""
+_BROKEN = frozenset({"failure", "timed_out", "startup_failure"})
 
 
 @dataclass(frozen=True)
@@ -206,15 +209,26 @@ def report_on(
 
 
 def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Report:
-    conclusion = job.conclusion if job is not None else None
-    if conclusion == "skipped":
+    ended = None if job is None else job.conclusion
+    if ended == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
         check = check_run.not_measured(reason, "skipped: not measured", policy=policy)
         return Report(check, problem=reason)
     reason = f"no record in {folder}"
-    if conclusion:
-        reason += f"; the run that measured ended as {conclusion}"
-    return Report(check_run.not_measured(reason, policy=policy), problem=reason)
+    if ended:
+        reason += f"; the run that measured ended as {ended}"
+    result_count = journalled_count(folder)
+    if result_count:
+        reason += f"; its artifact has a journal with {count_of(result_count, 'result')}"
+    check = check_run.not_measured(reason, policy=policy)
+    # a broken set-up looks like a gate that passes; a cancelled run is followed by another
+    if ended not in _BROKEN:
+        return Report(check, problem=reason)
+    text = f"### ⚪ No result: the measurement ended as {ended}\n\n{check.summary}\n\n"
+    text += "**Next:** read the log of the run"
+    if job is not None and job.run.url is not None:
+        text += f" ([run]({job.run.url}))"
+    return Report(check, comment=f"{text}.\n", problem=reason)
 
 
 def reports_on(
@@ -362,64 +376,6 @@ def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list
     pull_requests = repository.pull_requests(job)
     numbers = [item.number for item in pull_requests if item.base_branch == base_branch]
     return numbers or [item.number for item in pull_requests]
-
-
-def append_summary(report: Report, variables: Mapping[str, str]) -> None:
-    """Show the report on the job's page, if there is one.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    path, text = variables.get(SUMMARY_VARIABLE), report.check.summary
-    if not path or report.check.conclusion is None:
-        return
-    if report.judgement is not None:
-        text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES, links=report.links)
-    try:
-        with Path(path).open("a") as file:
-            file.write(f"{text}\n")
-    except OSError as error:
-        raise OutputError(
-            f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}"
-        ) from None
-
-
-def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
-    """Write what was done, line by line."""
-    for name, report in reports.items():
-        shown_name = f"{name}: " if name else ""
-        if report.problem is not None:
-            yield f"{shown_name}nothing to judge: {report.problem}"
-        if posted.check_run is not None:
-            yield f"{shown_name}check-run: {posted.check_run} ({report.check.title})"
-    if posted.accepted_by is not None:
-        yield f"accepted by {posted.accepted_by}"
-    for number, action in posted.comments.items():
-        yield f"comment on pull request {number}: {action}"
-
-
-def check_lines(check: check_run.CheckRun) -> Iterator[str]:
-    """Describe a check-run and its annotations, line by line."""
-    yield f"check-run: {check.conclusion} ({check.title})"
-    for annotation in check.annotations:
-        level = "failure" if annotation.is_failure else "notice"
-        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
-        yield from (f"  {line}" for line in annotation.message.splitlines())
-
-
-def to_json(posted: Posted, reports: Mapping[str, Report]) -> dict[str, Any]:
-    """Write what was done; of several parts, the first has the title."""
-    report = next(iter(reports.values()))
-    verdict = None if report.judgement is None else report.judgement.verdict
-    pull_request, comment = next(iter(posted.comments.items()), (None, None))
-    first = {"pull_request": pull_request and int(pull_request), "comment": comment}
-    return {
-        "verdict": verdict,
-        "problem": report.problem,
-        "title": report.check.title,
-        **first,
-        **asdict(posted),
-    }
 
 
 def _require_commit(head: Commit, job: Job | None) -> None:

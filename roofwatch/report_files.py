@@ -15,6 +15,8 @@ from roofwatch.model.timing_method import Preset
 
 BASELINE_NAME = "roofwatch-static.toml"
 _PREFIXES = ("base-", "head-")
+_JOURNAL = ".journal"
+_MAX_JOURNAL_BYTES = 100_000_000
 _SUFFIXES = (".json", ".json.gz")
 
 
@@ -40,6 +42,18 @@ def read_measured(paths: Sequence[Path]) -> MeasuredPair | NotMeasured | None:
     if len(paths) == 1 and not files and not paths[0].is_file():
         return None
     return _pair(paths, files)
+
+
+def journalled_count(folder: Path) -> int:
+    """Count the results in the journals of a folder, of a measurement that was stopped."""
+    count = 0
+    for file in sorted(folder.glob(f"*{_JOURNAL}")):
+        if file.is_symlink() or file.stat().st_size > _MAX_JOURNAL_BYTES:
+            continue
+        with file.open("rb") as lines:
+            # the first line is the header
+            count += max(0, sum(1 for _ in lines) - 1)
+    return count
 
 
 def bundled_file(paths: Sequence[Path], name: str) -> Path:

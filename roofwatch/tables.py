@@ -175,6 +175,22 @@ def measurements(record: RunRecord) -> Table:
     return table
 
 
+def fastest_lines(record: RunRecord) -> list[str]:
+    """One line per timed case: its fastest implementation, and how far that is from the roof."""
+    lines: dict[str, str] = {}
+    for measurement in furthest_from_roof_first(record.measurements):
+        if measurement.case_id in lines or measurement.median_ns is None:
+            continue
+        line = f"{measurement.case_id}: fastest is {measurement.implementation}"
+        line += f", {format_ns(measurement.median_ns)}"
+        if measurement.ratio_to_reference is not None:
+            line += f", {measurement.ratio_to_reference:.2f} of the library's time"
+        if measurement.utilisation is not None:
+            line += f", {measurement.utilisation:.0%} of the {measurement.bound} limit"
+        lines[measurement.case_id] = line
+    return list(lines.values())
+
+
 def furthest_from_roof_first(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Sort by case, that with the lowest utilisation of its fastest implementation first, and by
     time within a case; what was not timed comes last.

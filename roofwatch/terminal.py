@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from roofwatch.collector.runs.run_plan import OnProgress, Progress
 
+_MAX_SUMMARY_LINES = 40
 _EXPECTED_ERRORS = {
     # names, because importing the classes would load SQLAlchemy
     "CollectorError",
@@ -142,16 +143,28 @@ def is_debugging() -> bool:
     return "--debug" in sys.argv[1:]
 
 
-def print_result(document: Any, *tables_and_lines: Table | str, as_json: bool) -> None:
-    """Print the result of a command: a document as JSON, or tables and lines for people."""
+def print_result(document: Any, *parts: Table | str, as_json: bool) -> None:
+    """Print the result of a command: tables and lines for people, or a document as JSON, which has
+    the lines as its `summary`.
+    """
     if as_json:
+        if isinstance(document, dict) and "summary" not in document:
+            document = {"summary": _summary_of(parts), **document}
         print_json(document)
         return
-    for item in tables_and_lines:
-        if isinstance(item, str):
-            print_note(item)
+    for part in parts:
+        if isinstance(part, str):
+            print_note(part)
         else:
-            print_table(item)
+            print_table(part)
+
+
+def _summary_of(parts: Sequence[Table | str]) -> str:
+    lines = "\n".join(part for part in parts if isinstance(part, str)).splitlines()
+    if len(lines) > _MAX_SUMMARY_LINES:
+        rest_count = len(lines) - _MAX_SUMMARY_LINES
+        lines = [*lines[:_MAX_SUMMARY_LINES], f"and {rest_count} more lines"]
+    return "\n".join(visible(line) for line in lines)
 
 
 def print_table(table: Table) -> None:

@@ -37,8 +37,8 @@ def declare(
     """Declare a kernel whose inputs have the lengths of the case's dims; without a small size, it
     is only analysed.
     """
-    wanted = {"dtypes": ["bfloat16"], "directions": directions}
-    small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **wanted)
+    of_every_case = {"dtypes": ["bfloat16"], "directions": directions}
+    small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **of_every_case)
 
     def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def declare(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=[*small_cases, *cases(shapes=[large], tags=["large"], **wanted)],
+        cases=[*small_cases, *cases(shapes=[large], tags=["large"], **of_every_case)],
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small or {},

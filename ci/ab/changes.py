@@ -39,6 +39,7 @@ _ORDER = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 def judge_launches(pairing: Pairing, keys: Iterable[CaseKey]) -> list[Change[None]]:
     """Judge memory and host time of a launch where results are right on both sides, worst first."""
+    # another device has another allocator and another host
     if not pairing.is_one_runner:
         return []
     measured = dict(_timed_alike(pairing, keys))
@@ -67,6 +68,7 @@ def _timed_alike(pairing: Pairing, keys: Iterable[CaseKey]) -> Iterator[tuple[Ca
         base, head = (results.measurement for results in pairing.of(key))
         if base is None or head is None:
             continue
+        # rotated inputs take more memory, and each timer its own host time
         if (base.timer, base.cache) == (head.timer, head.cache):
             yield key, (base, head)
 
@@ -81,7 +83,7 @@ def _judge_memory(
     log_ratio = math.log(max(head_bytes, MIN_BLOCK_BYTES) / max(base_bytes, MIN_BLOCK_BYTES))
     if abs(log_ratio) < math.log1p(THRESHOLDS.memory_relative_change):
         return None
-    verdict = Verdict.REGRESSED if head_bytes > base_bytes else Verdict.IMPROVED
+    verdict = Verdict.of_change(is_worse=head_bytes > base_bytes)
     reason = Reason.MEMORY_CHANGED
     # another release of torch rounds allocations in another way
     if not is_one_allocator:
@@ -104,7 +106,7 @@ def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]
             compared[key] = comparison
     controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
     for key, comparison in zip(compared, controlled, strict=True):
-        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
+        if comparison.verdict.is_change:
             yield Change(
                 subject=ChangeSubject(*key),
                 metric="host_ns",
@@ -159,6 +161,7 @@ def judge_accuracy(pairing: Pairing) -> list[Change[None]]:
         base, head = (results.accuracy for results in pairing.of(key))
         if base is None or head is None or base.executor != head.executor:
             continue
+        # the interpreter computes the same on every machine
         is_right = base.outcome is head.outcome is Outcome.OK
         if is_right and (pairing.is_one_runner or head.executor == "interpreter"):
             changes += _changed_errors(base, head)
@@ -218,6 +221,7 @@ def _changed_counters(base: Counters, head: Counters) -> Iterator[Change[None]]:
     least = math.log1p(_MIN_COUNTER_CHANGE)
     for name in head.values.keys() & base.values.keys():
         base_value, head_value = base.values[name], head.values[name]
+        # twice next to nothing is still next to nothing
         if name.endswith("_share") and max(base_value, head_value) < _MIN_SHARE:
             continue
         if abs(log_ratio_of(base_value, head_value)) >= least:

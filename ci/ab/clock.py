@@ -15,7 +15,6 @@ from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.messages import Remark
 from roofwatch.model.history import SeriesPoint
 from roofwatch.model.measurement import Block, Measurement
-from roofwatch.model.verdict import Verdict
 
 MIN_CLOCK_MOVE = 0.01
 """A smaller change of the clock is none: its steps are 15 MHz, of some 1,500."""
@@ -137,7 +136,7 @@ def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
 
 def is_clock_move(times: Comparison, cycles: CyclesEvidence) -> bool:
     """Whether the clock explains the change in time: the verdict on cycles differs."""
-    is_changed = times.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+    is_changed = times.verdict.is_change
     if not is_changed or cycles.comparison.verdict is times.verdict:
         return False
     clock_log_ratio = cycles.comparison.log_ratio - times.log_ratio

@@ -203,7 +203,7 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
     largest = largest_discovery([comparison.p_value for comparison in comparisons], rate)
     controlled: list[Comparison] = []
     for comparison in comparisons:
-        is_change = comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        is_change = comparison.verdict.is_change
         if is_change and comparison.p_value > largest:
             comparison = replace(
                 comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY

@@ -14,7 +14,6 @@ _JOBS_THAT_DECIDE = 2
 """Jobs that must show a change before it is news: a disturbed machine can falsify one."""
 MOST_BLOCKS = 40
 """Of one job; what is undecided then is left to another one, at another time."""
-_CHANGED = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 _PairKey = tuple[Subject, CommitRef, CommitRef]
 
@@ -54,7 +53,7 @@ class Decisions:
         if (subject, base, head) not in self._pairs:
             return False
         verdict = self._comparisons[subject, base, head].verdict
-        if verdict in _CHANGED:
+        if verdict.is_change:
             return self._count_agreeing(subject, base, head, verdict) >= _JOBS_THAT_DECIDE
         return verdict is Verdict.UNCHANGED
 
@@ -71,7 +70,7 @@ class Decisions:
     def is_changed(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that the time changed."""
         is_decided = self.is_decided(subject, base, head)
-        return is_decided and self._comparisons[subject, base, head].verdict in _CHANGED
+        return is_decided and self._comparisons[subject, base, head].verdict.is_change
 
     def is_given_up(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether so many pairs were undecided that another one would not help."""

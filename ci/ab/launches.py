@@ -69,6 +69,7 @@ def may_explain(launches: Iterable[Change[LaunchEvidence]], log_change: float) -
     """Whether launches that differ take enough of the slower call to explain its change ln(head /
     base) of the time.
     """
+    # what is new explains a slower call, what is gone a faster one
     is_slower = log_change > 0
     share = 0.0
     for launch in launches:
@@ -155,6 +156,7 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
     """Launches by name, the longest first."""
     kernels: dict[str, _Launched] = {}
     for row in profile.rows:
+        # the regions of torch.compile have another name in every run
         if not row.has_lasting_name:
             continue
         earlier = kernels.get(row.name, _NOT_LAUNCHED)
@@ -182,6 +184,7 @@ def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
         base_by_key = base_choices.get(function, {})
         for key, head_tunings in by_key.items():
             base_tunings = base_by_key.get(key, [])
+            # a change of the kernel's arguments changes the key
             if not base_tunings and len(base_by_key) == len(by_key) == 1:
                 (base_tunings,) = base_by_key.values()
             if base_tunings and not _agree(base_tunings, head_tunings):

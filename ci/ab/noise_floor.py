@@ -20,7 +20,7 @@ from roofwatch.ci.messages import Remark, count_of
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0
@@ -86,7 +86,7 @@ class CaseNoise(BaseModel):
                 for blocks in DETECTABLE_AT
             },
             is_significant=compared.is_significant,
-            is_false_alarm=compared.verdict in {Verdict.REGRESSED, Verdict.IMPROVED},
+            is_false_alarm=compared.verdict.is_change,
         )
 
     def applies_to(self, measured: Measurement) -> bool:
@@ -142,6 +142,7 @@ class NoiseFloor(BaseModel):
         Raises:
             NoiseFloorError: the presets are known and differ.
         """
+        # settings by hand have no name, so they cannot be compared
         if self.preset is None or preset is None or self.preset == preset:
             return
         raise NoiseFloorError(

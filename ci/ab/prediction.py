@@ -90,7 +90,7 @@ def changes_of(points: Iterable[ChangePoint]) -> Iterator[Change[None]]:
                 head=point.after,
                 log_ratio=log_ratio,
                 log_interval=(log_ratio - half, log_ratio + half),
-                verdict=Verdict.REGRESSED if log_ratio > 0 else Verdict.IMPROVED,
+                verdict=Verdict.of_change(is_worse=log_ratio > 0),
                 reason=Reason.BEYOND_THRESHOLD,
                 evidence=None,
             )
@@ -113,6 +113,7 @@ def predict_steps(
     groups: dict[_Group, list[Change[Any]]] = defaultdict(list)
     for change in changes:
         parts = change.case_id.split("/")
+        # a workload's own case is the step, not a kernel in it
         is_kernel = len(parts) == _CASE_PARTS and parts[0] not in workloads
         interval = change.log_interval
         if is_kernel and interval is not None and math.isfinite(interval[1]):

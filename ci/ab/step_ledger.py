@@ -156,8 +156,10 @@ def find_ledger(
 def _groups(base: StepTimes, head: StepTimes) -> Iterator[_Sides]:
     """Slots of both sides that belong together, over all steps."""
     steps = [(fold(base.slots), fold(head.slots))]
+    # equally many steps are compared one by one, else the mean steps
     if base.step_count == head.step_count:
         steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
+    # records know how often a kernel ran and not when
     match = _match if base.has_order else _changes
     for base_slots, head_slots in steps:
         yield from match(base_slots, head_slots)

@@ -31,7 +31,7 @@ from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValu
 from roofwatch.model.metrics import metric
 
 SIGNATURE = "X-Roofwatch-Signature-256"
-_MIN_SECRET = 16
+MIN_SECRET = 16
 _TIMEOUT_S = 30.0
 _ISSUE_LABEL = "roofwatch"
 """Every issue has it, so a search for ours is short."""
@@ -77,9 +77,9 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     if channel.secret_env is None:
         return open_webhook(url)
     secret = os.environ.get(channel.secret_env, "")
-    if len(secret) < _MIN_SECRET:
+    if len(secret) < MIN_SECRET:
         raise AlertError(
-            f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or "
+            f"the environment variable {channel.secret_env} must have {MIN_SECRET} characters or "
             f"more"
         )
     return open_webhook(url, secret)

@@ -23,6 +23,7 @@ from roofwatch.ci.alerts.conditions import (
     why_not_alerting,
 )
 from roofwatch.ci.alerts.lifecycle import next_steps
+from roofwatch.ci.alerts.links import AcknowledgeLinks
 from roofwatch.ci.alerts.metric_conditions import metric_conditions, newest_levels
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.alerts.silence import silence_conditions
@@ -89,6 +90,7 @@ class AlertSetup:
     """By name; for a channel that cannot be used, the reason."""
     faults: tuple[str, ...] = ()
     """What cannot be used, and why."""
+    links: AcknowledgeLinks | None = None
 
 
 def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertCondition]:
@@ -128,6 +130,8 @@ def raise_alerts(
                 now=now,
                 sent_counts=count_recent(session, now - HOUR),
             )
+            if setup.links is not None:
+                steps = [setup.links.add_to(step) for step in steps]
             # alerts, messages and bisections in one transaction: none is lost or sent twice
             write_steps(session, project, steps)
             _request_bisections(session, state, setup.rules, steps)

@@ -33,8 +33,8 @@ def next_steps(
     """Return which of the `stored` alerts of a project change, and new ones, with their messages.
     Pure.
 
-    Alerts of one event are told in one message per channel, and beyond the limit of an hour the
-    rest in one summary.
+    Alerts of one event are one message per channel. Beyond the limit of an hour, the rest is one
+    summary.
 
     `endings` says by cause why a regression raises no alert (None if it does), and what a metric is
     now. `sent_counts` has the messages of the last hour by channel.
@@ -77,8 +77,8 @@ def next_steps(
     def is_news(step: AlertStep) -> bool:
         return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
 
-    told = one_message_per_event(list(filter(is_news, steps)))
-    return within_limit(told, rules.messages_per_hour, sent_counts or {}, now)
+    grouped_steps = one_message_per_event(list(filter(is_news, steps)))
+    return within_limit(grouped_steps, rules.messages_per_hour, sent_counts or {}, now)
 
 
 def _new_episode(

@@ -278,11 +278,21 @@ class KernelOwners(_Table):
     owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
 
 
+class AcknowledgeTable(_Table):
+    """Links in messages that acknowledge an alert."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https://[^\s?#]+[^\s?#/]$")]
+    """Public address of the API."""
+    secret_env: Variable
+    """Environment variable with the key that signs them."""
+
+
 class AlertRules(_Table):
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     owners: tuple[KernelOwners, ...] = ()
     """The last match counts, as in CODEOWNERS."""
+    acknowledge: AcknowledgeTable | None = None
     messages_per_hour: Annotated[int, Field(ge=1)] = 20
     """To one channel; beyond that, one summary."""
     codeowners: str | None = None
@@ -329,6 +339,7 @@ _TABLES = (
     MetricRule,
     SilenceRule,
     KernelOwners,
+    AcknowledgeTable,
 )
 _KEYS = {key for table in _TABLES for key in table.model_fields}
 _PLAIN = {

@@ -166,7 +166,7 @@ class SupportingEvidence:
         Returns:
             The index of the step, its status, and the comparison behind that.
         """
-        verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
+        verdict = Verdict.of_change(is_worse=step.after > step.before)
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
         compared: dict[int, Comparison | None] = {}
         for index in [step.index, *neighbours]:
@@ -197,7 +197,7 @@ def _narrowed(ranges: Sequence[_Range]) -> list[_Range]:
     ]
     narrowed: list[_Range] = []
     for base, head, comparison in ranges:
-        if comparison.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
+        if comparison.verdict.is_change:
             equal_heads = [same_head for same_base, same_head in unchanged if same_base == base]
             equal_commits = [commit for commit in equal_heads if commit < head]
             narrowed.append((max([base, *equal_commits]), head, comparison))

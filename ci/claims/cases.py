@@ -95,14 +95,15 @@ def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[Case
     case = Change(
         subject=ChangeSubject(*key),
         metric="median_ns",
-        base=None if evidence.base is None else evidence.base.median_ns,
-        head=None if evidence.head is None else evidence.head.median_ns,
+        base=base.median_ns,
+        head=head.median_ns,
         verdict=Verdict.INCONCLUSIVE,
         reason=refused_reason(pairing),
         evidence=evidence,
     )
     if rules.is_refused:
         return case
+    # a wrong result counts however fast it is
     decided = judge_outcomes(evidence.base, evidence.head, rules.code.state(key))
     if decided is not None:
         verdict, reason, text = decided
@@ -111,6 +112,7 @@ def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[Case
     if not rules.has_times or base.measurement is None or head.measurement is None:
         return case
     threshold = THRESHOLDS.relative_change
+    # a noisy runner cannot show changes as small as the usual threshold
     if rules.noise_floor is not None:
         threshold = rules.noise_floor.threshold(head.measurement)
     return _judge_times(
@@ -209,8 +211,10 @@ def _settle(
     launches: Sequence[Change[LaunchEvidence]],
 ) -> Change[CaseEvidence]:
     cycles = case.evidence.cycles
+    # the difference of two jobs is in no interval
     if not pairing.is_interleaved:
         return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.NOT_PAIRED)
+    # a kernel that takes the same cycles at a lower clock has not regressed
     if cycles is not None and is_clock_move(comparison, cycles):
         return replace(
             case,
@@ -224,6 +228,7 @@ def _settle(
     has_other_cause = bool(case.evidence.flips) or may_explain(launches, comparison.log_ratio)
     if not case.is_decided or has_other_cause:
         return case
+    # the same code cannot be slower by itself: host, clock or configuration changed
     if is_same_machine_code(pairing, case.subject.case_key):
         return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.SAME_MACHINE_CODE)
     return case

@@ -17,7 +17,7 @@ from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.model.machine import CaseResult, Environment
+from roofwatch.model.machine import CaseResult
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
@@ -26,8 +26,6 @@ from roofwatch.model.verdict import Reason
 _Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
 """Its time is the fixed cost of a launch."""
-_AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
-"""By compute capability, which lacks the last digit of the target."""
 
 
 def subjects_of(record: RunRecord) -> list[CaseKey]:
@@ -55,7 +53,7 @@ def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evi
     measurements = _by_subject(record.measurements)
     facts = _by_subject(record.static_facts)
     counters = _by_subject(record.counters)
-    target = _target_of(record.environment)
+    target = record.environment.compile_target
     times = _TimesOfRecord(record, cases)
     published = compare_with_datasheet(
         record.ceilings, record.environment.device_name, sm_clock_mhz=record.sm_clock_mhz
@@ -126,15 +124,6 @@ def _by_subject(results: Iterable[_Result]) -> dict[CaseKey, list[_Result]]:
         subject = result.case_id, result.implementation
         by_subject.setdefault(subject, []).append(result)
     return by_subject
-
-
-def _target_of(environment: Environment) -> str | None:
-    capability = environment.compute_capability
-    if capability is None or environment.device_kind == "cpu":
-        return None
-    if environment.device_kind == "hip":
-        return _AMD_TARGETS.get(capability)
-    return f"sm_{capability.replace('.', '')}"
 
 
 RULES = (*LIMIT_RULES, *MEASUREMENT_RULES, *CODE_RULES)

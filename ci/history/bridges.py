@@ -117,7 +117,7 @@ def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
         series=line.key,
         commit=commit,
         previous_commit=bridge.commit,
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=before,
         after=after,
         evidence=(

@@ -180,7 +180,7 @@ def _changes(
         names = list(_deciding(before.values, after.values, verdict))
         evidence = f"machine code changed: {facts_in_words(before.values, after.values)}"
     elif works or worked:
-        verdict = Verdict.IMPROVED if works else Verdict.REGRESSED
+        verdict = Verdict.of_change(is_worse=not works)
         names = [
             name
             for name in (*DECISIVE_FACTS, *after.keys)
@@ -246,7 +246,7 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
             series=series.key,
             commit=commit,
             previous_commit=previous,
-            verdict=Verdict.IMPROVED if works else Verdict.REGRESSED,
+            verdict=Verdict.of_change(is_worse=not works),
             before=before.value,
             after=after.value,
             evidence=_outcomes_in_words(series.key, before, after),

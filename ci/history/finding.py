@@ -117,7 +117,7 @@ class TrendFinding:
         """The verdict; for a change that the clock explains, the one of its times."""
         if not self.is_clock_move:
             return self.change.verdict
-        return Verdict.REGRESSED if self.log_change > 0 else Verdict.IMPROVED
+        return Verdict.of_change(is_worse=self.log_change > 0)
 
     @property
     def log_change(self) -> float:

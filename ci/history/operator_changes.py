@@ -37,7 +37,7 @@ def _change(series: Series, base: SeriesPoint, head: SeriesPoint) -> ChangePoint
         series=key,
         commit=head.commit,
         previous_commit=base.commit,
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=base.value,
         after=head.value,
         evidence=f"{definition.title} {sides}",

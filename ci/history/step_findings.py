@@ -93,7 +93,7 @@ def _change(
         series=line.key,
         commit=line.commits[index],
         previous_commit=line.commits[index - 1],
-        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        verdict=Verdict.of_change(is_worse=is_worse),
         before=before,
         after=after,
         evidence=evidence,
@@ -134,11 +134,11 @@ def _time_findings(
     bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = is_sure_step(step, chance)
-        log_error = (
-            abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
-        )
-        finding = replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
+        # what is not sure waits for a pair, however unlikely chance is
+        finding = replace(finding, p_value=chance if is_sure_step(step, chance) else 1.0)
+        if step.standard_errors > 0:
+            log_error = abs(finding.log_change) / step.standard_errors
+            finding = replace(finding, log_error=log_error)
         overlapping = [pair for pair in decided if _is_same_change(finding, pair)]
         if overlapping:
             decided = [pair for pair in decided if pair not in overlapping]
@@ -153,7 +153,12 @@ def _time_findings(
     for pair in decided:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
-        yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
+        yield _drift_finding(line.since(_start_of_level(steps, count)), drift)
+
+
+def _start_of_level(steps: Sequence[Step], count: int) -> int:
+    """Position at which the level after so many steps begins."""
+    return steps[count - 1].index if count else 0
 
 
 def is_sure_step(step: Step, chance: float) -> bool:
@@ -256,8 +261,8 @@ def _drift_after(
     """
 
     def drift_since(count: int) -> Drift | None:
-        begins = steps[count - 1].index if count else 0
-        return find_slow_drift(line.values[begins:], line.dates[begins:])
+        start = _start_of_level(steps, count)
+        return find_slow_drift(line.values[start:], line.dates[start:])
 
     fewest = len(steps)
     for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
@@ -282,7 +287,7 @@ def _time_finding(
     start, end = step.index - step.count_before, step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
-    verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
+    verdict = Verdict.of_change(is_worse=log_change > 0)
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
     old_runs, new_runs = _runs_around(line, index)
     change = _change(
@@ -357,11 +362,9 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
 def _describe_time_step(
     step: Step, comparison: Comparison | None, code: CodeObservation | None
 ) -> str:
-    time = metric(TIME)
-    levels = f"{time.format(step.before)} to {time.format(step.after)}"
-    relative = f"({step.after / step.before - 1:+.1%})"
     errors = f"{step.standard_errors:.1f} standard errors"
-    sentence = f"median time {levels} {relative}, {_describe_counts(step)}, {errors}"
+    levels = _total_in_words(step.before, step.after)
+    sentence = f"median time {levels}, {_describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
     if code is None:
@@ -383,47 +386,64 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         line: Since the last step.
         drift: As found there.
     """
-    commits, count, time = line.commits, len(line.commits), metric(TIME)
+    count = len(line.commits)
     start = min(drift.start, count - 2)
     end = count - 1 if drift.end is None else drift.end
     before = float(np.median(line.values[: start + 1]))
     after = before * (1 + drift.relative_change)
-    weeks = weeks_since(line.dates)
-    per = "a commit" if weeks is None else "a week"
-    evidence = f"median time drifts by {drift.rate:+.2%} {per} since then"
-    if drift.end is not None:
-        evidence = (
-            f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
-        )
-    evidence += (
-        f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), "
-        f"{end - start} commits"
-    )
     log_change = math.log1p(drift.relative_change)
-    old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
-    weekly = None if weeks is None else drift.rate
+    old_runs = line.runs(start - NEAR_RUNS, start + 1)
+    new_runs = line.runs(count - NEAR_RUNS, count)
+    weeks = weeks_since(line.dates)
     change = _change(
-        line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly
+        line,
+        start + 1,
+        before,
+        after,
+        f"{_rate_in_words(line, drift)}, {_total_in_words(before, after)}, {end - start} commits",
+        is_gradual=True,
+        # a history that spans less than a week has a rate by commit
+        weekly_change=None if weeks is None else drift.rate,
     )
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
     window, _ = windows_between(
-        commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
+        line.commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
     )
-    # the larger p-value: of the likelihood however often one looks (Ville), and of the slope in
-    # dependent noise
-    times = np.arange(count, dtype=np.float64) if weeks is None else weeks
-    p_value = max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(line.values, times, drift))
     return TrendFinding(
-        change=_clock_checked(change, old, new, log_change),
+        change=_clock_checked(change, old_runs, new_runs, log_change),
         status=Status.UNCONFIRMED,
-        suspects=explain_drift(ChangeContext(old, new, log_change)),
+        suspects=explain_drift(ChangeContext(old_runs, new_runs, log_change)),
         window=window,
         reach=window,
-        p_value=p_value,
+        p_value=_p_value_of_drift(line, drift),
         measured_on=line.dates[end],
         outline=line.outline(start + 1),
     )
+
+
+def _rate_in_words(line: Timeline, drift: Drift) -> str:
+    unit = "a commit" if weeks_since(line.dates) is None else "a week"
+    rate = f"{drift.rate:+.2%} {unit}"
+    if drift.end is None:
+        return f"median time drifts by {rate} since then"
+    return f"median time drifted by {rate} from then to {line.commits[drift.end].short_sha}"
+
+
+def _total_in_words(before: float, after: float) -> str:
+    time = metric(TIME)
+    return f"{time.format(before)} to {time.format(after)} ({after / before - 1:+.1%})"
+
+
+def _p_value_of_drift(line: Timeline, drift: Drift) -> float:
+    """The larger p-value: of the likelihood however often one looks (Ville), and of the slope in
+    dependent noise.
+    """
+    times = weeks_since(line.dates)
+    if times is None:
+        times = np.arange(len(line.commits), dtype=np.float64)
+    of_likelihood = math.exp(-drift.likelihood_ratio / 2)
+    return max(of_likelihood, chance_of_drift(line.values, times, drift))
 
 
 # --- errors, memory, host times and imported values

@@ -81,7 +81,7 @@ class Change(Generic[EvidenceT]):
     @property
     def is_decided(self) -> bool:
         """Whether it is better or worse."""
-        return self.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        return self.verdict.is_change
 
     @property
     def relative_change(self) -> float:

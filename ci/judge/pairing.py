@@ -90,6 +90,7 @@ class CaseResults:
 
     @property
     def _message(self) -> str | None:
+        # a wrong result counts before a failed measurement, so its message does too
         for result in (self.accuracy, self.measurement):
             if result is not None and result.message:
                 return result.message

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from roofwatch.ci.claims.cases import is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
 from roofwatch.ci.report import titles
+from roofwatch.ci.report.background import background
 from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.report.sections import background, changes
+from roofwatch.ci.report.sections import changes, groups_of_times
 from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
 from roofwatch.ci.static.comparison import CodeEvidence
-from roofwatch.model.machine import DOCUMENTATION_URL
-from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MAX_BYTES = 40_000
 """GitHub's limit is 65,536 characters; this leaves space for the hidden state with bounds of an
@@ -74,9 +75,9 @@ def to_markdown(
     )
     if judgement.verdict is Verdict.UNCHANGED and not found and judgement.dependencies is None:
         return f"**{title}.** {_context(judgement, links)}\n"
-    closing = [_context(judgement, links), "", *_next(judgement)]
+    closing = [_context(judgement, links), "", *_next(judgement, links)]
     sections = [*found, *background(judgement)]
-    opening = [f"### {title}", *_remarks(judgement)]
+    opening = [f"### {title}", *_explanation(judgement), *_remarks(judgement)]
     return join_sections(opening, sections, closing, max_bytes=max_bytes, whole_url=links.run)
 
 
@@ -132,6 +133,21 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _explanation(judgement: PullRequestJudgement) -> list[str]:
+    """Say once what makes a time count as changed, and how much was timed."""
+    compared = [case for case in judgement.cases if not is_removed(case)]
+    timed_count = sum(case.log_interval is not None for case in compared)
+    sentences = []
+    if groups_of_times(judgement):
+        sentences.append(
+            "A time counts as changed if its whole 95% interval is beyond "
+            f"±{THRESHOLDS.relative_change:.0%}."
+        )
+    if timed_count < len(compared):
+        sentences.append(f"{timed_count} of {len(compared)} timed.")
+    return ["", " ".join(sentences)] if sentences else []
+
+
 def _remarks(judgement: PullRequestJudgement) -> list[str]:
     lost = sorted(
         {
@@ -166,13 +182,16 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
         query = urllib.parse.urlencode(
             {"project": judgement.project, "kernel": _worst_kernel(judgement)}
         )
-        pages["trend"] = f"{links.dashboard.rstrip('/')}/trends?{query}"
+        dashboard = links.dashboard.rstrip("/")
+        sides = {"project": judgement.project, "base": base.sha, "head": head.sha}
+        pages["trend"] = f"{dashboard}/trends?{query}"
+        pages["compare"] = f"{dashboard}/compare?{urllib.parse.urlencode(sides)}"
     linked = " · ".join(f"[{name}]({url})" for name, url in pages.items() if url is not None)
     counts = tally(judgement)
     return f"{f'{_capital(counts)}. ' if counts else ''}{', '.join(parts)}. {linked}".rstrip()
 
 
-def _next(judgement: PullRequestJudgement) -> Iterator[str]:
+def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
     """Say what to do, with the command that repeats it, and link the reasons."""
     reasons = {change.reason for change in _deciding(judgement)}
     accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
@@ -191,17 +210,20 @@ def _next(judgement: PullRequestJudgement) -> Iterator[str]:
             )
             yield f"Intended? {command}, and commit the file."
     if judgement.missing:
-        yield (
-            f"**Required, and missing:** {', '.join(judgement.missing)} "
-            f"([`[check] requires`]({DOCUMENTATION_URL}how-to/check-policy.html))."
-        )
+        yield (f"**Required, and missing:** {', '.join(judgement.missing)} (`[check] requires`).")
     if untimed_words(judgement):
-        yield "**Next:** time not measured: `/roofwatch run` measures it on a runner with a GPU."
+        command = code(f"/roofwatch run {judgement.head.sha[:8]}")
+        yield f"**Next:** time not measured: {command} measures it on a runner with a GPU."
     if reasons - _CLEAR:
-        yield (
-            f"What to do: "
-            f"{', '.join(f'[{reason}]({reason.url})' for reason in sorted(reasons - _CLEAR))}."
-        )
+        linked_reasons = [_linked(reason, links) for reason in sorted(reasons - _CLEAR)]
+        yield f"What to do: {', '.join(linked_reasons)}."
+
+
+def _linked(reason: Reason, links: Links) -> str:
+    """Link a reason to its explanation, if the address of the documentation is known."""
+    if links.documentation is None:
+        return code(reason)
+    return f"[{reason}]({links.documentation.rstrip('/')}/how-to/reasons.html#{reason})"
 
 
 def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> str:

@@ -206,6 +206,6 @@ def _comparison(base: Measurement, head: Measurement) -> Comparison | None:
 def _facts_for_device(
     environment: Environment, functions: Sequence[StaticFacts]
 ) -> tuple[StaticFacts, ...]:
-    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    of_device = tuple(facts for facts in functions if facts.target == device_target)
+    target = environment.compile_target
+    of_device = tuple(facts for facts in functions if facts.target == target)
     return of_device or tuple(functions)

@@ -8,8 +8,9 @@ from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
+from roofwatch.ci.report.cells import percent
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.report.sections import groups_of_times, percent
+from roofwatch.ci.report.sections import groups_of_times
 from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome

@@ -166,6 +166,7 @@ def judge_analysis(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
 def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvidence] | None:
     was_unsafe = base is not None and base.is_unsafe
     if head.is_unsafe:
+        # an old overflow is shown, and fails nobody's change
         if was_unsafe:
             return _change(base, head, Verdict.UNCHANGED, Reason.ALREADY_FAILING, head.text)
         return _change(base, head, Verdict.REGRESSED, Reason.OFFSET_OVERFLOW, head.text)
@@ -181,7 +182,7 @@ def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
     larger = [limit for limit in limits if _is_smaller(limit[1], limit[2])]
     if not (smaller or larger):
         return None
-    verdict = Verdict.REGRESSED if smaller else Verdict.IMPROVED
+    verdict = Verdict.of_change(is_worse=bool(smaller))
     detail = _limits_in_words(smaller or larger)
     return _change(base, head, verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
 
@@ -222,7 +223,7 @@ def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | No
     better = [name for name in names if _is_more(head.values[name], base.values[name], name)]
     if not (worse or better):
         return None
-    verdict = Verdict.REGRESSED if worse else Verdict.IMPROVED
+    verdict = Verdict.of_change(is_worse=bool(worse))
     detail = _cost_in_words(base, head)
     return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
 
@@ -233,6 +234,7 @@ def is_other_cost(name: str, base: float, head: float) -> bool:
 
 
 def _is_more(base: float, head: float, name: str) -> bool:
+    # a single wait stalls the whole queue, however small its share
     if name == "wait_count":
         return head > base
     return head > base * (1 + _MIN_CHANGE)

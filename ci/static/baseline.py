@@ -80,7 +80,7 @@ class Accepted(StaticFacts):
             return judge_code(code_facts(self), code_facts(head))[0]
         if was_compiled == compiles:
             return Verdict.UNCHANGED
-        return Verdict.IMPROVED if compiles else Verdict.REGRESSED
+        return Verdict.of_change(is_worse=was_compiled)
 
     def describe_excess(self, head: StaticFacts) -> Remark:
         if head.outcome is not Outcome.OK:
@@ -234,6 +234,7 @@ def _apply(change: StaticChange, entry: Entry | None) -> StaticChange:
     head = head_of(change)
     if entry is None or head is None or change.verdict is not Verdict.REGRESSED:
         return change
+    # accepting one state does not accept the next one
     if judge_entry(entry, head) is Verdict.REGRESSED:
         excess = Remark("worse than accepted")
         if isinstance(entry, Accepted) and isinstance(head, StaticFacts):

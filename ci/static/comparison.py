@@ -112,12 +112,14 @@ def judge_static(
     for group in sorted(base_groups.keys() | head_groups.keys()):
         case_id, implementation, target = group
         base_functions, head_functions = base_groups.get(group, {}), head_groups.get(group, {})
+        # a deleted case is no loss of a target
         if not head_functions and (case_id, implementation) not in cases_of_head:
             gone[case_id, implementation] = None
             continue
         for function, base_facts, head_facts in _matched(base_functions, head_functions):
             cause = Cause.CODE
             if base_facts is not None and head_facts is not None:
+                # what fails on both sides is no change
                 if not (_compiles(base_facts) or _compiles(head_facts)):
                     continue
                 if _is_same(base_facts, head_facts):
@@ -183,6 +185,7 @@ def _toolchains_differ(
     """Return whether different compilers made two functions. One that failed before it reached a
     compiler does not name any.
     """
+    # without versions in the facts, those of the whole run count
     if not base.toolchain or not head.toolchain:
         return base_toolchain != head_toolchain
     return {**base_toolchain, **base.toolchain} != {**head_toolchain, **head.toolchain}
@@ -222,8 +225,8 @@ def machine_code(
     If the device's target was compiled, only its code counts; otherwise that of all targets.
     """
     codes = {(facts.target, facts.function): facts.code_hash for facts in functions}
-    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    of_device = {key: code for key, code in codes.items() if key[0] == device_target}
+    target = environment.compile_target
+    of_device = {key: code for key, code in codes.items() if key[0] == target}
     return of_device or codes
 
 

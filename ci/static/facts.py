@@ -165,7 +165,7 @@ def judge_facts(base: Mapping[str, float], head: Mapping[str, float]) -> Verdict
         least, most = sorted((base[name], head[name]))
         if name in DECISIVE_FACTS and most >= _MIN_FACTORS.get(name, 1.0) * least:
             is_worse = metric(name).is_worse(base=base[name], head=head[name])
-            return Verdict.REGRESSED if is_worse else Verdict.IMPROVED
+            return Verdict.of_change(is_worse=is_worse)
     return Verdict.UNCHANGED
 
 

@@ -63,15 +63,16 @@ def list_news(
 
 
 def _is_told(candidate: News, earlier: Sequence[News]) -> bool:
-    same_change = [other for other in earlier if other.is_about(candidate)]
+    same_change = [message for message in earlier if message.is_about(candidate)]
+    told_kinds = {message.kind for message in same_change}
+    was_regression_told = NewsKind.REGRESSED in told_kinds
     if candidate.kind is NewsKind.RECOVERED:
-        was_told = any(other.kind is NewsKind.REGRESSED for other in same_change)
-        return not was_told or any(other.kind is NewsKind.RECOVERED for other in same_change)
+        return not was_regression_told or NewsKind.RECOVERED in told_kinds
     if candidate.kind is NewsKind.LOCATED:
         # only news about a regression that was told as another commit
-        was_told = any(other.kind is NewsKind.REGRESSED for other in same_change)
-        return not was_told or any(other.sha == candidate.sha for other in same_change)
-    return any(other.kind is candidate.kind for other in same_change)
+        told_shas = {message.sha for message in same_change}
+        return not was_regression_told or candidate.sha in told_shas
+    return candidate.kind in told_kinds
 
 
 def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[News]:

@@ -1,6 +1,6 @@
 """Run a case once, and compare its outputs and gradients with the float64 reference."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,6 +171,7 @@ def compare_with_reference(
         raise IncorrectResultError(f"returned {', '.join(actual)}; the reference returns {names}")
     for name, expected in prepared.expected.items():
         _require_form(name, expected, actual[name], baseline.dtypes.get(name))
+        _require_no_accidental_float64(name, actual[name], prepared.inputs.values())
     results = []
     for name, expected in prepared.expected.items():
         tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
@@ -269,6 +270,23 @@ def _require_form(
         raise IncorrectResultError(
             f"{name} has dtype {actual.dtype}; the reference has {expected.dtype}"
         )
+
+
+def _require_no_accidental_float64(
+    name: str, actual: torch.Tensor, inputs: Iterable[object]
+) -> None:
+    """A result in float64 of inputs in less is slower and larger than the caller expects.
+
+    It is the one wrong dtype that can be told without a torch implementation: a result in float32
+    of inputs in bfloat16 may be meant.
+    """
+    if actual.dtype is not torch.float64:
+        return
+    dtypes = {value.dtype for value in inputs if isinstance(value, torch.Tensor)}
+    floating = {dtype for dtype in dtypes if dtype.is_floating_point}
+    if floating and torch.float64 not in floating:
+        names = ", ".join(sorted(map(str, floating)))
+        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the inputs have {names}")
 
 
 def _compare(

@@ -14,10 +14,11 @@ from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
-from roofwatch.db.schema.run_filter import Word, Words, is_on, project_id
+from roofwatch.db.schema.run_filter import Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName, RunId
 from roofwatch.model.record import RunRecord, Side
+from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import RunDetail, RunsOfRunner
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"

@@ -18,19 +18,14 @@ from roofwatch.db.schema.measurements import (
     ImportedRow,
     StaticFactRow,
 )
-from roofwatch.db.schema.run_filter import (
-    COMMIT_COLUMNS,
-    Word,
-    is_in_series,
-    is_number_of,
-    project_id,
-)
+from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, is_in_series, is_number_of, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import SHARE_OF_STEP
 from roofwatch.model.results import CaseProfile, Counters
+from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import CountedRun, KernelFunction, ProfiledRun, StepShare
 
 Subject = tuple[str, str]

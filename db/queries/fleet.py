@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.run_filter import CaseIds, Limit, Word, Words, is_on, project_id
+from roofwatch.db.schema.run_filter import CaseIds, Limit, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,
@@ -36,6 +36,7 @@ from roofwatch.db.schema.runs import (
 )
 from roofwatch.db.schema.subjects import ProjectName, RunIds
 from roofwatch.model.machine import Ceiling
+from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import CaseCost, FleetRun, KernelCost
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.queries.runs import NEWEST_FIRST
 from roofwatch.db.queries.series_keys import WORK
-from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
+from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,
@@ -24,6 +24,7 @@ from roofwatch.db.schema.runs import (
 )
 from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef, MeasuredCommit
+from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import (
     CaseOption,
     FilterOptions,

@@ -25,14 +25,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
-from roofwatch.db.schema.run_filter import (
-    COMMIT_COLUMNS,
-    IncludedRuns,
-    Word,
-    Words,
-    is_in_series,
-    is_on,
-)
+from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Words, is_in_series, is_on
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import (
@@ -45,6 +38,7 @@ from roofwatch.model.history import (
     TunedChoice,
 )
 from roofwatch.model.run_setting import setting_of
+from roofwatch.model.series_filter import IncludedRuns, Word
 
 POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timing")
 """Columns of `select_points` that a `SeriesPoint` has after its run, in its order."""

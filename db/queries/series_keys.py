@@ -36,12 +36,13 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.run_filter import IncludedRuns, is_in_series, project_id
+from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, RunRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import METRICS, RATES, Layer
 from roofwatch.model.proofs import OPERATORS
+from roofwatch.model.series_filter import IncludedRuns, SeriesFilter
 
 WORK: Mapping[str, Any] = {rate.key: getattr(CaseVersionRow, rate.work) for rate in RATES}
 """Work of a case by the metric that is this work over its time."""
@@ -124,6 +125,19 @@ def list_series_keys(
             SeriesKey(project, row.case_id, row.implementation, name, *row[2:6]) for name in names
         )
     return sorted(keys)
+
+
+def list_filtered_keys(session: Session, chosen: SeriesFilter) -> list[SeriesKey]:
+    """List the series that a client chose, in order."""
+    cases = None if chosen.case is None else [chosen.case]
+    return list_series_keys(
+        session,
+        chosen.project,
+        kernel=chosen.kernel,
+        metric=chosen.metric,
+        cases=cases,
+        **chosen.included,
+    )
 
 
 def _columns(

@@ -55,18 +55,29 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
         )
         session.flush()
         for delivery in step.deliveries:
+            # its message may be about more alerts than this one
+            message_document = _DOCUMENT.dump_python(delivery.alert, mode="json")
             session.add(
-                DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document})
+                DeliveryRow(
+                    **vars(delivery) | {"alert_id": alert.alert_id, "alert": message_document}
+                )
             )
 
 
 def acknowledge(
-    engine: Engine, alert_id: UUID, *, person: str, reason: str, actor: str, now: datetime
+    engine: Engine,
+    alert_id: UUID,
+    *,
+    person: str,
+    reason: str,
+    actor: str,
+    now: datetime,
+    episode: int | None = None,
 ) -> Alert:
     """Acknowledge an alert, and its regression if it has one: someone works on it.
 
     Raises:
-        StoreError: unknown ID, or the alert is not firing.
+        StoreError: unknown ID, or the alert is not firing, or not in that episode.
     """
     with Session(engine) as session, session.begin():
         row = session.get(AlertRow, alert_id)
@@ -79,7 +90,10 @@ def acknowledge(
             raise StoreError(
                 f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged"
             )
-        alert = _DOCUMENT.validate_python(row.document).acknowledged(now, person, reason)
+        firing_alert = _DOCUMENT.validate_python(row.document)
+        if episode not in {None, firing_alert.episode}:
+            raise StoreError(f"alert {alert_id} fired again since episode {episode}")
+        alert = firing_alert.acknowledged(now, person, reason)
         firing = list_alerts(session, project, {AlertState.FIRING})
         # they were told in one message
         others = [other for other in firing if other.event and other.event == alert.event]

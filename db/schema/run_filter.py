@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import fields
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, false, func, or_, select, true
@@ -11,23 +11,15 @@ from sqlalchemy.orm import aliased
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.model.history import CommitRef
+from roofwatch.model.series_filter import Word
 
 COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
 _DEFAULT_BRANCHES = ("main", "master", "trunk")
 
 # Parameters come from anybody with a token, so their types limit them.
-Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Words = Annotated[tuple[Word, ...], Field(max_length=10_000)]
 CaseIds = Annotated[frozenset[Word], Field(max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=10_000)]
-
-
-class IncludedRuns(TypedDict, total=False):
-    """Options of `is_in_series`."""
-
-    include_dirty: bool
-    include_pairs: bool
-    include_branches: bool
 
 
 def project_id(project: str) -> ScalarSelect[int]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from roofwatch.db.schema.run_filter import Word
+from roofwatch.model.series_filter import Word
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def _window(case: Case) -> int:
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     B, T, D = case["B"], case["T"], case["D"]
     return {
-        "q": make.normal(B, case["H"], T, D),
-        "k": make.normal(B, case["H_KV"], T, D),
+        "q": make.scores(B, case["H"], T, D),
+        "k": make.scores(B, case["H_KV"], T, D),
         "v": make.normal(B, case["H_KV"], T, D),
         "is_causal": case.choice("mask") != "full",
         "window": _window(case),
@@ -264,8 +264,8 @@ def _varlen_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     lengths = torch.tensor(sequence_lengths(case), device=make.device)[make.permutation(case["B"])]
     total, D = sum(sequence_lengths(case)), case["D"]
     return {
-        "q": make.normal(total, case["H"], D),
-        "k": make.normal(total, case["H_KV"], D),
+        "q": make.scores(total, case["H"], D),
+        "k": make.scores(total, case["H_KV"], D),
         "v": make.normal(total, case["H_KV"], D),
         "cu_seqlens": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
         "max_seqlen": case["T"],

@@ -62,8 +62,8 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     cache_shape = B * blocks_per_sequence, block_size, case["H_KV"], case["D"]
     lengths = torch.tensor(context_lengths_of(case), dtype=torch.int32, device=make.device)
     return {
-        "q": make.normal(B, case["H"], case["D"]),
-        "key_cache": make.normal(*cache_shape),
+        "q": make.scores(B, case["H"], case["D"]),
+        "key_cache": make.scores(*cache_shape),
         "value_cache": make.normal(*cache_shape),
         "block_tables": make.permutation(B * blocks_per_sequence, "int32").view(
             B, blocks_per_sequence

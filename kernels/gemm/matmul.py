@@ -286,7 +286,7 @@ def matmul_reference(a: Tensor, b: Tensor) -> Tensor:
 
 def factors(case: Case, make: InputMaker) -> dict[str, Any]:
     """Generate a [M, K] and b [K, N]."""
-    return {"a": make.normal(case["M"], case["K"]), "b": make.normal(case["K"], case["N"])}
+    return {"a": make.terms(case["M"], case["K"]), "b": make.weights(case["K"], case["N"])}
 
 
 def matmul_flop_count(case: Case) -> float:

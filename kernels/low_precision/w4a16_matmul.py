@@ -296,7 +296,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     N, K = case["N"], case["K"]
     n_groups = K // GROUP_SIZE
     return {
-        "x": make.normal(case["M"], K),
+        "x": make.terms(case["M"], K),
         "packed": make.integers(K, N // 8, low=-(2**31), high=2**31, dtype="int32"),
         "scale": make.uniform(n_groups, N, low=0.005, high=0.01),
         "packed_zero": pack_int4(make.integers(n_groups, N, low=6, high=10, dtype="int32")),

@@ -178,8 +178,8 @@ def grouped_gemm_reference(tokens: Tensor, weights: Tensor, offsets: Tensor) -> 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {
-        "tokens": make.normal(case["T"] * case["top_k"], case["ffn"]),
-        "weights": make.normal(case["E"], case["ffn"], case["hidden"]),
+        "tokens": make.terms(case["T"] * case["top_k"], case["ffn"]),
+        "weights": make.weights(case["E"], case["ffn"], case["hidden"]),
         "offsets": expert_offsets(chosen_experts(case, make), case["E"]),
     }
 

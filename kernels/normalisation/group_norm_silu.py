@@ -167,7 +167,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {
         "x": make.normal(case["B"], C, case["H"], case["W"]) + 0.5,
         "weight": make.uniform(C, low=0.5, high=1.5),
-        "bias": make.normal(C, scale=0.5),
+        "bias": make.weights(C, scale=0.5),
         "n_groups": case["G"],
     }
 

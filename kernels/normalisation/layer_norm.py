@@ -40,7 +40,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {
         "x": make.normal(case["n_rows"], n_cols) + 0.5,
         "weight": make.uniform(n_cols, low=0.5, high=1.5),
-        "bias": make.normal(n_cols, scale=0.5),
+        "bias": make.weights(n_cols, scale=0.5),
     }
 
 
@@ -135,8 +135,8 @@ def _adaln_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     B, n_cols = case["B"], case["n_cols"]
     return {
         "x": make.normal(B, case["T"], n_cols) + 0.5,
-        "scale": make.normal(B, n_cols, scale=0.5),
-        "shift": make.normal(B, n_cols, scale=0.5),
+        "scale": make.weights(B, n_cols, scale=0.5),
+        "shift": make.weights(B, n_cols, scale=0.5),
     }
 
 

@@ -170,7 +170,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     n_rows, n_cols = case["n_rows"], case["n_cols"]
     labels = make.integers(n_rows, high=n_cols)
     labels[make.permutation(n_rows)[: _ignored_rows(case)]] = _IGNORED
-    return {"logits": make.normal(n_rows, n_cols, scale=3.0), "labels": labels}
+    return {"logits": make.logits(n_rows, n_cols, scale=3.0), "labels": labels}
 
 
 def _ignored_rows(case: Case) -> int:

@@ -40,7 +40,7 @@ def softmax_reference(x: Tensor) -> Tensor:
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {"x": make.normal(case["n_rows"], case["n_cols"], scale=3.0)}
+    return {"x": make.logits(case["n_rows"], case["n_cols"], scale=3.0)}
 
 
 def softmax_flop_count(case: Case) -> float:

@@ -160,7 +160,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         "blocks": blocks,
         "row_pointers": row_pointers,
         "column_indices": column_indices,
-        "x": make.normal(K, case["N"]),
+        "x": make.terms(K, case["N"]),
         "weight": unfold_blocks(blocks, row_pointers, column_indices, K),
     }
 

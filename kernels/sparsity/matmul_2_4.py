@@ -164,7 +164,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {
         "values": values,
         "metadata": metadata,
-        "x": make.normal(K, N),
+        "x": make.terms(K, N),
         "weight": unfold_2_4(values, metadata),
     }
 

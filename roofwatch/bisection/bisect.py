@@ -168,6 +168,8 @@ class _Bisection:
             ) from None
 
     def run(self) -> tuple[BisectionProgress, SearchEnd]:
+        if not self.found.steps and self._has_same_sources():
+            return self.found, SearchEnd(BisectionState.NO_CHANGE)
         while True:
             move = self._next_move(self.found)
             if move is None:
@@ -191,6 +193,21 @@ class _Bisection:
                 self._save(with_pair(self.found, move.position, pair, utc_now()))
                 self.on_step(self.found)
                 journal_path(destination).unlink(missing_ok=True)
+
+    def _has_same_sources(self) -> bool:
+        """Whether all that the kernel may use is the same at both ends, so that nothing needs to be
+        measured.
+        """
+        good, bad = read_build_inputs(
+            self.plan.path,
+            replace(self.commits, commits=self.commits.commits[-1:]),
+            self.run_plan,
+            None,
+            self.fork_server,
+            self.on_progress,
+            self.plan.benchmarks,
+        )
+        return good.sources is not None and good.sources == bad.sources
 
     def _next_move(
         self, progress: BisectionProgress, current: int | None = None

@@ -99,6 +99,9 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
     count as equal.
     """
     log_ratios = [commit.log_ratios for commit in progress.commits]
+    if not progress.is_weighed and not log_ratios[-1]:
+        note = "the sources of the kernel are the same at both ends, so nothing was measured"
+        return BisectionResult(end.state, progress, notes=(note,))
     if not progress.is_weighed:
         ends = compare_pairs(log_ratios[-1], threshold=threshold)
         low, high = ends.relative_interval

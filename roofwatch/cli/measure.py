@@ -176,15 +176,19 @@ def check(
     with progress(target) as on_progress, ForkServer() as fork_server:
         suite = check_suite(source, plan, on_progress, fork_server=fork_server, depth=Depth(depth))
     reports = suite.reports
-    print_result(
-        to_json(target, suite, options.device),
-        tables.checks(reports),
+    claims = [
         check_summary(reports),
         *(claim.text for claim in proofs_of(suite)),
         *name_packages(suite.packages),
+    ]
+    failures = [
         *explain_overflows(suite.overflow_proofs),
         *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
-        as_json=as_json,
+    ]
+    # a person reads the end of a long output first, a program its beginning
+    lines = [*failures, *claims] if as_json else [*claims, *failures]
+    print_result(
+        to_json(target, suite, options.device), tables.checks(reports), *lines, as_json=as_json
     )
     raise typer.Exit(exit_status(suite))
 
@@ -255,6 +259,8 @@ def run(
     documents: list[dict[str, object]] = []
     report: list[Table | str] = []
     for file, record in written:
+        if as_json:
+            report.extend(tables.fastest_lines(record))
         report.extend(tables.of_run(file, record))
         if as_json:
             documents.append({"record": str(file), **record.model_dump(mode="json")})

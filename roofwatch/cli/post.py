@@ -72,7 +72,7 @@ def post(
     """
     import os
 
-    from roofwatch import posting
+    from roofwatch import posting, posting_output
     from roofwatch.check_policy import read_accept_by, read_policy
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
@@ -118,7 +118,7 @@ def post(
         _print_dry_run(list(reports.values()), as_json=as_json)
     else:
         for report in reports.values():
-            posting.append_summary(report, os.environ)
+            posting_output.append_summary(report, os.environ)
         if comment or check:
             posted = posting.post(
                 posting.open_forge(job, os.environ),
@@ -130,8 +130,8 @@ def post(
                 expected=expected,
                 accept_by=read_accept_by(os.environ, event, accept_by=accept_by),
             )
-        document = posting.to_json(posted, reports)
-        print_result(document, *posting.summary(posted, reports), as_json=as_json)
+        document = posting_output.to_json(posted, reports)
+        print_result(document, *posting_output.summary(posted, reports), as_json=as_json)
     for reason in posted.missing:
         print_error(f"missing: {reason}")
     is_refused = any(report.is_refused for report in reports.values())
@@ -139,14 +139,14 @@ def post(
 
 
 def _print_dry_run(reports: "list[Report]", *, as_json: bool) -> None:
-    from roofwatch import posting
+    from roofwatch import posting_output
 
     if as_json:
         documents = [{"check_run": item.check, "comment": item.comment} for item in reports]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
     for report in reports:
-        lines = posting.check_lines(report.check)
+        lines = posting_output.check_lines(report.check)
         print(report.comment or report.check.summary, *lines, sep="\n")
 
 

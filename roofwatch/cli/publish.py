@@ -33,12 +33,13 @@ def publish(
     Repeat it after each run: the site keeps the runs that it has, and only files that changed are
     written.
     """
+    from roofwatch.model.series_filter import SeriesFilter
     from roofwatch.publish.site import publish as write_site
     from roofwatch.store.reading import choose_project
 
     with _source(records, url) as source:
         name = choose_project(source, project)
-        history = source.read_series(name)
+        history = source.read_series(SeriesFilter(name))
         regressions = source.list_regressions(name)
     published = write_site(name, history, regressions, folder)
     print_result(

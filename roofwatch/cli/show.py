@@ -79,20 +79,21 @@ def series(
     from roofwatch.comparison_tables import series_table
     from roofwatch.db.errors import StoreError
     from roofwatch.model.metrics import METRICS, TIME, is_metric
+    from roofwatch.model.series_filter import SeriesFilter
     from roofwatch.store.reading import choose_project, open_source
 
     if metric is not None and not is_metric(metric):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     with open_source(url) as source:
-        project = choose_project(source, project)
-        stored_series = source.read_series(
-            project,
+        chosen = SeriesFilter(
+            project=choose_project(source, project),
             kernel=kernel,
             metric=metric,
-            case_id=case,
+            case=case,
             include_pairs=pairs,
             include_dirty=dirty,
         )
+        stored_series = source.read_series(chosen)
     noise_floors = [series_noise(values) for values in stored_series]
     rows = list(zip(stored_series, noise_floors, strict=True))
     if metric is None:
@@ -103,7 +104,7 @@ def series(
     if rows:
         report = series_table(rows)
     else:
-        report = f"project {project} has no such series{_excluded(pairs=pairs, dirty=dirty)}"
+        report = f"project {chosen.project} has no such series{_excluded(pairs=pairs, dirty=dirty)}"
     print_result({"series": stored_series, "noise_floors": noise_floors}, report, as_json=as_json)
 
 

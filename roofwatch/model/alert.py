@@ -115,7 +115,7 @@ class AlertCondition:
     is_past: bool = False
     """Too old for a new alert; an alert that fires already continues."""
     event: str = ""
-    """What happened: alerts of one event are told together. The commit, if there is one."""
+    """What happened: alerts of one event share a message. The commit, if there is one."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ class CaseResult(Part):
     implementation: Name
 
 
+_AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
+"""By compute capability, which lacks the last digit of the target."""
+
+
 class Environment(Part):
     device_kind: Literal["cpu", "cuda", "hip", "unknown"]
     """`unknown` only of an import."""
@@ -96,6 +100,15 @@ class Environment(Part):
     """The device is a MIG slice, which shares clock and power with others."""
     imported_from: str | None = None
     """The tool that measured, if the record was imported from its file."""
+
+    @property
+    def compile_target(self) -> str | None:
+        """The compiler's target for this device, such as `sm_90`; None of a CPU or if unknown."""
+        if self.compute_capability is None or self.device_kind == "cpu":
+            return None
+        if self.device_kind == "hip":
+            return _AMD_TARGETS.get(self.compute_capability)
+        return f"sm_{self.compute_capability.replace('.', '')}"
 
     @property
     def runner_class(self) -> str:

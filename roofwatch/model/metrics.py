@@ -2,6 +2,7 @@
 imported values.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -58,10 +59,21 @@ _BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], plain: str) -> str:
+    # 999.6 µs rounds to 1 ms, not to 1e+03 µs
     for size, prefix in steps:
-        if abs(value) >= size:
-            return f"{value / size:.3g} {prefix}"
-    return f"{value:.3g} {plain}".rstrip()
+        if abs(_three_digits(value)) >= size:
+            return f"{_written(value / size)} {prefix}"
+    return f"{_written(value)} {plain}".rstrip()
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _written(value: float) -> str:
+    if 1_000 <= abs(_three_digits(value)) < math.inf:
+        return f"{_three_digits(value):,.0f}"
+    return f"{value:.3g}"
 
 
 def format_ns(value: float) -> str:

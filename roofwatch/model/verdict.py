@@ -12,6 +12,16 @@ class Verdict(StrEnum):
     UNCHANGED = "unchanged"
     INCONCLUSIVE = "inconclusive"
 
+    @property
+    def is_change(self) -> bool:
+        """Whether something got worse or better."""
+        return self in {Verdict.REGRESSED, Verdict.IMPROVED}
+
+    @classmethod
+    def of_change(cls, *, is_worse: bool) -> "Verdict":
+        """The verdict on what got worse or better."""
+        return cls.REGRESSED if is_worse else cls.IMPROVED
+
 
 class Reason(StrEnum):
     """Why a verdict is what it is."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -22,11 +22,11 @@ from roofwatch.db.queries.questions import Question
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.queries.series_keys import list_filtered_keys
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
-from roofwatch.db.schema.run_filter import IncludedRuns
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.record import Artefact, RunRecord
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact
 from roofwatch.model.triage import TriagedRegression, TriageState
 
@@ -50,22 +50,11 @@ class DatabaseSource:
         """List runs, newest first; all without a limit."""
         return self._ask(list_runs, project, limit, is_quarantined=is_quarantined)
 
-    def read_series(
-        self,
-        project: str,
-        *,
-        kernel: str | None = None,
-        metric: str | None = None,
-        case_id: str | None = None,
-        **included: Unpack[IncludedRuns],
-    ) -> Sequence[Series]:
-        """Read series in the order of their keys; None means any."""
-        cases = None if case_id is None else [case_id]
+    def read_series(self, chosen: SeriesFilter) -> Sequence[Series]:
+        """Read series in the order of their keys."""
         with reading_session(self.engine) as session:
-            keys = list_series_keys(
-                session, project, kernel=kernel, metric=metric, cases=cases, **included
-            )
-            return read_series(session, project, keys, **included)
+            keys = list_filtered_keys(session, chosen)
+            return read_series(session, chosen.project, keys, **chosen.included)
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None

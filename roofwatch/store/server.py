@@ -6,11 +6,11 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPException, HTTPResponse
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -27,13 +27,13 @@ from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.optional import map_optional
 from roofwatch.model.record import MAX_RECORD_BYTES, Artefact, RunRecord
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.settings import load_settings
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.questions import Question
-    from roofwatch.db.schema.run_filter import IncludedRuns
 
 _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
@@ -255,23 +255,8 @@ class Server:
         query = {"project": project, "quarantined": is_quarantined}
         return list(islice(self.pages("/v1/runs", query, RUNS, size=limit), limit))
 
-    def read_series(
-        self,
-        project: str,
-        *,
-        kernel: str | None = None,
-        metric: str | None = None,
-        case_id: str | None = None,
-        **included: Unpack[IncludedRuns],
-    ) -> Sequence[Series]:
-        query = {
-            "project": project,
-            "kernel": kernel,
-            "metric": metric,
-            "case": case_id,
-            **included,
-        }
-        return list(self.pages("/v1/series/points", query, _SERIES))
+    def read_series(self, chosen: SeriesFilter) -> Sequence[Series]:
+        return list(self.pages("/v1/series/points", asdict(chosen), _SERIES))
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None

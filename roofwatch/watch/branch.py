@@ -153,12 +153,12 @@ class Branch:
             commits: After the base, oldest first; those that cannot be loaded are no candidates.
             kernels: Names of kernels.
         """
-        wanted = frozenset(kernels)
+        searched_kernels = frozenset(kernels)
         candidates: set[str] = set()
         previous = base.sha
         for commit in commits:
             try:
-                if wanted.intersection(self.affected(previous, commit.sha)):
+                if searched_kernels.intersection(self.affected(previous, commit.sha)):
                     candidates.add(commit.sha)
                 previous = commit.sha
             except SuiteError:

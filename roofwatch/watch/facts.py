@@ -171,14 +171,12 @@ class FactSearch:
         return record
 
     def _changes(self, history: KnownHistory) -> tuple[Regression, ...]:
-        return tuple(
-            regression
-            for regression in history.regressions
-            if any(
-                (point.series.case_id, point.series.implementation) == self.subject
-                for point in regression.change_points
-            )
-        )
+        changes: list[Regression] = []
+        for regression in history.regressions:
+            keys = [point.series for point in regression.change_points]
+            if self.subject in {(key.case_id, key.implementation) for key in keys}:
+                changes.append(regression)
+        return tuple(changes)
 
 
 def fact_lines(changes: Sequence[Regression]) -> list[str]:
@@ -198,9 +196,8 @@ def result_of_search(changes: Sequence[Regression], progress: BisectionProgress)
     if not changes:
         return BisectionResult(BisectionState.NO_CHANGE, progress, notes=notes)
     newest = max(changes, key=lambda change: change.commit)
-    inside = [
-        known.commit for known in progress.commits if newest.base < known.commit <= newest.commit
-    ]
+    commits = [searched.commit for searched in progress.commits]
+    inside = [commit for commit in commits if newest.base < commit <= newest.commit]
     state = BisectionState.NARROWED if newest.is_range else BisectionState.FOUND
     first = inside[0] if newest.is_range else newest.commit
     answer = Answer(first=first, last=newest.commit, confidence=1.0)
@@ -220,14 +217,14 @@ def search_and_store(
         return search.run()
     from roofwatch.bisection.stored import begin
 
-    asked = BisectionRange(
+    commit_range = BisectionRange(
         project=search.project,
         case_id=search.subject[0],
         implementation=search.subject[1],
         good_sha=search.commits.good_sha,
         bad_sha=search.commits.shas[-1],
     )
-    stored = begin(url, asked, search.output, regression_id)
+    stored = begin(url, commit_range, search.output, regression_id)
     last_progress = BisectionProgress()
 
     def on_step(progress: BisectionProgress) -> None:

@@ -10,7 +10,7 @@ from roofwatch.ci.agenda import make_agenda
 from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.model.agenda import ChangedRange, Job, JobKind
+from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord, utc_now
@@ -55,8 +55,8 @@ class Watch:
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
-    _finished: set[str] = field(default_factory=set)
-    """Keys of jobs that are not repeated by this process."""
+    _finished: set[tuple[str, frozenset[Subject]]] = field(default_factory=set)
+    """Keys and cases of jobs that are not repeated by this process."""
     _history: tuple[object, KnownHistory] | None = None
     """What was read last, with what it was read from."""
 
@@ -120,7 +120,11 @@ class Watch:
     def agenda(self) -> list[Job]:
         """Plan from the records."""
         jobs = make_agenda(self.read().state, now=utc_now())
-        return [job for job in jobs if job.kind in self.kinds and job.key not in self._finished]
+        return [
+            job
+            for job in jobs
+            if job.kind in self.kinds and (job.key, job.subjects) not in self._finished
+        ]
 
     def run(self, *, budget_s: float, max_jobs: int | None = None) -> Iterator[Done]:
         """Measure the most valuable job and plan again, until nothing or no time is left."""
@@ -152,13 +156,13 @@ class Watch:
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()
         if job.kind not in _REPEATED:
-            self._finished.add(job.key)
+            self._finished.add((job.key, job.subjects))
         runner = JobRunner(self.branch, self.plan, self.project, self.on_progress)
         try:
             measured = runner.measure(job, self.read().state.timed_at)
         except SuiteError as error:
             self._unmeasurable.add(job.head.sha)
-            self._finished.add(job.key)
+            self._finished.add((job.key, job.subjects))
             return Done(job, time.monotonic() - began, note=str(error))
         if not measured:
             self._unmeasurable.add(job.head.sha)

@@ -119,8 +119,8 @@ def _times(run: _Run) -> Iterator[_Keyed]:
         for metric in _SECONDARY:
             value = getattr(measured, metric)
             if value is not None:
-                other = replace(point, value=value, low=None, high=None, block_count=None)
-                yield replace(key, metric=metric), other
+                secondary_point = replace(point, value=value, low=None, high=None, block_count=None)
+                yield replace(key, metric=metric), secondary_point
 
 
 def _add_conditions(point: SeriesPoint, measured: Measurement) -> None:

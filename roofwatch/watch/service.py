@@ -63,11 +63,11 @@ class Service:
         Args:
             records: All of the folder.
         """
-        known = {str(record.run_id) for record in records} | self._aged
+        local_ids = {str(record.run_id) for record in records} | self._aged
         try:
             runs = self._server.list_runs(self.project, None)
             for run in runs:
-                if run.runner_class == self.runner_class and run.run_id not in known:
+                if run.runner_class == self.runner_class and run.run_id not in local_ids:
                     self._fetch(run)
         except SpoolError as error:
             self._note_away(error)

@@ -31,6 +31,7 @@ from roofwatch.watch.series import TIME, counted_runs, pairs_of, profiled_runs, 
 
 _DEFAULT_RUN_S = 600.0
 _DEFAULT_CASE_S = 10.0
+_MIN_CASE_S = 0.1
 _COMMITS_WITH_EVERY_CASE = 30
 """Measured commits among which each case was timed at least once: a tenth of the carried cases is
 timed at each.
@@ -269,7 +270,9 @@ def _seconds_of_case(records: Sequence[RunRecord]) -> float:
         for record in records
         if record.pairing is not None and record.measurements
     ]
-    return statistics.median(durations) if durations else _DEFAULT_CASE_S
+    if not durations:
+        return _DEFAULT_CASE_S
+    return max(_MIN_CASE_S, statistics.median(durations))
 
 
 def _seconds_of(record: RunRecord) -> float:

@@ -170,6 +170,16 @@ def test_a_missing_or_old_noise_floor_is_calibrated() -> None:
     assert removed == []
 
 
+def test_a_calibration_takes_no_longer_than_a_run() -> None:
+    timed_at = {(f"rms_norm/n={size}/float32/fwd", "torch"): NOON for size in range(100, 200)}
+
+    (job,) = agenda(timed_at=timed_at, calibrated_at={})
+
+    assert job.reason == "the noise floor of 100 cases is unknown"
+    assert len(job.subjects) == 15
+    assert job.seconds == 300.0
+
+
 def test_the_longest_gap_is_halved() -> None:
     measured = frozenset(sha_of(number) for number in (0, 2, 9))
 

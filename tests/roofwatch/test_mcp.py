@@ -21,7 +21,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from roofwatch.agent_jobs import MAX_ANSWER_BYTES, Jobs
+from roofwatch.agent_answers import MAX_ANSWER_BYTES
+from roofwatch.agent_jobs import Jobs
 from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
 from tests.docs.command_line import check_roofwatch
 from tests.docs.markdown import ROOT, code_blocks
@@ -83,6 +84,25 @@ def over_stdio(repository: Path) -> StdioServerParameters:
         args=["-m", "roofwatch", "mcp", str(repository)],
         env=dict(os.environ),
     )
+
+
+WRONG = """
+from roofwatch import KernelSpec, cases
+
+spec = KernelSpec(
+    name="wrong",
+    inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: x + 1,
+    cases=cases(shapes=[{"n": 64}]),
+    flop_count=lambda case: case["n"],
+    memory_bytes=lambda case: 8 * case["n"],
+)
+
+
+@spec.implementation("torch", name="mine")
+def mine(x):
+    return x + 2
+"""
 
 
 @pytest.fixture
@@ -254,7 +274,7 @@ def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_as
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         expected = (
             "list_kernels check static run ab submit diagnose profile compare history "
-            "regressions report_problem result"
+            "regressions report_problem result ingest"
         )
         assert tools.keys() >= {*expected.split()}
         for tool in tools.values():
@@ -326,8 +346,12 @@ def test_jobs_end_with_the_server(jobs: Jobs) -> None:
 
 
 def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
+    for file in jobs.root.glob("bench_*.py"):
+        file.unlink()
+
     async def session(agent: Agent) -> None:
         cut = await agent.call("list_kernels", wait_s=50)
+        assert "attention" in json.dumps(cut), "names stay in a short answer"
         assert cut["is_cut"]
         assert agent.longest_bytes <= MAX_ANSWER_BYTES
         part = await agent.call("result", job=cut["job"], pointer="/kernels/1/name")
@@ -336,6 +360,52 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
         assert "there is no 99999" in await agent.refused(
             "result", job=cut["job"], pointer="/kernels/99999"
         )
+
+    ask(make_server(jobs), session)
+
+
+def test_an_agent_is_led_from_a_wrong_result_to_the_right_one(jobs: Jobs) -> None:
+    (jobs.root / "bench_wrong.py").write_text(WRONG)
+
+    async def session(agent: Agent) -> None:
+        kernels = await finished(agent, "list_kernels", path="bench_wrong.py")
+        assert kernels["next"]["tool"] == "check"
+        wrong = await finished(agent, "check", **kernels["next"]["arguments"])
+        assert "wrong/n=64/float32/fwd mine: incorrect" in json.dumps(wrong)[:500]
+        assert wrong["next"]["arguments"]["case"] == ["wrong/n=64/float32/fwd"]
+        (jobs.root / "bench_wrong.py").write_text(WRONG.replace("x + 2", "x + 1"))
+        right = await finished(agent, "check", **wrong["next"]["arguments"])
+        assert right["exit_status"] == 0
+        assert right["next"] == {
+            "tool": "run",
+            "arguments": {"path": "bench_wrong.py"},
+            "why": "how fast is it, and how far from the limit?",
+        }
+        assert agent.longest_bytes <= MAX_ANSWER_BYTES
+
+    ask(make_server(jobs), session)
+
+
+def test_wrong_arguments_are_told_in_words(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        text = await agent.refused("check", target="bench_good.py", case="one")
+        assert "case" in text
+        assert "not 'one'" in text
+        assert "http" not in text
+
+    ask(make_server(jobs), session)
+
+
+def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        (resource,) = (await agent.client.list_resources()).resources
+        text = (await agent.client.read_resource(str(resource.uri))).contents[0].text  # type: ignore[union-attr]
+        assert "KernelSpec(" in text
+        compile(text, "bench_example.py", "exec")
+        names = {prompt.name for prompt in (await agent.client.list_prompts()).prompts}
+        assert names == {"solve_slow_program", "review_pull_request", "compare_releases"}
+        prompt = await agent.client.get_prompt("solve_slow_program", {"subject": "train.py"})
+        assert "train.py" in str(prompt.messages[0].content)
 
     ask(make_server(jobs), session)
 
@@ -349,7 +419,7 @@ def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.Monke
 
     async def session(agent: Agent) -> None:
         answer = await agent.call("profile", command=["python", "tells.py"], wait_s=50)
-        told = " ".join(answer["errors"])
+        told = " ".join(answer["errors"] + answer["progress"])
         assert "[" in told
         assert "ROOFWATCH_TOKEN" not in told
         assert TOKEN_VARIABLE not in told

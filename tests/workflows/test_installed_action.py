@@ -77,7 +77,8 @@ def test_a_comment_s_bisection_is_answered_with_the_commit(
     nothing.mkdir(parents=True)
     measuring = tmp_path / "measuring" / "checkout"
     measuring.parent.mkdir()
-    git(tmp_path, "clone", "--quiet", str(checkout.folder), str(measuring))
+    git(tmp_path, "clone", "--quiet", str(tmp_path / "origin"), str(measuring))
+    git(measuring, "checkout", "--quiet", "--detach", checkout.head)
     with open_github() as github:
         head = {"label": "o:topic", "sha": checkout.head}
         github.pull_requests = [{"number": 7, "head": head, "base": {"ref": "main"}}]
@@ -96,4 +97,4 @@ def test_a_comment_s_bisection_is_answered_with_the_commit(
         assert f"{checkout.head} is the first slower commit" in github.bodies[-1]
         assert TOKEN not in "".join(measured.outputs)
     reporting = commanded.temp / "roofwatch"
-    assert bytes_of(reporting) + bytes_of(action) < MAX_MEGABYTES * 1e6
+    assert bytes_of(reporting) < MAX_MEGABYTES * 1e6

@@ -87,6 +87,22 @@ def test_a_wrong_result_is_rejected_with_a_reason(launch: Launch, expected: str)
     assert expected in (checked.message or "")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "is_wrong"), [(torch.float64, True), (torch.float32, False), (torch.float16, False)]
+)
+def test_an_accidental_float64_is_wrong_without_a_torch_implementation_too(
+    dtype: torch.dtype, is_wrong: bool
+) -> None:
+    spec = declare(reference=lambda x: x * x, cases=cases(shapes=[{"n": N}]))
+    spec.implementation("torch", name="mine")(lambda x: (x.half() * x.half()).to(dtype))
+    (implementation,) = spec.implementations.values()
+
+    checked = check_case(spec, spec.cases[0], implementation, CheckCache())
+
+    complaint = "out has dtype torch.float64; the inputs have torch.float32"
+    assert (complaint in (checked.message or "")) == is_wrong
+
+
 class WrongGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> Any:

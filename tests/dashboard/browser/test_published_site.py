@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import Engine
 
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.site import publish
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("br
 
 def publish_to(store: Engine, project: str, folder: Path) -> str:
     source = DatabaseSource(store)
-    publish(project, source.read_series(project), source.list_regressions(project), folder)
+    publish(
+        project, source.read_series(SeriesFilter(project)), source.list_regressions(project), folder
+    )
     return folder.as_uri()
 
 

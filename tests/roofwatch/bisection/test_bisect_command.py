@@ -107,6 +107,21 @@ def test_a_bisection_needs_only_what_measures(slowed: SlowedRepository, tmp_path
 
 
 @pytest.mark.slow
+def test_ends_with_the_same_sources_are_answered_without_measuring(
+    slowed: SlowedRepository, tmp_path: Path
+) -> None:
+    said = slowed.sha("Say what it is")
+    ends = ["--good", slowed.sha("Name a constant"), "--bad", said, "--output", str(tmp_path)]
+
+    done = roofwatch("bisect", slowed.benchmark, "--series", SERIES, *ends, "--json")
+
+    assert done.status == 1, done.error
+    assert done.parsed["state"] == BisectionState.NO_CHANGE
+    assert done.parsed["measurement_count"] == 0
+    assert "the sources of the kernel are the same at both ends" in done.parsed["notes"][0]
+
+
+@pytest.mark.slow
 def test_history_from_before_the_benchmark_can_be_searched(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "young")
     texts = (QUICK, f"{QUICK}\nOTHER = 1", f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2")

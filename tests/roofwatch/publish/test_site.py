@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from roofwatch.model.errors import RecordError
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.shards import read_script
 from roofwatch.publish.site import Published, publish
 from roofwatch.store.database_source import DatabaseSource
@@ -24,7 +25,7 @@ def root_of(path: Path) -> ElementTree.Element:
 
 def publish_stored(store: Engine, folder: Path, project: str = PROJECT) -> Published:
     source = DatabaseSource(store)
-    history = source.read_series(project)
+    history = source.read_series(SeriesFilter(project))
     return publish(project, history, source.list_regressions(project), folder)
 
 
@@ -64,7 +65,7 @@ def test_runs_that_the_source_no_longer_has_stay_on_the_site(store: Engine, tmp_
     store_history(store)
     publish_stored(store, tmp_path)
     before = run_ids(tmp_path)
-    history = DatabaseSource(store).read_series(PROJECT, kernel="matmul")
+    history = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
 
     publish(PROJECT, history[:1], [], tmp_path)
 

@@ -19,6 +19,7 @@ from roofwatch.model.history import RegressionState, Scope
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import SHARE_OF_STEP
 from roofwatch.model.record import RunRecord
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.triage import TriageState
 from roofwatch.store import server as server_module
 from roofwatch.store.database_source import DatabaseSource
@@ -105,15 +106,15 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "runs": lambda source: source.list_runs(PROJECT, 50),
     "some runs": lambda source: source.list_runs(PROJECT, 3),
     "runs in quarantine": lambda source: source.list_runs(PROJECT, 50, is_quarantined=True),
-    "series": lambda source: source.read_series(PROJECT),
+    "series": lambda source: source.read_series(SeriesFilter(PROJECT)),
     "series of pairs": lambda source: source.read_series(
-        PROJECT, metric="median_ns", include_pairs=True
+        SeriesFilter(PROJECT, metric="median_ns", include_pairs=True)
     ),
     "series of one case": lambda source: source.read_series(
-        PROJECT, kernel="rms_norm", case_id=CASE_ID
+        SeriesFilter(PROJECT, kernel="rms_norm", case=CASE_ID)
     ),
     "no series": lambda source: source.read_series(
-        PROJECT, kernel="no such kernel", include_dirty=True
+        SeriesFilter(PROJECT, kernel="no such kernel", include_dirty=True)
     ),
     "regressions": lambda source: source.list_regressions(PROJECT),
     "open regressions": lambda source: source.list_regressions(PROJECT, RegressionState.OPEN),

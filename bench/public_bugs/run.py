@@ -1,0 +1,162 @@
+"""Check released packages on both sides of a public bug, and print what is said of each.
+
+    python bench/public_bugs/run.py [--only swiglu] [--folder build/public-bugs]
+
+Each release is installed into a folder of its own, without its dependencies.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roofwatch.ci.static.analyses import analyses_of, judge_analyses
+from roofwatch.measurement.proofs import Proved, proofs_of
+from roofwatch.model.check_report import CheckedSuite, CheckReport
+from roofwatch.model.proofs import OperatorCost, OverflowProof
+from roofwatch.model.verdict import Verdict
+
+HERE = Path(__file__).parent
+SUITES = {"liger-kernel": "bench_liger.py", "fla-core": "bench_fla.py"}
+
+
+@dataclass(frozen=True)
+class Bug:
+    package: str
+    kernel: str
+    broken: str
+    fixed: str
+    claim: str
+    """That the broken release refutes; `cost` is judged against the other release."""
+    what: str
+
+
+LIGER, FLA = "liger-kernel", "fla-core"
+ROW = "32-bit row offset"
+BUGS = (
+    Bug(LIGER, "swiglu", "0.3.0", "0.3.1", "offsets", f"{ROW} (#251)"),
+    Bug(LIGER, "geglu", "0.3.0", "0.3.1", "offsets", ROW),
+    Bug(LIGER, "dyt", "0.5.9", "0.5.10", "offsets", ROW),
+    Bug(LIGER, "rms_norm", "0.6.0", "0.6.1", "offsets", f"{ROW} (#803)"),
+    Bug(LIGER, "layer_norm", "0.6.0", "0.6.1", "offsets", ROW),
+    Bug(LIGER, "rope", "0.6.0", "0.6.1", "offsets", ROW),
+    Bug(LIGER, "softmax", "0.8.3", "0.8.4", "offsets", ROW),
+    Bug(LIGER, "sparsemax", "0.8.3", "0.8.4", "offsets", ROW),
+    Bug(LIGER, "rms_norm_rows", "0.8.3", "0.8.4", "offsets", "32-bit offset of a block of rows"),
+    Bug(LIGER, "linear_cross_entropy", "0.6.2", "0.6.1", "cost", "two more temporaries (#830)"),
+    Bug(LIGER, "group_norm", "0.8.3", "0.8.4", "bounds", "writes past the end for 4-D inputs"),
+    Bug(LIGER, "tvd", "0.8.3", "0.8.4", "values", "wrong gradient where both inputs are equal"),
+    Bug(LIGER, "jsd", "0.8.3", "0.8.4", "values", "mean of small probabilities underflows"),
+    Bug(FLA, "causal_conv1d", "0.3.2", "0.4.0", "offsets", "32-bit offset of a sequence"),
+    Bug(FLA, "path_attention", "0.4.1", "0.4.2", "offsets", "32-bit offset of a block (#769)"),
+    Bug(FLA, "swish", "0.5.0", "0.5.1", "offsets", "32-bit offset of an element"),
+    Bug(FLA, "swiglu", "0.5.0", "0.5.1", "offsets", "32-bit offset of an element"),
+    Bug(FLA, "scaled_dot_kkt", "0.5.0", "0.5.1", "offsets", "block pointer, 17,477 tokens (#1080)"),
+    Bug(FLA, "attention", "0.5.1", "0.5.2", "offsets", "32-bit offset, backward pass (#965)"),
+    Bug(FLA, "l2norm", "0.5.2", "0.6.0", "offsets", f"{ROW} (#1082)"),
+    Bug(FLA, "rms_norm_gated", "0.5.2", "0.6.0", "offsets", f"{ROW} (#1082)"),
+    Bug(FLA, "token_shift", "0.5.2", "0.6.0", "offsets", "32-bit offset of a sequence (#1082)"),
+    Bug(FLA, "addcmul", "0.5.2", "0.6.0", "offsets", "32-bit offset of an element (#1082)"),
+    Bug(FLA, "delta_rule", "0.5.0", "0.6.0", "offsets", "32-bit offset of a chunk (#1082)"),
+    Bug(FLA, "gla", "0.5.0", "0.6.0", "offsets", "32-bit offset of a chunk (#1082)"),
+)
+
+
+def install(package: str, release: str, folder: Path) -> Path:
+    """Install one release without its dependencies, unless it is there."""
+    target = folder / f"{package}-{release}"
+    if not target.exists():
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+        options = ["--no-deps", "--no-compile", "--target", str(target)]
+        subprocess.run([*pip, *options, f"{package}=={release}"], check=True)
+        for module in target.iterdir():
+            # Python prefers an installed package to a folder without one
+            if module.is_dir() and any(module.glob("*/*.py")):
+                (module / "__init__.py").touch()
+    return target
+
+
+def check_release(package: str, release: str, kernels: Sequence[str], folder: Path) -> CheckedSuite:
+    """Run `roofwatch check` with the release on the import path."""
+    path = [str(install(package, release, folder)), os.environ.get("PYTHONPATH", "")]
+    cases = [word for kernel in kernels for word in ("--case", f"{kernel}/*")]
+    command = [sys.executable, "-m", "roofwatch", "check", str(HERE / SUITES[package]), *cases]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=False, env=environment
+    )
+    if not done.stdout:
+        raise SystemExit(f"{package} {release}: {done.stderr}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    fields = CheckReport.model_fields
+    reports: list[CheckReport] = []
+    for report in document["reports"]:
+        known = {name: value for name, value in report.items() if name in fields}
+        reports.append(CheckReport.model_validate_json(json.dumps(known)))
+    return CheckedSuite(
+        reports=tuple(reports),
+        overflow_proofs=tuple(map(OverflowProof.model_validate, document["overflow_proofs"])),
+        operator_costs=tuple(map(OperatorCost.model_validate, document["operator_costs"])),
+    )
+
+
+def of_kernel(suite: CheckedSuite, kernel: str) -> CheckedSuite:
+    prefix = f"{kernel}/"
+    return CheckedSuite(
+        reports=tuple(one for one in suite.reports if one.case_id.startswith(prefix)),
+        overflow_proofs=tuple(
+            one for one in suite.overflow_proofs if one.case_id.startswith(prefix)
+        ),
+        operator_costs=tuple(one for one in suite.operator_costs if one.case_id.startswith(prefix)),
+    )
+
+
+def describe(bug: Bug, suite: CheckedSuite, other: CheckedSuite) -> tuple[bool, str]:
+    """Whether a release is flagged for a bug, and with which words."""
+    if bug.claim == "cost":
+        sides = [analyses_of((), side.operator_costs) for side in (other, suite)]
+        changes = judge_analyses(*sides)
+        worse = [change for change in changes if change.verdict is Verdict.REGRESSED]
+        return bool(worse), str(worse[0].detail) if worse else "not regressed"
+    (claim,) = [claim for claim in proofs_of(suite) if claim.claim == bug.claim]
+    return claim.result is Proved.REFUTED, f"{claim.result}: {claim.detail}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="A kernel.")
+    parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
+    options = parser.parse_args()
+    bugs = [bug for bug in BUGS if options.only in ("", bug.kernel)]
+    kernels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for bug in bugs:
+        for release in (bug.broken, bug.fixed):
+            kernels[bug.package, release].append(bug.kernel)
+    suites: dict[tuple[str, str], CheckedSuite] = {}
+    for (package, release), names in kernels.items():
+        print(f"{package} {release}: {', '.join(names)}", file=sys.stderr, flush=True)
+        suites[package, release] = check_release(package, release, names, options.folder)
+    print("| package | kernel | bug | broken | fixed | the broken release |")
+    print("|---|---|---|---|---|---|")
+    wrong_count = 0
+    for bug in bugs:
+        broken = of_kernel(suites[bug.package, bug.broken], bug.kernel)
+        fixed = of_kernel(suites[bug.package, bug.fixed], bug.kernel)
+        is_found, words = describe(bug, broken, fixed)
+        is_alarm, alarm = describe(bug, fixed, broken)
+        wrong_count += (not is_found) + is_alarm
+        marks = [f"{bug.broken}{'' if is_found else ' NOT FLAGGED'}"]
+        marks.append(f"{bug.fixed}{f' FLAGGED {alarm}' if is_alarm else ''}")
+        print("|", " | ".join([bug.package, bug.kernel, bug.what, *marks, words]), "|")
+    print(f"\n{len(bugs)} bugs, {wrong_count} wrong answers")
+    raise SystemExit(1 if wrong_count else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The folded tables of a pull-request comment, which explain the open ones. Pure."""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+
+from roofwatch.ci.claims.cases import is_removed
+from roofwatch.ci.judge.change import ChangeSubject
+from roofwatch.ci.messages import Section, code, count_of, listed
+from roofwatch.ci.report.cells import (
+    both_sides,
+    medians_note,
+    names_of,
+    roofline_text,
+    why_undecided,
+)
+from roofwatch.ci.report.change_words import worst_first
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.ci.report.sections import groups_of_times, listed_code
+from roofwatch.ci.static.comparison import (
+    CodeEvidence,
+)
+from roofwatch.model.metrics import format_counter
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
+
+_MAX_COUNTERS_OF_A_KERNEL = 6
+_MAX_LAUNCHES = 30
+_ENVIRONMENT = {
+    "runner_class": "runner class",
+    "driver_version": "driver",
+    "os": "operating system",
+    "python_version": "Python",
+    "torch_version": "torch",
+    "triton_version": "triton",
+    "cuda_version": "CUDA",
+}
+
+
+def background(judgement: PullRequestJudgement) -> list[Section]:
+    sections = [
+        _case_section(judgement),
+        _machine_code_section(judgement),
+        _evidence_section(judgement),
+        _environment_section(judgement),
+    ]
+    return [section for section in sections if section.rows]
+
+
+def _case_section(judgement: PullRequestJudgement) -> Section:
+    """List the cases that no open table names."""
+    slower = [case for group in groups_of_times(judgement) if len(group) > 1 for case in group]
+    described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
+    for new in judgement.new_implementations:
+        described |= {(case_id, new.implementation) for case_id in new.case_ids}
+    others = [
+        case
+        for case in worst_first(judgement.cases)
+        if (case.verdict is Verdict.INCONCLUSIVE and case.subject.case_key not in described)
+        or case.reason is Reason.ALREADY_FAILING
+    ]
+    rows = []
+    for case in (*slower, *others):
+        change, times = "", both_sides("median_ns", case.base, case.head)
+        interval = case.relative_interval
+        if interval is not None:
+            low, high = interval
+            times += medians_note(case)
+            change = f"{case.relative_change:+.1%}"
+            if math.isfinite(low) and math.isfinite(high):
+                change += f" ({low:+.1%} to {high:+.1%})"
+        rows.append((change, names_of(case), times, roofline_text(case), why_undecided(case)))
+    columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
+    return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
+
+
+def _machine_code_section(judgement: PullRequestJudgement) -> Section:
+    """Write why changes matter, once for all targets with the same reason."""
+    targets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for change in listed_code(judgement):
+        if change.detail is None or not isinstance(change.evidence, CodeEvidence):
+            continue
+        if change.evidence.has_compiled:
+            names = f"{code(change.subject.part)} {names_of(change)}"
+            targets[names, change.detail.quoted(code)].append(code(change.subject.target))
+    rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
+    return Section(
+        "Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True
+    )
+
+
+def _evidence_section(judgement: PullRequestJudgement) -> Section:
+    """List bottlenecks of slower cases, changed launches and changed hardware counters."""
+    rows = []
+    for change in judgement.limit_changes:
+        limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
+        remarks = filter(None, (change.detail, *change.evidence.news))
+        findings = [remark.quoted(code) for remark in remarks]
+        rows.append(
+            ("bottleneck", names_of(change), f"{' → '.join(limits)}: {'; '.join(findings)}")
+        )
+    for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
+        text = "" if launch.detail is None else launch.detail.quoted(code)
+        share = f"{launch.evidence.share:.1%} of the call"
+        rows.append(("launches", names_of(launch), f"{text} ({share})"))
+    counts_of_kernels: Counter[ChangeSubject] = Counter()
+    for counter in judgement.counter_changes:
+        counts_of_kernels[counter.subject] += 1
+        if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
+            size = "new"
+            if math.isfinite(counter.relative_change):
+                size = f"{counter.relative_change:+.1%}"
+            base, head = (format_counter(counter.metric, value) for value in counter.values)
+            text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+            rows.append((code(counter.metric), names_of(counter), text))
+    columns, text = (
+        ("evidence", "benchmark", "base → head"),
+        "Heuristic; does not affect the result.",
+    )
+    return Section("Likely bottleneck", columns, rows, is_folded=True, text=text)
+
+
+def _environment_section(judgement: PullRequestJudgement) -> Section:
+    rows = []
+    for name, title in _ENVIRONMENT.items():
+        sides = [
+            getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)
+        ]
+        if sides != [None, None]:
+            rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
+    floor = "" if judgement.noise_floor is None else f"{judgement.noise_floor.remark.quoted(code)}."
+    text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), floor)))
+    return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
+
+
+def _intervals(judgement: PullRequestJudgement) -> str:
+    intervals = [case.log_interval for case in judgement.cases if case.log_interval is not None]
+    halves = [(high - low) / 2 for low, high in intervals if math.isfinite(high)]
+    text = (
+        f"Flagged only if the whole 95% confidence interval is beyond "
+        f"±{THRESHOLDS.relative_change:.0%}"
+    )
+    text += f" (false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
+    if not judgement.is_paired:
+        text += " The records are not a pair, so the noise between them is unknown."
+    elif halves:
+        half = math.expm1(statistics.median(halves))
+        text += (
+            f" {count_of(len(halves), 'comparison')}: median half-width of the interval "
+            f"±{half:.1%}."
+        )
+    if judgement.detectable_change is not None:
+        text += f" Detects slowdowns ≥ {judgement.detectable_change:.1%} with 80% power."
+    return text
+
+
+def _left_out(judgement: PullRequestJudgement) -> str:
+    pairs = [pair for case in judgement.cases for pair in case.evidence.left_out]
+    reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
+    count = count_of(len(pairs), "block pair")
+    return (
+        f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}."
+        if pairs
+        else ""
+    )

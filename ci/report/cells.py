@@ -1,0 +1,118 @@
+"""The cells of a comment's tables, as Markdown. Pure."""
+
+import math
+from collections.abc import Set
+from functools import partial
+from typing import Any
+
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.pairing import SideResult
+from roofwatch.ci.messages import code
+from roofwatch.ci.static.analyses import AnalysisEvidence
+from roofwatch.ci.static.comparison import (
+    StaticChange,
+    moved_facts_of,
+    word_of,
+)
+from roofwatch.model.metrics import metric
+from roofwatch.model.verdict import Reason, Verdict
+
+_MAX_FACTS = 3
+_MAX_MESSAGE = 600
+
+
+def half_width(case: Change[CaseEvidence]) -> str:
+    if case.relative_interval is None:
+        return ""
+    low, high = case.relative_interval
+    return f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
+
+
+def medians_note(case: Change[CaseEvidence]) -> str:
+    """Explain times whose ratio is not the change beside them."""
+    comparison = case.evidence.comparison
+    if comparison is None or comparison.change_of_medians is None:
+        return ""
+    return (
+        f"<br>medians {percent(comparison.change_of_medians)}; the change is of neighbouring blocks"
+    )
+
+
+def percent(change: float) -> str:
+    """Write a relative change with two or three digits: `+8.0%`, `+117%`."""
+    return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
+
+
+def both_sides(name: str, base: float | None, head: float | None) -> str:
+    return " → ".join(
+        "–" if value is None else metric(name).format(value) for value in (base, head)
+    )
+
+
+def roofline_text(case: Change[CaseEvidence]) -> str:
+    base, head = case.evidence.base, case.evidence.head
+    if base is None or head is None or base.utilisation is None or head.utilisation is None:
+        return ""
+    return " → ".join(dict.fromkeys((f"{base.utilisation:.0%}", f"{head.utilisation:.0%}")))
+
+
+def outcome_text(case: Change[CaseEvidence]) -> str:
+    base, head = outcome_of(case.evidence.base), outcome_of(case.evidence.head)
+    return head if base in {head, "ok"} else f"{base} → {head}"
+
+
+def outcome_of(side: SideResult | None) -> str:
+    return "–" if side is None else str(side.failure or side.measured or side.accuracy)
+
+
+def message_of(case: Change[CaseEvidence]) -> str:
+    if case.detail is not None:
+        return case.detail.quoted(code)
+    side = case.evidence.base if case.reason is Reason.FIXED else case.evidence.head
+    return code(side.message, limit=_MAX_MESSAGE) if side is not None and side.message else ""
+
+
+def bold(item: Change[Any], text: str) -> str:
+    return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
+
+
+def code_change(change: StaticChange, failures: Set[str]) -> str:
+    """Write what changed in a function, without a message that is one of the failures above."""
+    word = word_of(change)
+    if change.verdict is Verdict.REGRESSED or change.reason is Reason.TARGET_LOST:
+        word = f"**{word}**"
+    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
+    if facts:
+        texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
+        return f"{word}: {', '.join(texts)}"
+    detail = ""
+    if change.detail is not None:
+        detail = change.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+    if isinstance(change.evidence, AnalysisEvidence):
+        return f"{word}: {detail}"
+    base, head = change.evidence.base, change.evidence.head
+    if not change.evidence.has_compiled:
+        outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
+        word += f": {' → '.join(outcomes)}"
+    is_shown_above = head is not None and head.message in failures
+    return word if is_shown_above or not detail else f"{word}: {detail}"
+
+
+def names_of(item: Change[Any]) -> str:
+    return f"{code(item.case_id)} {code(item.implementation)}"
+
+
+def why_undecided(case: Change[CaseEvidence]) -> str:
+    claimed = case.evidence.claimed.text
+    if case.reason is Reason.ALREADY_FAILING:
+        return f"{claimed}: {outcome_text(case)} {message_of(case)}"
+    if case.detail is not None:
+        return f"{claimed}: {case.detail.quoted(code)}"
+    comparison = case.evidence.comparison
+    if case.reason is Reason.NOISE and comparison is not None and comparison.more_blocks:
+        more = f"needs about {comparison.more_blocks} more"
+        return f"{claimed} (±{comparison.threshold:.0%}): {more}"
+    if case.cause is not None:
+        return f"{claimed}; cause: {case.cause}"
+    return claimed

@@ -1,0 +1,75 @@
+"""What `roofwatch post` shows on the job's page and in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from roofwatch.ci.github import check_run
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.posting import Posted, Report
+from roofwatch.terminal import OutputError
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_SUMMARY_BYTES = 1_000_000
+"""GitHub's limit is 1 MiB per step."""
+
+
+def append_summary(report: Report, variables: Mapping[str, str]) -> None:
+    """Show the report on the job's page, if there is one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    path, text = variables.get(SUMMARY_VARIABLE), report.check.summary
+    if not path or report.check.conclusion is None:
+        return
+    if report.judgement is not None:
+        text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES, links=report.links)
+    try:
+        with Path(path).open("a") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise OutputError(
+            f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}"
+        ) from None
+
+
+def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
+    """Write what was done, line by line."""
+    for name, report in reports.items():
+        shown_name = f"{name}: " if name else ""
+        if report.problem is not None:
+            yield f"{shown_name}nothing to judge: {report.problem}"
+        if posted.check_run is not None:
+            yield f"{shown_name}check-run: {posted.check_run} ({report.check.title})"
+    if posted.accepted_by is not None:
+        yield f"accepted by {posted.accepted_by}"
+    for number, action in posted.comments.items():
+        yield f"comment on pull request {number}: {action}"
+
+
+def check_lines(check: check_run.CheckRun) -> Iterator[str]:
+    """Describe a check-run and its annotations, line by line."""
+    yield f"check-run: {check.conclusion} ({check.title})"
+    for annotation in check.annotations:
+        level = "failure" if annotation.is_failure else "notice"
+        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
+        yield from (f"  {line}" for line in annotation.message.splitlines())
+
+
+def to_json(posted: Posted, reports: Mapping[str, Report]) -> dict[str, Any]:
+    """Write what was done; of several parts, the first has the title."""
+    report = next(iter(reports.values()))
+    verdict = None if report.judgement is None else report.judgement.verdict
+    pull_request, comment = next(iter(posted.comments.items()), (None, None))
+    first = {"pull_request": pull_request and int(pull_request), "comment": comment}
+    return {
+        "verdict": verdict,
+        "problem": report.problem,
+        "title": report.check.title,
+        **first,
+        **asdict(posted),
+    }
