@@ -291,8 +291,7 @@ def read_recent_imports(
             metric=metric,
             runner_class=runner_class,
         )
-        if key.is_performance:
-            yield key, numbers, [value or 0.0 for value in values]
+        yield key, numbers, [value or 0.0 for value in values]
 
 
 def _imported_cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any]:
