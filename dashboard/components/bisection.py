@@ -38,7 +38,8 @@ def show_bisection(part: TriagedRegression) -> None:
     else:
         command = f"roofwatch bisect path/to/bench_file.py --regression {part.triage.regression_id}"
         st.html(
-            f"<p>Not bisected. On this runner class:</p><code class=rw-code tabindex=0>{command}</code>"
+            "<p>Not bisected. On this runner class:</p>"
+            f"<code class=rw-code tabindex=0>{command}</code>"
         )
 
 

@@ -113,7 +113,8 @@ def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None
     else:
         st.html(
             "<p>Not calibrated (no A/A run on this runner class).</p>"
-            "<code class=rw-code tabindex=0>roofwatch calibrate path/to/bench_file.py\nroofwatch ingest roofwatch-records</code>"
+            "<code class=rw-code tabindex=0>roofwatch calibrate path/to/bench_file.py\n"
+            "roofwatch ingest roofwatch-records</code>"
         )
 
 
