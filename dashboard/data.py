@@ -31,7 +31,7 @@ from roofwatch.model.triage import TriagedRegression
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, open_source
-from roofwatch.triaging import Decision, apply_decision
+from roofwatch.triaging import TriageDecision, apply_decision
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -176,7 +176,9 @@ def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     return judge_pull_request(base, head)
 
 
-def decide(project: str, triaged: TriagedRegression, decision: Decision, by: Signature) -> str:
+def decide(
+    project: str, triaged: TriagedRegression, decision: TriageDecision, by: Signature
+) -> str:
     """Store a decision about a regression, and return it in words.
 
     Raises:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from roofwatch.dashboard.wording import date_written, shortened
 from roofwatch.model.history import CommitRef, MeasuredCommit
-from roofwatch.model.stored_results import Release
+from roofwatch.model.stored_results import TaggedCommit
 
 _LISTED_COMMITS = 300
 """Newest commits to choose from; others are found by what is typed."""
@@ -20,7 +20,7 @@ class Revisions:
 
     commits: Sequence[MeasuredCommit]
     """By place on the branch; those that left it first."""
-    releases: Sequence[Release]
+    releases: Sequence[TaggedCommit]
     branches: Mapping[str, CommitRef]
     """Newest measured commit by branch."""
     zone: tzinfo = UTC

@@ -9,7 +9,7 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 from starlette.responses import Response
 
-from roofwatch.ci.history.commit_rows import CommitRow, rows_by_commit
+from roofwatch.ci.history.commit_rows import CommitEntry, rows_by_commit
 from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.ledger_detail import headline_of
@@ -60,7 +60,7 @@ def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
     return headline_of(row), row.parts[0].regression.summary
 
 
-def _row_of(project: str, query: Mapping[str, str]) -> CommitRow | None:
+def _row_of(project: str, query: Mapping[str, str]) -> CommitEntry | None:
     triaged = data.ask(questions.list_triaged, project)
     for row in rows_by_commit(triaged):
         is_part = query.get("regression") in {part.regression_id for part in row.parts}

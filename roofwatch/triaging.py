@@ -46,7 +46,7 @@ STATES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class TriageDecision:
     kind: DecisionKind
     value: str = ""
     """Who is assigned, the address of the issue, or until when it is snoozed."""
@@ -89,7 +89,11 @@ def parse_snooze(text: str, now: datetime) -> Snooze:
 
 
 def apply_decision(
-    session: Session, project: str, about: TriagedRegression, decision: Decision, by: Signature
+    session: Session,
+    project: str,
+    about: TriagedRegression,
+    decision: TriageDecision,
+    by: Signature,
 ) -> str:
     """Store a decision in the caller's transaction, and return it in words.
 

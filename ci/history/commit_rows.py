@@ -29,7 +29,7 @@ def cost_of(point: ChangePoint) -> float:
 
 
 @dataclass(frozen=True)
-class CommitRow:
+class CommitEntry:
     """The regressions, or the improvements, of one commit or of one range of commits."""
 
     commit: CommitRef
@@ -95,7 +95,7 @@ class CommitRow:
         return "new"
 
 
-def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitRow]:
+def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry]:
     """Group regressions by commit and verdict, the newest commit first."""
     false_alarms = count_false_alarms(regressions)
     chance = share_real(false_alarms.true_count, false_alarms.decided_count)
@@ -103,11 +103,11 @@ def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitRow]:
     for triaged in regressions:
         key = (triaged.regression.commit, triaged.regression.verdict)
         groups.setdefault(key, []).append(triaged)
-    rows: list[CommitRow] = []
+    rows: list[CommitEntry] = []
     for (commit, verdict), parts in groups.items():
         is_confirmed = any(part.regression.is_confirmed for part in parts)
         ordered = sorted(parts, key=_largest_cost, reverse=True)
-        rows.append(CommitRow(commit, verdict, tuple(ordered), None if is_confirmed else chance))
+        rows.append(CommitEntry(commit, verdict, tuple(ordered), None if is_confirmed else chance))
     return sorted(rows, key=lambda row: row.commit, reverse=True)
 
 
@@ -132,7 +132,7 @@ class RangeSummary:
 
 
 def summarise(
-    rows: Iterable[CommitRow], recent: Sequence[RecentRuns], cells: Iterable[RoofCell]
+    rows: Iterable[CommitEntry], recent: Sequence[RecentRuns], cells: Iterable[RoofCell]
 ) -> RangeSummary:
     """Sum up a range.
 
@@ -164,7 +164,7 @@ def summarise(
     )
 
 
-def _is_counted(row: CommitRow) -> bool:
+def _is_counted(row: CommitEntry) -> bool:
     refused = {TriageState.INVALID}
     return any(
         part.regression.state == "open" and part.triage.state not in refused for part in row.parts

@@ -60,6 +60,8 @@ class DeviceSession:
         self._unlock_error: str | None = None
         self._cooling_s = 0.0
         self._cooling_failed = False
+        self.uuid: str | None = None
+        """Of the device; None on a CPU."""
         self.warning: str | None = None
         """Why the device is not fit, if it is measured anyway."""
 
@@ -80,6 +82,7 @@ class DeviceSession:
             CollectorError: the clock cannot be locked or does not hold, or the device is unfit and
             to be refused.
         """
+        self.uuid = uuid
         if self._sampler is None and self._unavailable is None and environment.device_kind != "cpu":
             try:
                 self._sampler = self._start_sampler(uuid)

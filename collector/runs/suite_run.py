@@ -9,6 +9,7 @@ from typing import Any
 from roofwatch.collector.build.provenance import Provenance
 from roofwatch.collector.build.requirements import read_requirements
 from roofwatch.collector.device.device_session import DeviceSession
+from roofwatch.collector.device.machine import machine_hash
 from roofwatch.collector.git import list_files
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, select
@@ -341,6 +342,7 @@ class SuiteRun:
             finished_at=max(utc_now(), self._started_at),  # the clock may have been set back
             harness_version=HARNESS_VERSION,
             environment=self._environment,
+            machine=machine_hash(self.suite.project, self._session.uuid),
             preset=self.plan.preset,
             pairing=self._pairing,
             ceilings=self.ceilings,

@@ -13,7 +13,7 @@ from roofwatch.dashboard.components.ledger_list import kernel_text
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.errors import StoreError
 from roofwatch.model.triage import TriagedRegression
-from roofwatch.triaging import Decision, DecisionKind
+from roofwatch.triaging import DecisionKind, TriageDecision
 
 _SCRIPT = Path(__file__).parents[1] / "assets" / "decide.js"
 _decide = st.components.v2.component(
@@ -63,6 +63,7 @@ def _buttons(person: str) -> Sequence[_Button]:
             value="name or address",
             start=person,
         ),
+        _Button(DecisionKind.ACKNOWLEDGE, "On it", "O", "Someone works on it", reason="required"),
         _Button(DecisionKind.ISSUE, "Issue", "I", "Link an issue", value="https://…"),
         _Button(
             DecisionKind.EXPECTED,
@@ -147,7 +148,7 @@ def _carry_out(
         st.session_state[f"{_KEY}:failure"] = why_not
         return
     try:
-        decision = Decision(
+        decision = TriageDecision(
             kind=DecisionKind(str(fields.get("kind"))),
             value=str(fields.get("value") or "")[:_LONGEST_TEXT],
             reason=str(fields.get("reason") or "")[:_LONGEST_TEXT],

@@ -9,7 +9,7 @@ import streamlit as st
 
 from roofwatch.ci.ab.prediction import changes_of, functions_of, predict_steps
 from roofwatch.ci.ab.side_by_side import side_by_side
-from roofwatch.ci.history.commit_rows import CommitRow, cost_of
+from roofwatch.ci.history.commit_rows import CommitEntry, cost_of
 from roofwatch.ci.history.summary import FalseAlarms
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
@@ -42,7 +42,7 @@ _PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
 _LINES_SHOWN = 6
 
 
-def headline_of(row: CommitRow) -> str:
+def headline_of(row: CommitEntry) -> str:
     """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
     worst = row.worst
     where = device_text(worst.series.runner_class) if worst.series.runner_class else ""
@@ -50,14 +50,14 @@ def headline_of(row: CommitRow) -> str:
     return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
 
 
-def commit_name(row: CommitRow) -> str:
+def commit_name(row: CommitEntry) -> str:
     """Return the number of the pull request, else the short sha."""
     number = _PULL_REQUEST.search(row.commit.subject)
     return f"#{number[1]}" if number else row.commit.short_sha
 
 
 def show_detail(
-    view: View, row: CommitRow, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+    view: View, row: CommitEntry, cells: Sequence[RoofCell], false_alarms: FalseAlarms
 ) -> ChangePoint:
     """Show everything about a row, and return the change whose evidence was chosen."""
     change = _chosen_change(view, row)
@@ -78,7 +78,7 @@ def show_detail(
     return change
 
 
-def _chosen_change(view: View, row: CommitRow) -> ChangePoint:
+def _chosen_change(view: View, row: CommitEntry) -> ChangePoint:
     changes = {
         key_of(point): point for part in row.parts for point in part.regression.change_points
     }
@@ -100,7 +100,7 @@ def key_of(change: ChangePoint) -> str:
     )
 
 
-def _show_head(view: View, row: CommitRow, part: TriagedRegression) -> None:
+def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     commit = row.commit
     age = age_text(commit.committed_at, now=datetime.now(UTC))
     regression = part.regression
@@ -129,7 +129,7 @@ def _show_head(view: View, row: CommitRow, part: TriagedRegression) -> None:
     )
 
 
-def _part_links(view: View, row: CommitRow, chosen: TriagedRegression) -> str:
+def _part_links(view: View, row: CommitEntry, chosen: TriagedRegression) -> str:
     links: list[str] = []
     for part in row.parts:
         address = escape(
@@ -280,7 +280,7 @@ def _source_html(view: View, change: ChangePoint) -> str:
 
 
 def _reasons_html(
-    row: CommitRow, part: TriagedRegression, change: ChangePoint, false_alarms: FalseAlarms
+    row: CommitEntry, part: TriagedRegression, change: ChangePoint, false_alarms: FalseAlarms
 ) -> str:
     reasons = [
         *_probability_reasons(row, false_alarms),
@@ -291,7 +291,7 @@ def _reasons_html(
     return f"<ul class=rw-list>{''.join(f'<li>{reason}</li>' for reason in reasons if reason)}</ul>"
 
 
-def _probability_reasons(row: CommitRow, false_alarms: FalseAlarms) -> Iterator[str]:
+def _probability_reasons(row: CommitEntry, false_alarms: FalseAlarms) -> Iterator[str]:
     if row.is_confirmed:
         yield "<b>Confirmed</b> by a pair of interleaved runs, or by facts that have no noise."
         return
@@ -337,7 +337,7 @@ def _clock_text(change: ChangePoint) -> str:
 
 
 def _show_standing(view: View, part: TriagedRegression) -> None:
-    """Show what was decided, by whom and why, and what it costs a step."""
+    """Show the decision with its person and reason, and what it costs a step."""
     triage = part.triage
     notes: list[str] = []
     if triage.assignee:
@@ -399,10 +399,10 @@ def _command_html(change: ChangePoint) -> str:
     command = (
         f"roofwatch ab path/to/bench_file.py --base {base} --head {head} -k {change.series.kernel}"
     )
-    return f"<code class=rw-code>{escaped(command)}</code>"
+    return f"<code class=rw-code tabindex=0>{escaped(command)}</code>"
 
 
-def changes_html(view: View, row: CommitRow, chosen: ChangePoint) -> str:
+def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
     """Write every series of the commit as a table; a row shows its evidence."""
     rows: list[str] = []
     points = [point for part in row.parts for point in part.regression.change_points]
@@ -425,7 +425,8 @@ def changes_html(view: View, row: CommitRow, chosen: ChangePoint) -> str:
             f"<td class=number>{escaped(transition_text(point))}</td></tr>"
         )
     return (
-        "<div class=rw-scroll><table class=rw-table><thead><tr><th>series</th><th>metric</th>"
+        "<div class=rw-scroll tabindex=0><table class=rw-table><thead><tr>"
+        "<th>series</th><th>metric</th>"
         "<th>on</th><th class=number>change</th><th class=number>base → head</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from roofwatch.ci.history.commit_rows import CommitRow, RangeSummary, cost_of
+from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import count_of
@@ -54,7 +54,7 @@ def _signed(change: float) -> str:
 
 
 def rows_html(
-    view: View, rows: Sequence[CommitRow], runners: Sequence[str], *, chosen: CommitRow | None
+    view: View, rows: Sequence[CommitEntry], runners: Sequence[str], *, chosen: CommitEntry | None
 ) -> str:
     """Write rows as a table; runners are the columns of the dots."""
     is_narrow = len(runners) > _NAMED_RUNNERS
@@ -77,7 +77,7 @@ def _head_of(runner: str) -> str:
     return device_text(runner)[:_HEAD_LETTERS]
 
 
-def _row_html(view: View, row: CommitRow, runners: Sequence[str], *, is_chosen: bool) -> str:
+def _row_html(view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen: bool) -> str:
     commit = row.commit
     address = escape(view.address_of("ledger", commit=commit.sha, verdict=str(row.verdict)))
     current = " aria-current=true" if is_chosen else ""
@@ -108,7 +108,7 @@ def bar_html(point: ChangePoint) -> str:
     )
 
 
-def _dots_html(row: CommitRow, runners: Sequence[str]) -> str:
+def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
     lines: list[str] = []
     kind = "rw-dots narrow" if len(runners) > _NAMED_RUNNERS else "rw-dots"
     for kernel in row.kernels[:_KERNELS_IN_ROW]:
@@ -129,7 +129,7 @@ def _dot_html(point: ChangePoint | None, runner: str) -> str:
     return f'<b class={kind} title="{title}">{"◆" if kind == "slower" else "●"}</b>'
 
 
-def _real_html(row: CommitRow) -> str:
+def _real_html(row: CommitEntry) -> str:
     if row.is_confirmed:
         return '<span title="A pair, machine code or results show it.">✓ yes</span>'
     return (
@@ -189,9 +189,9 @@ def _deciding_job(change: PossibleChange, jobs: Sequence[StoredJob]) -> StoredJo
     return None
 
 
-def split_rows(rows: Sequence[CommitRow]) -> Mapping[str, list[CommitRow]]:
+def split_rows(rows: Sequence[CommitEntry]) -> Mapping[str, list[CommitEntry]]:
     """Sort rows into what waits, what got faster, what cannot be said, and what is settled."""
-    groups: dict[str, list[CommitRow]] = {
+    groups: dict[str, list[CommitEntry]] = {
         "slower": [],
         "faster": [],
         "undecided": [],
@@ -202,7 +202,7 @@ def split_rows(rows: Sequence[CommitRow]) -> Mapping[str, list[CommitRow]]:
     return groups
 
 
-def _group_of(row: CommitRow) -> str:
+def _group_of(row: CommitEntry) -> str:
     if row.verdict is Verdict.REGRESSED:
         return "slower" if row.is_waiting else "settled"
     is_standing = any(part.regression.state == "open" for part in row.parts)
@@ -211,7 +211,7 @@ def _group_of(row: CommitRow) -> str:
     return "faster" if row.verdict is Verdict.IMPROVED else "undecided"
 
 
-def runners_of(view: View, rows: Sequence[CommitRow]) -> list[str]:
+def runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
     """Return the runner classes whose changes are drawn; of many, those with a change."""
     admitted = [
         runner.runner_class

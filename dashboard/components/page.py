@@ -17,7 +17,7 @@ from roofwatch.dashboard.access import show_sign_in
 from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.components.shell import (
     RANGE_AT_FIRST,
-    Header,
+    ShellHeader,
     TimeRange,
     list_ranges,
     show_header,
@@ -254,7 +254,7 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
         runners=runners,
     )
     show_header(
-        Header(
+        ShellHeader(
             view=name,
             project=project,
             projects=projects,

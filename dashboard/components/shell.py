@@ -16,7 +16,7 @@ from roofwatch.dashboard.filters import PARAMETERS, Filters
 from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
 from roofwatch.dashboard.wording import age_text, escaped, shortened
 from roofwatch.db.queries import questions
-from roofwatch.model.stored_results import Release, RunnerCoverage
+from roofwatch.model.stored_results import RunnerCoverage, TaggedCommit
 
 _ASSETS = Path(__file__).parents[1] / "assets"
 _shell = st.components.v2.component(
@@ -64,7 +64,7 @@ class TimeRange:
         return not is_early and not is_late
 
 
-def list_ranges(releases: Sequence[Release], newest: datetime | None) -> list[TimeRange]:
+def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> list[TimeRange]:
     """List the ranges to choose from. Days count back from the newest commit, so that a link shows
     the same later.
     """
@@ -117,7 +117,7 @@ def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:
 
 
 @dataclass(frozen=True)
-class Header:
+class ShellHeader:
     """What the header shows of a view."""
 
     view: str
@@ -143,7 +143,7 @@ class Header:
         return self.address(self.view, query)
 
 
-def show_header(header: Header) -> None:
+def show_header(header: ShellHeader) -> None:
     """Draw the header, and go where a link, a choice or the search leads."""
     bar = _bar_html(header)
     _draw(header, bar)
@@ -153,7 +153,7 @@ def show_header(header: Header) -> None:
 
 
 @st.fragment
-def _draw(header: Header, bar: str) -> None:
+def _draw(header: ShellHeader, bar: str) -> None:
     """Draw the header alone again while somebody types."""
     typed = st.session_state.get("shell", {}).get("search") or ""
     results = _results_html(header, typed.strip()[:_LONGEST_SEARCH])
@@ -177,7 +177,7 @@ def _go(address: str) -> None:
 # --- the line
 
 
-def _bar_html(header: Header) -> str:
+def _bar_html(header: ShellHeader) -> str:
     screens: list[str] = []
     for view, title in VIEWS.items():
         current = ' aria-current="page"' if view == header.view else ""
@@ -196,13 +196,13 @@ def _bar_html(header: Header) -> str:
     )
 
 
-def _project_html(header: Header) -> str:
+def _project_html(header: ShellHeader) -> str:
     options = (_option(project, project, {header.project}) for project in header.projects)
     address = f"{path_of(header.view)}?project="
     return _select("Project", address, options)
 
 
-def _range_html(header: Header) -> str:
+def _range_html(header: ShellHeader) -> str:
     options = [
         _option(choice.name, choice.title, {header.chosen_range.name}) for choice in header.ranges
     ]
@@ -222,7 +222,7 @@ def _option(value: str, title: str, chosen: Iterable[str]) -> str:
     return f'<option value="{escape(value)}"{selected}>{escaped(shortened(title))}</option>'
 
 
-def _chips_html(header: Header) -> str:
+def _chips_html(header: ShellHeader) -> str:
     """Write a link for each device that shows its runner classes only, or all again."""
     now = datetime.now(UTC)
     by_device: dict[str, list[RunnerCoverage]] = {}
@@ -247,7 +247,7 @@ def _chips_html(header: Header) -> str:
     return "".join(chips)
 
 
-def _filters_html(header: Header) -> str:
+def _filters_html(header: ShellHeader) -> str:
     lists: list[str] = []
     for parameter, label in PARAMETERS.items():
         chosen = set(header.filters.chosen.get(parameter, ()))
@@ -268,7 +268,7 @@ def _filters_html(header: Header) -> str:
     )
 
 
-def _narrowed_html(header: Header) -> str:
+def _narrowed_html(header: ShellHeader) -> str:
     """Write each filter that is set, as a link that removes it."""
     parts: list[str] = []
     for parameter, label in PARAMETERS.items():
@@ -283,7 +283,7 @@ def _narrowed_html(header: Header) -> str:
 # --- search
 
 
-def _results_html(header: Header, text: str) -> str:
+def _results_html(header: ShellHeader, text: str) -> str:
     if not text:
         return ""
     matches = data.ask(questions.search, header.project, text)

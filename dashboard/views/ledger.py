@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from roofwatch.ci.history.commit_rows import CommitRow, rows_by_commit, summarise
+from roofwatch.ci.history.commit_rows import CommitEntry, rows_by_commit, summarise
 from roofwatch.ci.history.recent import possible_changes
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.dashboard import data
@@ -85,7 +85,7 @@ def _read_cells(view: View) -> Sequence[RoofCell]:
 
 def _show_summary(
     view: View,
-    rows: Sequence[CommitRow],
+    rows: Sequence[CommitEntry],
     recent: Sequence[RecentRuns],
     cells: Sequence[RoofCell],
 ) -> None:
@@ -99,7 +99,7 @@ def _show_summary(
     st.html(summary_html(summarise(rows, recent, admitted), title))
 
 
-def _asked_row(view: View, rows: Sequence[CommitRow]) -> CommitRow | None:
+def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:
     """Return the row that the address names; if it is gone, say so and keep the address."""
     regression_id = st.query_params.get("regression")
     sha = st.query_params.get("commit")
@@ -125,7 +125,7 @@ def _asked_row(view: View, rows: Sequence[CommitRow]) -> CommitRow | None:
 
 
 def _show_groups(
-    view: View, groups: Mapping[str, list[CommitRow]], chosen: CommitRow | None
+    view: View, groups: Mapping[str, list[CommitEntry]], chosen: CommitEntry | None
 ) -> None:
     titles = {"slower": "Slower", "faster": "Faster", "undecided": "Cannot say"}
     is_empty = True
@@ -150,7 +150,9 @@ def _show_groups(
         st.html("<p class=rw-empty>Nothing changed in this range.</p>")
 
 
-def _show_older(view: View, every_row: Sequence[CommitRow], in_range: Sequence[CommitRow]) -> None:
+def _show_older(
+    view: View, every_row: Sequence[CommitEntry], in_range: Sequence[CommitEntry]
+) -> None:
     older = [row for row in split_rows(every_row)["slower"] if row not in in_range]
     if older:
         address = escape(view.address_of("ledger", range="all"))
@@ -173,13 +175,14 @@ def _show_suspicions(
     if not possible:
         return
     jobs = data.ask(questions.list_jobs, view.project)
+    table = suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)
     st.html(
         f"<h2>Suspicions <span class=rw-soft>{len(possible)}, cannot say yet</span></h2>"
-        f"<div class=rw-scroll>{suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)}</div>"
+        f"<div class=rw-scroll tabindex=0>{table}</div>"
     )
 
 
-def _show_settled(view: View, rows: Sequence[CommitRow], chosen: CommitRow | None) -> None:
+def _show_settled(view: View, rows: Sequence[CommitEntry], chosen: CommitEntry | None) -> None:
     if rows:
 
         def show_rows() -> None:
@@ -201,7 +204,7 @@ def _show_accuracy(counted: FalseAlarms) -> None:
 
 
 def _show_chosen(
-    view: View, row: CommitRow, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+    view: View, row: CommitEntry, cells: Sequence[RoofCell], false_alarms: FalseAlarms
 ) -> None:
     with st.container(key="detail"):
         change = show_detail(view, row, cells, false_alarms)
@@ -223,7 +226,7 @@ def _show_chosen(
         )
 
 
-def _show_changes(view: View, row: CommitRow, change: ChangePoint) -> None:
+def _show_changes(view: View, row: CommitEntry, change: ChangePoint) -> None:
     st.html(changes_html(view, row, change))
 
 

@@ -29,8 +29,8 @@ from roofwatch.model.stored_results import (
     CaseOption,
     FilterOptions,
     FoundCommit,
-    Release,
     SearchResults,
+    TaggedCommit,
 )
 
 _RECENT_RUNS = 4
@@ -96,7 +96,7 @@ def find_commit(session: Session, project: str, name: str) -> str | None:
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
 
 
-def list_releases(session: Session, project: ProjectName) -> list[Release]:
+def list_releases(session: Session, project: ProjectName) -> list[TaggedCommit]:
     """List the git tags at measured commits, by place on the branch."""
     tags = RunRow.document["commit"]["tags"]
     query = (
@@ -105,7 +105,7 @@ def list_releases(session: Session, project: ProjectName) -> list[Release]:
         .where(RunRow.project_id == project_id(project), func.json_typeof(tags) == "array")
         .distinct()
     )
-    releases = [Release(name, CommitRef(*commit)) for name, *commit in session.execute(query)]
+    releases = [TaggedCommit(name, CommitRef(*commit)) for name, *commit in session.execute(query)]
     return sorted(releases, key=lambda release: (release.commit, release.name))
 
 

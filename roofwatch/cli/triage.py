@@ -53,8 +53,8 @@ def decide_about(
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.reading import choose_project
     from roofwatch.triaging import (
-        Decision,
         DecisionKind,
+        TriageDecision,
         apply_decision,
         find_regressions,
         git_signature,
@@ -63,7 +63,7 @@ def decide_about(
     signature = git_signature()
     if signature is None:
         fail("who decides? set it with: git config --global user.email you@example.com")
-    decision = Decision(kind=DecisionKind(action), value=value, reason=reason)
+    decision = TriageDecision(kind=DecisionKind(action), value=value, reason=reason)
     lines: list[str] = []
     with open_configured_store() as engine:
         project = choose_project(DatabaseSource(engine), project)

@@ -175,7 +175,7 @@ class FoundCommit:
 
 
 @dataclass(frozen=True)
-class Release:
+class TaggedCommit:
     """A git tag at a measured commit."""
 
     name: str
@@ -188,7 +188,7 @@ class SearchResults:
     cases: tuple[str, ...]
     commits: tuple[FoundCommit, ...]
     runner_classes: tuple[str, ...] = ()
-    releases: tuple[Release, ...] = ()
+    releases: tuple[TaggedCommit, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Watched:
         expect(self.page.get_by_test_id("stApp")).to_have_attribute(
             "data-test-script-state", "notRunning"
         )
-        expect(self.page.get_by_role("heading", level=1)).to_be_visible()
+        expect(self.page.get_by_role("heading", level=1)).to_be_attached()
         # the last element of a view is drawn last
         expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
 

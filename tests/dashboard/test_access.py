@@ -19,7 +19,7 @@ from roofwatch.db.access import list_entries
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import Settings
-from roofwatch.triaging import Decision, DecisionKind
+from roofwatch.triaging import DecisionKind, TriageDecision
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything
 from tests.dashboard.history import store_history
@@ -78,7 +78,7 @@ def test_only_a_triager_may_decide_and_what_was_seen_too_late_is_refused(
     assert signature is not None
     with Session(store) as session:
         about = list_triaged(session, PROJECT)[-1]
-    not_real = Decision(kind=DecisionKind.NOT_REAL, reason="noise")
+    not_real = TriageDecision(kind=DecisionKind.NOT_REAL, reason="noise")
     assert data.decide(PROJECT, about, not_real, signature) == "set to invalid"
     with pytest.raises(StaleTriageError):
         data.decide(PROJECT, about, not_real, signature)

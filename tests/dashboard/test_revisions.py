@@ -8,7 +8,7 @@ import pytest
 
 from roofwatch.dashboard.revisions import Revisions, branches_of
 from roofwatch.model.history import MeasuredCommit
-from roofwatch.model.stored_results import Release
+from roofwatch.model.stored_results import TaggedCommit
 from tests.builders import make_commit_ref, sha_of
 
 
@@ -24,7 +24,7 @@ COMMITS = [commit(number) for number in range(40)]
 COMMITS[7] = commit(7, subject="Tile the loop (#1254)")
 REVISIONS = Revisions(
     commits=COMMITS,
-    releases=[Release("v0.4.0", COMMITS[10]), Release("v0.5.0", COMMITS[20])],
+    releases=[TaggedCommit("v0.4.0", COMMITS[10]), TaggedCommit("v0.5.0", COMMITS[20])],
     branches={"main": COMMITS[-1]},
 )
 

@@ -19,7 +19,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Scope
-from roofwatch.triaging import Decision, DecisionKind
+from roofwatch.triaging import DecisionKind, TriageDecision
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything
@@ -57,7 +57,7 @@ def test_views_read_through_a_server_and_report_when_it_is_down(
             about = list_triaged(session, PROJECT)[-1]
         me = Signature(person="somebody@example.com", actor="a test")
         with pytest.raises(NotAllowedError, match="reads through a server"):
-            data.decide(PROJECT, about, Decision(kind=DecisionKind.UNDO), me)
+            data.decide(PROJECT, about, TriageDecision(kind=DecisionKind.UNDO), me)
 
         monkeypatch.setenv(TOKEN_VARIABLE, wrong := token[:-1] + ("A" if token[-1] != "A" else "B"))
         forget_everything()

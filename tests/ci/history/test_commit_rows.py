@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from roofwatch.ci.history.commit_rows import cost_of, rows_by_commit, summarise
-from roofwatch.model.history import Regression
+from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.stored_results import RecentRuns, RecentSeries, RoofCell
 from roofwatch.model.triage import Triage, TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
@@ -27,7 +28,9 @@ def triaged(
     return TriagedRegression(str(identity), regression, Triage(identity, state), **fields)
 
 
-def slower(number: int, series=RMS_NORM, *, after: float = 12_000.0, **fields) -> Regression:
+def slower(
+    number: int, series: SeriesKey = RMS_NORM, *, after: float = 12_000.0, **fields: Any
+) -> Regression:
     point = make_change_point(number, series=series, after=after)
     return make_regression(number, kernel=series.kernel, change_points=(point,), **fields)
 

@@ -313,7 +313,7 @@ def test_on_loopback_git_says_who_decides_and_a_proxy_ends_that(
         pass
 
     Context.headers = headers  # type: ignore[attr-defined]
-    monkeypatch.setattr(access.st, "context", Context)
+    monkeypatch.setattr("streamlit.context", Context)
     monkeypatch.setenv(access.LOCAL_VARIABLE, "1")
     me = Signature(person="me@example.com", actor="git:me@example.com")
     monkeypatch.setattr(access, "git_signature", lambda: me)

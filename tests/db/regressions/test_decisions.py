@@ -17,7 +17,7 @@ from roofwatch.db.regressions.decisions import Signature
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.model.agenda import JobKind, PlannedJob
 from roofwatch.model.triage import TriagedRegression, TriageState
-from roofwatch.triaging import Decision, DecisionKind, apply_decision, find_regressions
+from roofwatch.triaging import DecisionKind, TriageDecision, apply_decision, find_regressions
 from tests.builders import PROJECT, make_environment, make_record, make_regression, sha_of
 
 ME = Signature(person="me@example.com", actor="git:me@example.com")
@@ -39,7 +39,7 @@ def read(engine: Engine) -> TriagedRegression:
 
 def decide(engine: Engine, kind: DecisionKind, value: str = "", reason: str = "") -> str:
     about = read(engine)
-    decision = Decision(kind=kind, value=value, reason=reason)
+    decision = TriageDecision(kind=kind, value=value, reason=reason)
     with Session(engine) as session, session.begin():
         return apply_decision(session, PROJECT, about, decision, ME)
 

@@ -1,0 +1,21 @@
+import platform
+
+import pytest
+
+from roofwatch.collector.device.machine import HIDE_VARIABLE, machine_hash
+
+
+def test_hosts_devices_and_projects_have_hashes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = machine_hash("owner/kernels", "GPU-1")
+    assert here == machine_hash("owner/kernels", "GPU-1")
+    others = {machine_hash("owner/kernels", "GPU-2"), machine_hash("owner/other", "GPU-1")}
+    monkeypatch.setattr(platform, "node", lambda: "another host")
+    others.add(machine_hash("owner/kernels", "GPU-1"))
+    assert len(others - {here}) == 3
+
+
+def test_a_variable_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HIDE_VARIABLE, "1")
+    assert machine_hash("owner/kernels", "GPU-1") is None
