@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def test_what_is_downloaded_has_numbers_for_the_interval(watched: Watched, tmp_p
 
     # raw values, without the symbols of the page
     assert not set("✓✕◆●–→") & set(csv.read_text())
-    rows: dict[Any, dict[str, Any]] = frame.to_dict("index")
+    rows: dict[Hashable, dict[Hashable, Any]] = frame.to_dict("index")
     slower = rows[SOFTMAX, "triton"]
     assert slower["relative change"] == pytest.approx(0.3, abs=0.01)
     # too few of its blocks are undisturbed; those of the library's row are
