@@ -63,6 +63,7 @@ def _buttons(person: str) -> Sequence[_Button]:
             value="name or address",
             start=person,
         ),
+        _Button(DecisionKind.ACKNOWLEDGE, "On it", "O", "Someone works on it", reason="required"),
         _Button(DecisionKind.ISSUE, "Issue", "I", "Link an issue", value="https://…"),
         _Button(
             DecisionKind.EXPECTED,
