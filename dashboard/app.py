@@ -4,8 +4,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from roofwatch.dashboard.components.shell import ROOF
 from roofwatch.dashboard.data import UnreadServerError
+from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
@@ -15,7 +15,7 @@ _STYLE = Path(__file__).parent / "assets" / "style.css"
 # drawn here: Streamlit would fetch an icon from another host
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="64" height="64">'
-    f"{ROOF}</svg>"
+    f"{LOGO}</svg>"
 )
 
 

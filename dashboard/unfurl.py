@@ -12,7 +12,7 @@ from starlette.responses import Response
 from roofwatch.ci.history.commit_rows import CommitEntry, rows_by_commit
 from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
-from roofwatch.dashboard.components.ledger_detail import headline_of
+from roofwatch.dashboard.headline import headline_of
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import shortened
 from roofwatch.db.errors import StoreError

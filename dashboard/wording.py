@@ -16,6 +16,7 @@ from roofwatch.model.verdict import Verdict
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6
 _LEAST_PERCENTAGE = 0.0005
+_MAKERS = ("NVIDIA ", "AMD ", "Intel(R) ", "Apple ")
 
 
 @dataclass(frozen=True)
@@ -196,3 +197,11 @@ def short_date(moment: datetime, zone: tzinfo) -> str:
     if local.year == datetime.now(zone).year:
         return f"{local:%-d %b}"
     return f"{local:%-d %b %y}"
+
+
+def device_text(runner_class: str) -> str:
+    """Write the name of a runner's device without its maker."""
+    device = runner_class.partition(",")[0]
+    for maker in _MAKERS:
+        device = device.removeprefix(maker)
+    return shortened(device, length=24)

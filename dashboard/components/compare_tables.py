@@ -17,10 +17,10 @@ from roofwatch.dashboard.comparison import (
     value_text,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.shell import device_text
 from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
+    device_text,
     escaped,
     headline_text,
     outcome_text,

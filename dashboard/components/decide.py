@@ -9,7 +9,7 @@ import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, signature_here
-from roofwatch.dashboard.components.ledger_list import kernel_text
+from roofwatch.dashboard.headline import kernel_text
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.errors import StoreError
 from roofwatch.model.triage import TriagedRegression

@@ -1,6 +1,5 @@
 """One commit of the ledger: what changed, why, whether to believe it, and what to do."""
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -15,13 +14,13 @@ from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import History, LaneMark, RoofLine, history_html, lanes_of
 from roofwatch.dashboard.components.decide import show_decisions
-from roofwatch.dashboard.components.ledger_list import kernel_text
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     age_text,
+    device_text,
     escaped,
     headline_text,
     percent,
@@ -38,22 +37,7 @@ from roofwatch.model.stored_results import RoofCell
 from roofwatch.model.triage import TriagedRegression
 
 _TREND_PX = 150
-_PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
 _LINES_SHOWN = 6
-
-
-def headline_of(row: CommitEntry) -> str:
-    """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
-    worst = row.worst
-    where = device_text(worst.series.runner_class) if worst.series.runner_class else ""
-    on = f" on {where}" if where else ""
-    return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
-
-
-def commit_name(row: CommitEntry) -> str:
-    """Return the number of the pull request, else the short sha."""
-    number = _PULL_REQUEST.search(row.commit.subject)
-    return f"#{number[1]}" if number else row.commit.short_sha
 
 
 def show_detail(

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
-from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.shell import device_text
-from roofwatch.dashboard.wording import escaped, headline_text, short_date, shortened
+from roofwatch.dashboard.headline import kernel_text
+from roofwatch.dashboard.wording import device_text, escaped, headline_text, short_date, shortened
 from roofwatch.model.agenda import JobKind, StoredJob
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
@@ -23,10 +22,6 @@ _HEAD_LETTERS = 6
 _BAR_PX = 44
 _FULL_BAR = math.log(1.5)
 """Log cost that fills the bar."""
-
-
-def kernel_text(kernel: str) -> str:
-    return "every kernel" if kernel == ALL_KERNELS else kernel
 
 
 def summary_html(summary: RangeSummary, title: str) -> str:

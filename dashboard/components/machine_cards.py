@@ -12,9 +12,9 @@ from roofwatch.ci.history.recent import HistoryNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.shell import device_text
 from roofwatch.dashboard.wording import (
     age_text,
+    device_text,
     duration_text,
     escaped,
     rate_text,

@@ -14,8 +14,7 @@ from roofwatch.dashboard.charts.history import (
 )
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
-from roofwatch.dashboard.components.shell import device_text
-from roofwatch.dashboard.wording import escaped, shortened
+from roofwatch.dashboard.wording import device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import ChangePoint, RegressionState, Series, SeriesKey

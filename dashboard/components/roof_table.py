@@ -8,8 +8,7 @@ from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard.charts.cells import bullet_html, sparkline_html
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.shell import device_text
-from roofwatch.dashboard.wording import escaped, outcome_text, shortened
+from roofwatch.dashboard.wording import device_text, escaped, outcome_text, shortened
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.machine import Outcome

@@ -13,8 +13,9 @@ import streamlit as st
 from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.dashboard import data
 from roofwatch.dashboard.filters import PARAMETERS, Filters
+from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
-from roofwatch.dashboard.wording import age_text, escaped, shortened
+from roofwatch.dashboard.wording import age_text, device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.stored_results import RunnerCoverage, TaggedCommit
 
@@ -25,16 +26,9 @@ _shell = st.components.v2.component(
     js=(_ASSETS / "shell.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )
-ROOF = (
-    '<path d="M2 24 L14 8 L30 8" fill="none" stroke="#D55E00" stroke-width="3.5" '
-    'stroke-linecap="round" stroke-linejoin="round"/>'
-    '<circle cx="15" cy="19" r="3.2" fill="#0072B2"/>'
-    '<rect x="22" y="13.5" width="6" height="6" fill="#56B4E9"/>'
-)
-"""The logo: a roof over two points."""
 _LOGO = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="24" height="24" '
-    f'aria-hidden="true">{ROOF}</svg><b>roofwatch</b>'
+    f'aria-hidden="true">{LOGO}</svg><b>roofwatch</b>'
 )
 _DAYS = {"7d": 7, "30d": 30, "90d": 90}
 _ALL = "all"
@@ -43,7 +37,6 @@ _RELEASES_LISTED = 20
 _CHIPS = 6
 _THROTTLED_SHARE = 0.05
 _LONGEST_SEARCH = 200
-_MAKERS = ("NVIDIA ", "AMD ", "Intel(R) ", "Apple ")
 
 Query = Mapping[str, str | Sequence[str]]
 
@@ -83,14 +76,6 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
             )
         )
     return ranges[: len(_DAYS) + 1 + _RELEASES_LISTED]
-
-
-def device_text(runner_class: str) -> str:
-    """Write the name of a runner's device without its maker."""
-    device = runner_class.partition(",")[0]
-    for maker in _MAKERS:
-        device = device.removeprefix(maker)
-    return shortened(device, length=24)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,8 @@ from roofwatch.dashboard.components.page import (
     open_view,
     show_first_steps,
 )
-from roofwatch.dashboard.components.shell import device_text
 from roofwatch.dashboard.revisions import Revisions, branches_of
-from roofwatch.dashboard.wording import code_span, date_written, escaped, shortened
+from roofwatch.dashboard.wording import code_span, date_written, device_text, escaped, shortened
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.model.history import CommitRef

@@ -12,7 +12,7 @@ from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.bisection import show_bisection, show_trail
 from roofwatch.dashboard.components.evidence import show_evidence
-from roofwatch.dashboard.components.ledger_detail import changes_html, headline_of, show_detail
+from roofwatch.dashboard.components.ledger_detail import changes_html, show_detail
 from roofwatch.dashboard.components.ledger_list import (
     rows_html,
     runners_of,
@@ -27,6 +27,7 @@ from roofwatch.dashboard.components.page import (
     show_first_steps,
     show_no_match,
 )
+from roofwatch.dashboard.headline import headline_of
 from roofwatch.dashboard.wording import escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.history import ChangePoint

@@ -23,7 +23,7 @@ from roofwatch.dashboard.components.roof_table import (
     table_html,
 )
 from roofwatch.dashboard.components.roof_tabs import show_tabs
-from roofwatch.dashboard.components.shell import device_text
+from roofwatch.dashboard.wording import device_text
 from roofwatch.db.queries import questions
 from roofwatch.model.stored_results import RoofCell
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -145,11 +146,12 @@ def test_what_is_downloaded_has_numbers_for_the_interval(watched: Watched, tmp_p
 
     # raw values, without the symbols of the page
     assert not set("✓✕◆●–→") & set(csv.read_text())
-    slower = frame.loc[(SOFTMAX, "triton")]
+    rows: dict[Hashable, dict[Hashable, Any]] = frame.to_dict("index")
+    slower = rows[SOFTMAX, "triton"]
     assert slower["relative change"] == pytest.approx(0.3, abs=0.01)
     # too few of its blocks are undisturbed; those of the library's row are
     assert pd.isna(slower["interval low"])
-    library = frame.loc[(SOFTMAX, "torch")]
+    library = rows[SOFTMAX, "torch"]
     assert library["interval low"] <= library["relative change"] <= library["interval high"]
     assert slower["machine code"] == "changed on 2 of 2: sm_90, sm_100"
     assert list(pd.read_parquet(parquet).columns) == list(frame.columns)

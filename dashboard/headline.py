@@ -1,0 +1,27 @@
+"""What a commit of the ledger is called in a title, a link and a list."""
+
+import re
+
+from roofwatch.ci.history.commit_rows import CommitEntry
+from roofwatch.ci.history.finding import ALL_KERNELS
+from roofwatch.dashboard.wording import device_text, headline_text
+
+_PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
+
+
+def kernel_text(kernel: str) -> str:
+    return "every kernel" if kernel == ALL_KERNELS else kernel
+
+
+def headline_of(row: CommitEntry) -> str:
+    """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
+    worst = row.worst
+    where = device_text(worst.series.runner_class) if worst.series.runner_class else ""
+    on = f" on {where}" if where else ""
+    return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
+
+
+def commit_name(row: CommitEntry) -> str:
+    """Return the number of the pull request, else the short sha."""
+    number = _PULL_REQUEST.search(row.commit.subject)
+    return f"#{number[1]}" if number else row.commit.short_sha
