@@ -37,7 +37,10 @@ def show_bisection(part: TriagedRegression) -> None:
         )
     else:
         command = f"roofwatch bisect path/to/bench_file.py --regression {part.triage.regression_id}"
-        st.html(f"<p>Not bisected. On this runner class:</p><code class=rw-code>{command}</code>")
+        st.html(
+            "<p>Not bisected. On this runner class:</p>"
+            f"<code class=rw-code tabindex=0>{command}</code>"
+        )
 
 
 def _show_steps(bisection: Bisection) -> None:

@@ -383,7 +383,7 @@ def _command_html(change: ChangePoint) -> str:
     command = (
         f"roofwatch ab path/to/bench_file.py --base {base} --head {head} -k {change.series.kernel}"
     )
-    return f"<code class=rw-code>{escaped(command)}</code>"
+    return f"<code class=rw-code tabindex=0>{escaped(command)}</code>"
 
 
 def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
@@ -409,7 +409,8 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
             f"<td class=number>{escaped(transition_text(point))}</td></tr>"
         )
     return (
-        "<div class=rw-scroll><table class=rw-table><thead><tr><th>series</th><th>metric</th>"
+        "<div class=rw-scroll tabindex=0><table class=rw-table><thead><tr>"
+        "<th>series</th><th>metric</th>"
         "<th>on</th><th class=number>change</th><th class=number>base → head</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -91,7 +91,7 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
     count = count_of(len(runs), "run")
     read = f"{count} read" if len(runs) >= RUNS_READ else count
     return (
-        f"<h2>Runs <span class=rw-soft>{read}</span></h2><div class=rw-scroll>"
+        f"<h2>Runs <span class=rw-soft>{read}</span></h2><div class=rw-scroll tabindex=0>"
         "<table class=rw-table><thead><tr><th>started</th><th>commit</th><th>purpose</th>"
         "<th class=number>measured</th><th class=number>failed</th><th class=number>took</th>"
         f"<th>machine</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
@@ -112,8 +112,9 @@ def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None
         st.text("Not known: a calibration needs a machine that roofwatch measures on.")
     else:
         st.html(
-            "<p>Not calibrated (no A/A run on this runner class).</p><code class=rw-code>"
-            "roofwatch calibrate path/to/bench_file.py\nroofwatch ingest roofwatch-records</code>"
+            "<p>Not calibrated (no A/A run on this runner class).</p>"
+            "<code class=rw-code tabindex=0>roofwatch calibrate path/to/bench_file.py\n"
+            "roofwatch ingest roofwatch-records</code>"
         )
 
 

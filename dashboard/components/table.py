@@ -105,7 +105,7 @@ def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
     head = "".join(f"<th scope=col>{title}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     st.html(
-        f"<div class=rw-scroll><table class=rw-table><thead><tr>{head}</tr></thead>"
+        f"<div class=rw-scroll tabindex=0><table class=rw-table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
 

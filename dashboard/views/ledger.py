@@ -176,9 +176,10 @@ def _show_suspicions(
     if not possible:
         return
     jobs = data.ask(questions.list_jobs, view.project)
+    table = suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)
     st.html(
         f"<h2>Suspicions <span class=rw-soft>{len(possible)}, cannot say yet</span></h2>"
-        f"<div class=rw-scroll>{suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)}</div>"
+        f"<div class=rw-scroll tabindex=0>{table}</div>"
     )
 
 

@@ -189,7 +189,7 @@ def test_slash_starts_a_search_whose_results_are_links(
     watched.page.keyboard.press("Control+k")
     expect(field).to_be_focused()
     watched.page.keyboard.type("Test Author")
-    watched.page.locator(".rw-results a").first.click()
+    watched.page.locator(".rw-results a").filter(has_text="commit").first.click()
     expect(watched.page).to_have_url(re.compile("commit="))
     watched.close()
 
