@@ -36,13 +36,13 @@ def declare(
     **small: int,
 ) -> KernelSpec:
     """Declare a kernel with a small case that is compared and a large one that is analysed."""
-    wanted: Any = {"dtypes": ["bfloat16"], "directions": ["fwd", "bwd"]}
-    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **wanted)
+    kinds: Any = {"dtypes": ["bfloat16"], "directions": ["fwd", "bwd"]}
+    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **kinds)
     spec = KernelSpec(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=[*cases(shapes=[small], tags=["quick"], **wanted), *large_cases],
+        cases=[*cases(shapes=[small], tags=["quick"], **kinds), *large_cases],
         gradients=gradients,
         mutates=mutates,
         flop_count=lambda _case: 0,
