@@ -8,7 +8,7 @@ from rich.text import Text
 
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.report.change_words import is_row, part_of, sides_of, text_of
+from roofwatch.ci.report.change_words import claim_text, is_row, part_of, sides_of, text_of
 from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.verdict import Reason, Verdict
@@ -67,7 +67,9 @@ def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
     if case.base is None or case.head is None or interval is None:
         return None, None, None, None, "; ".join((text_of(case), *sides_of(case)))
     low, high = interval
-    note = None if case.detail is None else str(case.detail)
+    note = claim_text(case)
+    if case.detail is not None:
+        note += f"; {case.detail}"
     return (
         format_ns(case.base),
         format_ns(case.head),

@@ -40,7 +40,7 @@ _SPEC = """
 
 @{name}_spec.implementation("triton")
 def {name}_triton({parameters}):
-    return {module}.{function}{apply}({parameters})
+    return {name}_function{apply}({parameters})
 """
 _GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
 """Inputs by annotation; others are matrices."""
@@ -121,8 +121,11 @@ def _gitlab_files(root: Path, source: InstallSource, values: Mapping[str, str]) 
 
 
 def _benchmark_of(kernels: Sequence[FoundKernel]) -> str:
-    modules = sorted({kernel.module for kernel in kernels})
-    imports = "".join(f"import {module}\n" for module in modules)
+    # each by its own name: a change in one module affects the kernels of that module only
+    imports = "".join(
+        f"from {kernel.module} import {kernel.function} as {kernel.name}_function\n"
+        for kernel in sorted(kernels, key=lambda kernel: (kernel.module, kernel.function))
+    )
     return "".join([_BENCHMARK.format(imports=imports), *map(_spec_of, kernels)])
 
 
@@ -257,8 +260,6 @@ def _spec_of(kernel: FoundKernel) -> str:
         ),
         directions=', directions=["fwd", "bwd"]' if kernel.is_differentiable else "",
         parameters=", ".join(kernel.parameters),
-        module=kernel.module,
-        function=kernel.function,
         apply=".apply" if kernel.is_differentiable else "",
     )
 

@@ -96,8 +96,8 @@ def check_release(package: str, release: str, kernels: Sequence[str], folder: Pa
     fields = CheckReport.model_fields
     reports: list[CheckReport] = []
     for report in document["reports"]:
-        known = {name: value for name, value in report.items() if name in fields}
-        reports.append(CheckReport.model_validate_json(json.dumps(known)))
+        stored = {name: value for name, value in report.items() if name in fields}
+        reports.append(CheckReport.model_validate_json(json.dumps(stored)))
     return CheckedSuite(
         reports=tuple(reports),
         overflow_proofs=tuple(map(OverflowProof.model_validate, document["overflow_proofs"])),
@@ -106,13 +106,13 @@ def check_release(package: str, release: str, kernels: Sequence[str], folder: Pa
 
 
 def of_kernel(suite: CheckedSuite, kernel: str) -> CheckedSuite:
-    prefix = f"{kernel}/"
+    def is_of_kernel(result: Any) -> bool:
+        return bool(result.case_id.startswith(f"{kernel}/"))
+
     return CheckedSuite(
-        reports=tuple(one for one in suite.reports if one.case_id.startswith(prefix)),
-        overflow_proofs=tuple(
-            one for one in suite.overflow_proofs if one.case_id.startswith(prefix)
-        ),
-        operator_costs=tuple(one for one in suite.operator_costs if one.case_id.startswith(prefix)),
+        reports=tuple(filter(is_of_kernel, suite.reports)),
+        overflow_proofs=tuple(filter(is_of_kernel, suite.overflow_proofs)),
+        operator_costs=tuple(filter(is_of_kernel, suite.operator_costs)),
     )
 
 

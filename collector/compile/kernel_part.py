@@ -68,8 +68,10 @@ def _may_look_up_names(tree: ast.Module) -> bool:
 
 def _declared_name(statement: ast.stmt) -> str | None:
     """Return the name of a kernel, function or autograd function that importing the file only
-    declares, else None.
+    declares, or of one that is imported under a name of its own, else None.
     """
+    if isinstance(statement, ast.ImportFrom) and len(statement.names) == 1:
+        return statement.names[0].asname
     if isinstance(statement, _Function):
         return statement.name if _only_declares(statement) else None
     if isinstance(statement, ast.ClassDef):

@@ -182,7 +182,10 @@ def test_set_up_brings_what_no_file_of_the_repository_names(repository: Path) ->
     texts = {path.name: text for path, text in files.items()}
     assert "download.pytorch.org/whl/cpu . torch triton" in texts["roofwatch.yml"]
     assert 'inputs = ["csrc/**", "setup.py", "pyproject.toml"]' in texts["roofwatch.toml"]
-    assert "\nimport launchers\nfrom roofwatch import" in texts["bench_my_kernels.py"]
+    assert (
+        "\nfrom launchers import add as add_function\nfrom roofwatch import"
+        in texts["bench_my_kernels.py"]
+    )
 
 
 def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(

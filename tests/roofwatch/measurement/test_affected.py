@@ -95,7 +95,11 @@ def test_of_a_file_that_init_wrote_only_the_changed_kernel_is_affected(proposed:
     assert find_affected(suite, "HEAD", None) == Affected(kernels=("second",), skipped=("first",))
 
     git(proposed, "checkout", "--quiet", "--", "pkg")
-    suite.write_text(suite.read_text().replace("    return first(x)", "    return first(x + 0)"))
+    suite.write_text(
+        suite.read_text().replace(
+            "    return first_function(x)", "    return first_function(x + 0)"
+        )
+    )
     assert find_affected(suite, "HEAD", None) == Affected(kernels=("first",), skipped=("second",))
 
 

@@ -225,7 +225,8 @@ def test_a_head_that_cannot_be_loaded_fails_the_check_with_its_error(repository:
 
 def test_a_base_that_cannot_be_loaded_decides_nothing(repository: Path) -> None:
     commit_file(repository, "ops.py", "import module_that_does_not_exist\n" + OPS)
-    commit_file(repository, "README.md", "Still broken\n")
+    still_broken = "import another_module_that_does_not_exist\n"
+    commit_file(repository, "ops.py", still_broken + OPS)
     assert ab(repository).status == 2
     both_broken = checked(repository)
     commit_file(repository, "ops.py", OPS)
@@ -242,7 +243,7 @@ def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
     done = ab(repository, "--affected")
 
     assert (done.status, done.parsed["records"]) == (0, []), done.error
-    assert "nothing to measure: the change affects no selected kernel" in done.error
+    assert "nothing to measure: the work tree has the same source as HEAD~1" in done.error
     found = checked(repository)
     assert (found["conclusion"], found["title"]) == (
         "success",
