@@ -23,7 +23,7 @@ _NOT_RUNNING = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
 @dataclass
-class Weight:
+class PageWeight:
     """What one visit cost."""
 
     bytes_by_request: dict[str, float] = field(default_factory=dict)
@@ -34,13 +34,13 @@ class Weight:
         return sum(self.bytes_by_request.values())
 
 
-def visit(context: BrowserContext, address: str) -> Weight:
+def visit(context: BrowserContext, address: str) -> PageWeight:
     """Open an address in a new page, and wait until it is drawn."""
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")
     session.send("Performance.enable")
-    weight = Weight()
+    weight = PageWeight()
 
     def on_finished(event: dict[str, Any]) -> None:
         weight.bytes_by_request[event["requestId"]] = event["encodedDataLength"]

@@ -133,7 +133,7 @@ _COMPUTE = {"matmul", "moe", "attention"}
 
 
 @dataclass(frozen=True)
-class PlantedChange:
+class PlantedStep:
     """A change of one kernel at one commit."""
 
     at: int
@@ -151,15 +151,15 @@ class PlantedChange:
 
 
 PLANTED = (
-    PlantedChange(30, "softmax", 0.83, "Read each row of softmax once (#1254)"),
-    PlantedChange(
+    PlantedStep(30, "softmax", 0.83, "Read each row of softmax once (#1254)"),
+    PlantedStep(
         44,
         "flash_attention",
         1.22,
         "Split the softmax of flash_attention in two passes (#1268)",
         repaired_at=79,
     ),
-    PlantedChange(
+    PlantedStep(
         90,
         "fused_moe",
         1.14,
@@ -167,14 +167,14 @@ PLANTED = (
         gpus=frozenset({"NVIDIA H100", "NVIDIA B200"}),
         is_confirmed=False,
     ),
-    PlantedChange(
+    PlantedStep(
         103,
         "rms_norm",
         1.08,
         "Compute rms_norm in one pass over padded rows (#1312)",
         gpus=frozenset({"NVIDIA H100"}),
     ),
-    PlantedChange(
+    PlantedStep(
         112,
         "gemm_fp8",
         1.31,
@@ -183,15 +183,15 @@ PLANTED = (
         shapes=("m=4096", "m=8192"),
         configuration={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 32, "num_warps": 4},
     ),
-    PlantedChange(
+    PlantedStep(
         112,
         "quantize_fp8",
         1.09,
         "Use tiles of 128x256x32 in gemm_fp8 (#1317)",
         gpus=frozenset({"NVIDIA B200"}),
     ),
-    PlantedChange(115, "swiglu", 0.92, "Vectorise the loads of swiglu (#1320)"),
-    PlantedChange(
+    PlantedStep(115, "swiglu", 0.92, "Vectorise the loads of swiglu (#1320)"),
+    PlantedStep(
         COMMIT_COUNT - 1,
         "layer_norm",
         1.17,
