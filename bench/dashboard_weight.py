@@ -23,11 +23,7 @@ _NOT_RUNNING = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 
 @dataclass
-<<<<<<< HEAD
 class ScreenWeight:
-=======
-class PageWeight:
->>>>>>> ledger
     """What one visit cost."""
 
     bytes_by_request: dict[str, float] = field(default_factory=dict)
@@ -38,21 +34,13 @@ class PageWeight:
         return sum(self.bytes_by_request.values())
 
 
-<<<<<<< HEAD
 def visit(context: BrowserContext, address: str) -> ScreenWeight:
-=======
-def visit(context: BrowserContext, address: str) -> PageWeight:
->>>>>>> ledger
     """Open an address in a new page, and wait until it is drawn."""
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")
     session.send("Performance.enable")
-<<<<<<< HEAD
     weight = ScreenWeight()
-=======
-    weight = PageWeight()
->>>>>>> ledger
 
     def on_finished(event: dict[str, Any]) -> None:
         weight.bytes_by_request[event["requestId"]] = event["encodedDataLength"]
