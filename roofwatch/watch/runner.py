@@ -133,8 +133,7 @@ class Watch:
         while time.monotonic() < deadline and (max_jobs is None or count < max_jobs):
             if self.service is not None:
                 self.service.exchange(self._read_records())
-            jobs = self.agenda()
-            job = self._take(jobs)
+            job = self._take(self._with_requested(self.agenda()))
             if job is None:
                 return
             done = self._measure(job)
@@ -142,6 +141,31 @@ class Watch:
                 self.service.finish(job, done.seconds)
             yield done
             count += 1
+
+    def _with_requested(self, jobs: Sequence[Job]) -> list[Job]:
+        """Put the jobs that people asked for first; those of other branches stay for other
+        runners.
+        """
+        if self.service is None:
+            return list(jobs)
+        planned = {job.key: job for job in jobs}
+        commits = {commit.sha: commit for commit in self.branch.commits()}
+        first: list[Job] = []
+        for request in self.service.requested_jobs():
+            job = planned.pop(request.key, None)
+            head = commits.get(request.head_sha)
+            base = commits.get(request.base_sha or "")
+            if job is None and head is not None and base is not None:
+                job = Job(
+                    kind=request.kind,
+                    reason=request.reason,
+                    seconds=request.expected_s,
+                    head=head,
+                    base=base,
+                )
+            if job is not None and (job.key, job.subjects) not in self._finished:
+                first.append(job)
+        return [*first, *planned.values()]
 
     def _take(self, jobs: Sequence[Job]) -> Job | None:
         if self.service is not None:

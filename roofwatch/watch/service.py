@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from roofwatch.db.errors import AgedError
-from roofwatch.model.agenda import Job
+from roofwatch.model.agenda import Job, StoredJob
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import RunSummary
@@ -29,6 +29,7 @@ class _Taken(BaseModel):
 
 
 _TAKEN = TypeAdapter(_Taken)
+_JOBS = TypeAdapter(list[StoredJob])
 
 
 @dataclass
@@ -85,6 +86,25 @@ class Service:
             self._aged.add(run.run_id)
             return
         record.write(self.records / f"fetched-{run.run_id}{RECORD_SUFFIX}")
+
+    def requested_jobs(self) -> list[StoredJob]:
+        """Open jobs of this runner class that a person asked for, in their order; none while the
+        server is away.
+        """
+        if self.is_away:
+            return []
+        try:
+            jobs = list(self._server.pages("/v1/agenda", {"project": self.project}, _JOBS))
+        except SpoolError as error:
+            self._note_away(error)
+            return []
+        return [
+            job
+            for job in jobs
+            if job.is_requested
+            and job.runner_class == self.runner_class
+            and job.finished_at is None
+        ]
 
     def take(self, jobs: Sequence[Job]) -> Job | None:
         """Lease the most valuable job that no other runner has; the first if the server is away."""

@@ -20,9 +20,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
-from roofwatch.db.agenda import list_jobs
+from roofwatch.db.agenda import list_jobs, request_job
 from roofwatch.db.queries.runs import list_runs
-from roofwatch.model.agenda import StoredJob
+from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
 from roofwatch.model.record import RunRecord, Side
 from tests.api.conftest import new_token, served
 from tests.git_repository import commit_file, git, make_repository
@@ -236,3 +236,26 @@ def test_a_branch_that_was_rewritten_keeps_its_records_and_is_measured_once(
     base, head = git(runner.repository, "rev-parse", "HEAD~1", "HEAD").split()
     assert whole_pairs(runner.read())[base, head] == 1
     assert set(before) < set(stored_run_ids(store))
+
+
+def test_what_a_person_asked_for_is_measured_before_the_plan(runner: Runner, store: Engine) -> None:
+    runner.run("--max-jobs", "1")
+    commit_file(runner.repository, "work.py", f"{SLOW}\nOTHER = 1", "Name a constant")
+    base, head = git(runner.repository, "rev-parse", "HEAD~2", "HEAD").split()
+    asked = PlannedJob(
+        key=f"confirm:{base}:{head}",
+        kind=JobKind.CONFIRM,
+        reason="somebody asked for it",
+        expected_s=10.0,
+        base_sha=base,
+        head_sha=head,
+    )
+    (runner_class,) = {job.runner_class for job in stored_jobs(store)}
+    with Session(store) as session, session.begin():
+        request_job(session, PROJECT, runner_class, asked)
+
+    runner.run("--max-jobs", "1")
+
+    assert whole_pairs(runner.read())[base, head] == 1
+    (done,) = [job for job in stored_jobs(store) if job.key == asked.key]
+    assert done.finished_at is not None
