@@ -284,7 +284,7 @@ def said_of(row: ComparedRow) -> str:
 
 
 def no_verdict_html(rows: Sequence[ComparedRow]) -> str:
-    """Write ratios and shares of the roof of two machines, of which nothing is judged."""
+    """Write ratios and shares of the roof of two machines, without a verdict."""
     body: list[str] = []
     for row in sorted(rows, key=lambda row: row.key):
         if row.base is None or row.head is None:

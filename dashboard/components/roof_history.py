@@ -1,4 +1,4 @@
-"""The history of a chosen case beside its roofs, and of its siblings as small multiples."""
+"""The history of a chosen case with its roofs, and of its siblings as small multiples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

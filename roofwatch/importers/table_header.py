@@ -17,7 +17,7 @@ _UNIT = re.compile(
     r"[numµμ]?s(ec(onds?)?)?|(?:[KMGTP]i?)?(B|FLOP|flop|it|item|op)s?(/s(ec)?)?|%|ratio"
 )
 _OR = "|"
-"""Between columns of which the first that the file has counts."""
+"""Between alternative columns; the first that the file has counts."""
 
 
 @dataclass(frozen=True)

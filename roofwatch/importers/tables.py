@@ -287,7 +287,7 @@ class _TableReader:
         for reason, examples in self._omitted.items():
             values = "1 value" if len(examples) == 1 else f"{len(examples)} values"
             listed = ", ".join(examples[:_MAX_NAMED])
-            notes.append(f"left out: {values} {reason}: {listed}")
+            notes.append(f"omitted: {values} {reason}: {listed}")
         for column, unit, mapped in self._units:
             notes.append(f"{column} is in {unit}, as the file says, not in {mapped}")
         if self._merged_columns:

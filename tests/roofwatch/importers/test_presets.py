@@ -419,7 +419,7 @@ def test_tuned_mixtures_of_experts_of_aiter(tmp_path: Path) -> None:
         ("16", 67.0, Outcome.OK),
         ("64", None, Outcome.CRASHED),
     ]
-    assert "left out: 1 value of us that no measurement gives: 0 in row 2" in run.notes
+    assert "omitted: 1 value of us that no measurement gives: 0 in row 2" in run.notes
 
 
 def test_a_rate_of_minus_one_of_flashinfer_is_not_measured(tmp_path: Path) -> None:

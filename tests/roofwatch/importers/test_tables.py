@@ -100,8 +100,8 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
     assert numbers(run) == [("copy", 5, "us"), ("log", 6, "us")]
     assert run.notes == (
         "2 lines do not have the 2 cells of the header and were left out, the first is line 6",
-        "left out: 2 values of us that are no numbers: 'five' in row 2, '1,234' in row 5",
-        "left out: 1 value of us that no measurement gives: -1 in row 4",
+        "omitted: 2 values of us that are no numbers: 'five' in row 2, '1,234' in row 5",
+        "omitted: 1 value of us that no measurement gives: -1 in row 4",
     )
 
 
