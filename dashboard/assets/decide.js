@@ -47,6 +47,10 @@ export default ({ data, parentElement, setTriggerValue }) => {
     choose(button)
   }
   const listeners = [[form, "click", onClick], [form, "submit", onSubmit], [document, "keydown", onKey]]
+  const remove = () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+  // a form of a regression that was left must not decide about it
+  document.removeDecideListeners?.()
+  document.removeDecideListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  return () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+  return remove
 }

@@ -14,7 +14,6 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
 
   const go = href => {
     const url = new URL(href, document.baseURI)
-    if (data.results) setStateValue("search", "")
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
   const onClick = event => {
@@ -59,7 +58,8 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   const onInput = event => {
     if (event.target.type !== "search") return
     clearTimeout(timer)
-    timer = setTimeout(() => setStateValue("search", event.target.value), 200)
+    // with the time, so that the same text can be searched again
+    timer = setTimeout(() => setStateValue("search", { text: event.target.value, at: Date.now() }), 200)
   }
   const onKey = event => {
     const field = root.querySelector("input[type=search]")
@@ -92,6 +92,10 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     [document, "click", onClick], [root, "change", onChange], [root, "submit", onSubmit], [root, "input", onInput],
     [document, "keydown", onKey],
   ]
+  const remove = () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+  // a header of a page that was left would take the click, and its message would reach nobody
+  document.removeShellListeners?.()
+  document.removeShellListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  return () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+  return remove
 }

@@ -36,6 +36,7 @@ RANGE_AT_FIRST = "30d"
 _RELEASES_LISTED = 20
 _CHIPS = 6
 _THROTTLED_SHARE = 0.05
+_FOLLOWED_SEARCH = "followed_search"
 _LONGEST_SEARCH = 200
 
 Query = Mapping[str, str | Sequence[str]]
@@ -140,7 +141,11 @@ def show_header(header: ShellHeader) -> None:
 @st.fragment
 def _draw(header: ShellHeader, bar: str) -> None:
     """Draw the header alone again while somebody types."""
-    typed = st.session_state.get("shell", {}).get("search") or ""
+    search = st.session_state.get("shell", {}).get("search") or {}
+    # a search ends when somebody follows a link; resetting it from the browser would be a second
+    # message, and of two messages at once the link can be lost
+    is_over = search == st.session_state.get(_FOLLOWED_SEARCH)
+    typed = "" if is_over else str(search.get("text", ""))
     results = _results_html(header, typed.strip()[:_LONGEST_SEARCH])
     answer = _shell(
         key="shell",
@@ -149,6 +154,7 @@ def _draw(header: ShellHeader, bar: str) -> None:
         on_search_change=lambda: None,
     )
     if answer.go:
+        st.session_state[_FOLLOWED_SEARCH] = search
         _go(answer.go)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,17 +18,30 @@ _FOLDER = Path(__file__).parent / "expressions"
 _BUILD = Path(__file__).parents[2] / "build" / "expressions"
 
 
+def _install() -> None:
+    """Install the library in a folder of its own and rename it: other processes of the tests may
+    do the same.
+    """
+    new = _BUILD.with_name(f"expressions-{os.getpid()}")
+    shutil.copytree(_FOLDER, new, dirs_exist_ok=True)
+    install = ["npm", "ci", "--no-audit", "--no-fund", "--silent"]
+    if subprocess.run(install, cwd=new, check=False, capture_output=True).returncode:
+        shutil.rmtree(new)
+        pytest.skip("npm reaches no registry with @actions/expressions")
+    try:
+        new.rename(_BUILD)
+    except OSError:  # another process was first
+        shutil.rmtree(new)
+
+
 @cache
 def _process() -> subprocess.Popen[str]:
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("node is not installed, and evaluates expressions as GitHub does")
-    _BUILD.mkdir(parents=True, exist_ok=True)
+    if not (_BUILD / "node_modules").exists():
+        _install()
     for file in _FOLDER.iterdir():
         shutil.copy(file, _BUILD / file.name)
-    if not (_BUILD / "node_modules").exists():
-        install = ["npm", "ci", "--no-audit", "--no-fund", "--silent"]
-        if subprocess.run(install, cwd=_BUILD, check=False, capture_output=True).returncode:
-            pytest.skip("npm reaches no registry with @actions/expressions")
     return subprocess.Popen(
         ["node", "evaluate.mjs"],
         cwd=_BUILD,
