@@ -9,7 +9,7 @@ is sent again with the same key.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from codeowners import CodeOwners
@@ -27,12 +27,14 @@ from roofwatch.ci.alerts.links import AcknowledgeLinks
 from roofwatch.ci.alerts.metric_conditions import metric_conditions, newest_levels
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.alerts.silence import silence_conditions
+from roofwatch.ci.alerts.suspicions import suspicion_conditions
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
+from roofwatch.ci.history.recent import possible_changes
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.project import find_commit, list_projects, read_filter_options
-from roofwatch.db.queries.runners import read_runner_history
+from roofwatch.db.queries.runners import read_recent_runs, read_runner_history
 from roofwatch.db.queries.runs import list_cases_of_run, list_imported_values
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.alerts import (
@@ -99,7 +101,10 @@ def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertC
         return silence_conditions(rule, state, now)
     if isinstance(rule, MetricRule) and rule.against != "change":
         return metric_conditions(rule, state, now)
-    return regression_conditions(rule, state, now)
+    conditions = regression_conditions(rule, state, now)
+    if isinstance(rule, RegressionRule):
+        conditions += suspicion_conditions(rule, state, now)
+    return conditions
 
 
 def raise_alerts(
@@ -164,9 +169,12 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
     options = read_filter_options(session, project)
     metric_rules = [rule for rule in rules if isinstance(rule, MetricRule)]
     reference_names = {rule.against_commit for rule in metric_rules} - {None}
+    triaged_regressions = list_triaged(session, project)
+    judged = [triaged.regression for triaged in triaged_regressions]
     return ProjectState(
         project=project,
-        regressions=list_triaged(session, project),
+        regressions=triaged_regressions,
+        possible_changes=possible_changes(read_recent_runs(session, project), judged),
         runs=read_runner_history(session, project),
         results=cache(partial(list_cases_of_run, session)),
         imported=cache(partial(list_imported_values, session)),
@@ -214,7 +222,14 @@ def _as_of(state: ProjectState, time: datetime) -> ProjectState:
             if triage.state is TriageState.FIXED:
                 triage = replace(triage, state=TriageState.NEW)
         regressions.append(replace(triaged, regression=regression, triage=triage))
-    return replace(state, regressions=regressions)
+    # what was possible at another time is not stored
+    possible = state.possible_changes if time >= _newest(state) else ()
+    return replace(state, regressions=regressions, possible_changes=possible)
+
+
+def _newest(state: ProjectState) -> datetime:
+    times = [run.started_at for runs in state.runs.values() for run in runs]
+    return max(times, default=datetime.min.replace(tzinfo=UTC))
 
 
 def _request_bisections(

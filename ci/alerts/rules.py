@@ -167,6 +167,8 @@ class RegressionRule(_KernelRule):
     """Smallest change of a time or of memory; failures and wrong results are always reported."""
     bisects: bool = False
     """Request a bisection."""
+    unconfirmed_after_days: Annotated[float, Field(ge=0, le=365)] = 2.0
+    """A possible slowdown that no pair has decided for so long is told once, as unconfirmed."""
 
 
 class MetricRule(_KernelRule):
