@@ -168,7 +168,7 @@ class RegressionRule(_KernelRule):
     bisects: bool = False
     """Request a bisection."""
     unconfirmed_after_days: Annotated[float, Field(ge=0, le=365)] = 2.0
-    """A possible slowdown that no pair has decided for so long is told once, as unconfirmed."""
+    """A possible slowdown that no pair has decided for so long raises one alert."""
 
 
 class MetricRule(_KernelRule):
