@@ -660,7 +660,9 @@ def test_a_bisection_that_a_comment_asked_for_finds_the_commit_and_answers(
     github.repository().conclude(head, "roofwatch", RunOrder(11, 1), BEGUN, URL)
 
     asked = carry_out(
-        github.repository(), request(github, f"{PREFIX} bisect {SERIES} torch"), "roofwatch"
+        github.repository(),
+        request(github, f"{PREFIX} bisect {SERIES} torch at {head[:8]}"),
+        "roofwatch",
     )
     (order,) = asked.requests
     ends = (
