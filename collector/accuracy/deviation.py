@@ -298,7 +298,9 @@ def _describe_range(start: int, end: int, length: int, singular: str, plural: st
             meanings.append(f"after the last whole tile of {tile}: is a mask missing?")
             break
         tile //= 2
-    return f"{words} ({' or '.join(meanings)})" if meanings else words
+    if not meanings:
+        return words
+    return f"{words} ({' or '.join(meanings)})"
 
 
 def _describe_period(marked: torch.Tensor) -> str:

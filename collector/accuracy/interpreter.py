@@ -111,7 +111,9 @@ def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
         if values.dtype == np.bool_:
             dtype = tl.int32
             values = values.astype(np.int32)
-        kind = tl.block_type(dtype, list(values.shape)) if tensors[0].type.is_block() else dtype
+        kind = dtype
+        if tensors[0].type.is_block():
+            kind = tl.block_type(dtype, list(values.shape))
         return tl.tensor(interpreter.TensorHandle(values, dtype), kind)
 
     return compute

@@ -92,6 +92,7 @@ def instruction_counts(compiled: Sequence[Compiled], target: str) -> list[Counts
         ToolchainError: the disassembler is missing or cannot read the code.
     """
     arch = parse_target(target).arch
+    # AMD's compiler writes the assembly text itself: nothing to disassemble
     codes = [
         instruction_bytes(function.binary) if function.assembly is None else b""
         for function in compiled
