@@ -184,7 +184,9 @@ def worst_message(results: tuple[TensorReport, ...]) -> str | None:
     """Message about the worst failed tensor; None if all passed."""
     failed = [result for result in results if not result.passed]
     worst = max(
-        failed, key=lambda each: (each.nonfinite_count > 0, each.errors.rmse_ratio), default=None
+        failed,
+        key=lambda result: (result.nonfinite_count > 0, result.errors.rmse_ratio),
+        default=None,
     )
     return None if worst is None else worst.message
 
@@ -235,9 +237,8 @@ def measure_baseline(prepared: PreparedCase, launch: Callable[..., Any], name: s
         results = run_once(prepared, eager)
     except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps apply
         return Baseline(missing=f"{name} failed: {type(error).__name__}: {error}")
-    if {name: each.shape for name, each in results.items()} != {
-        name: each.shape for name, each in prepared.expected.items()
-    }:
+    expected_shapes = {name: tensor.shape for name, tensor in prepared.expected.items()}
+    if {name: tensor.shape for name, tensor in results.items()} != expected_shapes:
         return Baseline(missing=f"{name} returns other tensors than the reference")
     deviations = {
         name: deviation(expected, results[name], least_rms=prepared.least_rms.get(name, 0.0))
@@ -245,7 +246,9 @@ def measure_baseline(prepared: PreparedCase, launch: Callable[..., Any], name: s
     }
     return Baseline(
         errors={
-            name: each.errors for name, each in deviations.items() if each.nonfinite_count == 0
+            name: difference.errors
+            for name, difference in deviations.items()
+            if difference.nonfinite_count == 0
         },
         dtypes={name: result.dtype for name, result in results.items()},
     )
@@ -297,43 +300,47 @@ def _compare(
     baseline: Baseline,
     least_rms: float,
 ) -> TensorReport:
-    found = deviation(expected, actual, least_rms=least_rms)
+    difference = deviation(expected, actual, least_rms=least_rms)
     eager = baseline.errors.get(name)
     limits = _limits(tolerance, eager)
     message = None
-    if found.first_nonfinite is not None:
+    explanation: dict[str, Any] = {}
+    if difference.first_nonfinite is not None:
         message = (
-            f"{name}: {found.nonfinite_count} of {expected.numel()} elements are NaN or infinite "
-            f"on one side only, "
-            f"the first at {index_of(found.first_nonfinite, expected.shape)}"
+            f"{name}: {difference.nonfinite_count} of {expected.numel()} elements "
+            f"are NaN or infinite on one side only, "
+            f"the first at {index_of(difference.first_nonfinite, expected.shape)}"
         )
-    elif found.is_all_zero:
+    elif difference.is_all_zero:
         message = f"{name} is zero everywhere"
     elif (
-        found.errors.rmse_ratio > limits.rmse_ratio or found.errors.elementwise > limits.elementwise
+        difference.errors.rmse_ratio > limits.rmse_ratio
+        or difference.errors.elementwise > limits.elementwise
     ):
         eager_rmse_ratio = eager.rmse_ratio if eager else None
         eager_elementwise = eager.elementwise if eager else None
         message = (
-            f"{name}: RMS error {found.errors.rmse_ratio:.2e} relative to the reference's RMS "
+            f"{name}: RMS error {difference.errors.rmse_ratio:.2e} relative to the reference's RMS "
             f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager_rmse_ratio)}), "
-            f"largest relative error of an element {found.errors.elementwise:.2e} "
+            f"largest relative error of an element {difference.errors.elementwise:.2e} "
             f"({_limit_text(limits.elementwise, tolerance.elementwise, eager_elementwise)})"
         )
         if baseline.missing:
             message += f"; only the caps apply because {baseline.missing}"
+    if message is not None:
+        explanation = _explain(expected, actual, limits, least_rms)
     return TensorReport(
         tensor=name,
         dtype=dtype_name(actual),
         shape=tuple(actual.shape),
         passed=message is None,
-        errors=found.errors,
+        errors=difference.errors,
         limits=limits,
         baseline=eager,
-        max_abs_error=found.max_abs_error,
-        nonfinite_count=found.nonfinite_count,
+        max_abs_error=difference.max_abs_error,
+        nonfinite_count=difference.nonfinite_count,
         message=message,
-        **({} if message is None else _explain(expected, actual, limits, least_rms)),
+        **explanation,
     )
 
 

@@ -6,6 +6,7 @@ triangle or a range of the flattened tensor. A few correct elements do not hide 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 
@@ -86,7 +87,9 @@ def count_different_bits(before: torch.Tensor, after: torch.Tensor) -> int:
 
 def index_of(position: int, shape: torch.Size) -> tuple[int, ...]:
     """Convert a flat position to an index."""
-    return tuple(int(each) for each in torch.unravel_index(torch.tensor(position), shape))
+    return tuple(
+        int(coordinate) for coordinate in torch.unravel_index(torch.tensor(position), shape)
+    )
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -159,7 +162,7 @@ def describe_where(mask: torch.Tensor) -> str:
     if count == total:
         return "every element"
     regions = [*_boxes(mask), *_triangles(mask), *_ranges(mask)]
-    size, region = min(regions, key=lambda each: each[0], default=(total, ""))
+    size, region = min(regions, key=itemgetter(0), default=(total, ""))
     if region and count == size:
         return region
     if region and count >= _FILLED * size:
@@ -175,23 +178,27 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     """
     first, _ = _extent(mask.reshape(-1))
     marked = mask.reshape(-1)[first : first + _MAX_SAMPLE_ELEMENTS].nonzero().reshape(-1) + first
-    got = actual.detach().reshape(-1)[marked]
-    wanted = expected.reshape(-1)[marked].to(torch.float64)
-    if bool(got.isnan().all()):
+    actual_values = actual.detach().reshape(-1)[marked]
+    expected_values = expected.reshape(-1)[marked].to(torch.float64)
+    if bool(actual_values.isnan().all()):
         return "NaN: never written, or computed from a value that was never written"
-    if actual.dtype in _UNWRITTEN and bool((got == _UNWRITTEN[actual.dtype]).all()):
+    if actual.dtype in _UNWRITTEN and bool((actual_values == _UNWRITTEN[actual.dtype]).all()):
         return f"{_UNWRITTEN[actual.dtype]}, the fill value of new buffers: never written"
-    got = got.to(torch.float64)
-    if _is_mostly(got.isinf()):
+    actual_values = actual_values.to(torch.float64)
+    if _is_mostly(actual_values.isinf()):
         return "infinite: an overflow, or a division by zero"
-    if _is_mostly(got == 0):
+    if _is_mostly(actual_values == 0):
         return "zero"
-    if got.numel() > 1 and _is_mostly(got == got[0]):
-        return f"always {float(got[0]):.4g}"
-    finite = got.isfinite() & wanted.isfinite()
-    got, wanted = got[finite], wanted[finite]
-    explained = _factor(got, wanted) or _displacement(expected, actual, mask)
-    if explained is None and got.numel() and _is_near(got, wanted, 0.1):
+    if actual_values.numel() > 1 and _is_mostly(actual_values == actual_values[0]):
+        return f"always {float(actual_values[0]):.4g}"
+    finite = actual_values.isfinite() & expected_values.isfinite()
+    actual_values, expected_values = actual_values[finite], expected_values[finite]
+    explained = _factor(actual_values, expected_values) or _displacement(expected, actual, mask)
+    if (
+        explained is None
+        and actual_values.numel()
+        and _is_near(actual_values, expected_values, 0.1)
+    ):
         return "close to the expected values: precision too low, not misplaced"
     return explained
 
@@ -257,40 +264,43 @@ def _ranges(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
         )
 
 
-def _describe_indices(hit: torch.Tensor, one: str, many: str) -> str:
+def _describe_indices(hit: torch.Tensor, singular: str, plural: str) -> str:
     """Describe the marked indices of a dim; some are marked, some are not."""
     length, count = hit.numel(), int(hit.sum())
     first, end = _extent(hit)
     if end - first == count:
-        return _describe_range(first, end, length, one, many)
+        return _describe_range(first, end, length, singular, plural)
     for period in range(2, min(length // 2, _MAX_PERIOD) + 1):
         if bool((hit[period:] == hit[:-period]).all()):
-            return f"{many} i with {_describe_period(hit[:period])}"
+            return f"{plural} i with {_describe_period(hit[:period])}"
     if count <= _MAX_LISTED:
-        return f"{many} {', '.join(map(str, hit.nonzero().reshape(-1).tolist()))}"
-    return f"{count} of {length} {many}, from {first} to {end - 1}"
+        return f"{plural} {', '.join(map(str, hit.nonzero().reshape(-1).tolist()))}"
+    return f"{count} of {length} {plural}, from {first} to {end - 1}"
 
 
-def _describe_range(start: int, end: int, length: int, one: str, many: str) -> str:
+def _describe_range(start: int, end: int, length: int, singular: str, plural: str) -> str:
     """Describe the indices from `start` up to `end`, and whether they are a tile or the tail after
     whole tiles.
     """
     size = end - start
     if size == 1:
-        return f"{one} {start}"
-    words = f"from {one} {start} to the end" if end == length else f"{many} {start} to {end - 1}"
-    meanings = (
-        [f"one tile of {size}"]
-        if size >= _MIN_TILE and size & (size - 1) == 0 and start % size == 0
-        else []
-    )
+        return f"{singular} {start}"
+    words = f"{plural} {start} to {end - 1}"
+    if end == length:
+        words = f"from {singular} {start} to the end"
+    meanings: list[str] = []
+    is_power_of_two = size & (size - 1) == 0
+    if size >= _MIN_TILE and is_power_of_two and start % size == 0:
+        meanings.append(f"one tile of {size}")
     tile = start & -start  # the largest power of two that divides the start
     while end == length and tile >= _MIN_TILE:
         if start == length - length % tile:
             meanings.append(f"after the last whole tile of {tile}: is a mask missing?")
             break
         tile //= 2
-    return f"{words} ({' or '.join(meanings)})" if meanings else words
+    if not meanings:
+        return words
+    return f"{words} ({' or '.join(meanings)})"
 
 
 def _describe_period(marked: torch.Tensor) -> str:
@@ -304,13 +314,15 @@ def _describe_period(marked: torch.Tensor) -> str:
     return f"{int(marked.sum())} in every {period}"
 
 
-def _factor(got: torch.Tensor, wanted: torch.Tensor) -> str | None:
+def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str | None:
     """Whether all values are the expected ones times a constant."""
-    square_sum = float(wanted.square().sum())
-    if got.numel() < 2 or not square_sum:
+    square_sum = float(expected_values.square().sum())
+    if actual_values.numel() < 2 or not square_sum:
         return None
-    factor = float((got * wanted).sum()) / square_sum
-    if abs(factor) < _NEAR or abs(factor - 1) < _NEAR or not _is_near(got, factor * wanted, _NEAR):
+    factor = float((actual_values * expected_values).sum()) / square_sum
+    if abs(factor) < _NEAR or abs(factor - 1) < _NEAR:
+        return None
+    if not _is_near(actual_values, factor * expected_values, _NEAR):
         return None
     if abs(factor + 1) < _NEAR:
         return "the expected value with the opposite sign"
@@ -321,15 +333,15 @@ def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tens
     """Whether correct values are in wrong places."""
     if expected.numel() > _MAX_SAMPLE_ELEMENTS or int(mask.sum()) < 2:
         return None
-    got = actual.detach()[mask].to(torch.float64)
+    actual_values = actual.detach()[mask].to(torch.float64)
     for dim, length in enumerate(mask.shape):
         for step, side in ((1, "after"), (-1, "before")):
             if length > 2 and _is_near(
-                got, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR
+                actual_values, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR
             ):
                 return f"the values that belong one index {side} along dim {dim}"
     is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
-    if is_square and _is_near(got, expected.mT[mask].to(torch.float64), _NEAR):
+    if is_square and _is_near(actual_values, expected.mT[mask].to(torch.float64), _NEAR):
         return "the values that belong at the transposed index"
     return None
 
@@ -340,10 +352,9 @@ def _extent(hit: torch.Tensor) -> tuple[int, int]:
     return int(flags.argmax()), hit.numel() - int(flags.flip(0).argmax())
 
 
-def _is_near(got: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> bool:
-    return _is_mostly(
-        (got - wanted).abs() <= tolerance * (wanted.abs() + wanted.square().mean().sqrt())
-    )
+def _is_near(actual_values: torch.Tensor, expected_values: torch.Tensor, tolerance: float) -> bool:
+    scale = expected_values.abs() + expected_values.square().mean().sqrt()
+    return _is_mostly((actual_values - expected_values).abs() <= tolerance * scale)
 
 
 def _is_mostly(holds: torch.Tensor) -> bool:

@@ -69,7 +69,7 @@ def prepare_inputs(
         device,
         inputs,
         originals,
-        {name: each.detach() for name, each in expected.items()},
+        {name: tensor.detach() for name, tensor in expected.items()},
         lay_out_upstream,
     )
 

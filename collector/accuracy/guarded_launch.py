@@ -146,9 +146,9 @@ def _as_mask(inside: Any, mask: Any) -> Any:
 
 def _selecting_pointers(select: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(select)
-    def selected(builder: Any, condition: Any, chosen: Any, other: Any) -> Any:
-        result = select(builder, condition, chosen, other)
-        if operand_of(chosen) != operand_of(other):
+    def selected(builder: Any, condition: Any, if_true: Any, if_false: Any) -> Any:
+        result = select(builder, condition, if_true, if_false)
+        if operand_of(if_true) != operand_of(if_false):
             # elements of both operands, so the operand of an element is not known
             plain = tl.pointer_type(result.dtype.element_ty, result.dtype.address_space)
             return interpreter.TensorHandle(result.data, plain)

@@ -71,14 +71,17 @@ def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
 
     Conversions to float8 saturate, as on NVIDIA GPUs (PTX ISA, cvt.rn.satfinite).
     """
-    given, wanted = _TORCH_DTYPES.get(source.name), _TORCH_DTYPES.get(target.name)
-    if given is None or wanted is None or rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:
+    source_dtype = _TORCH_DTYPES.get(source.name)
+    target_dtype = _TORCH_DTYPES.get(target.name)
+    truncates = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
+    if source_dtype is None or target_dtype is None or truncates:
         return _original_convert(data, source, target, rounding_mode)
-    values = torch.from_numpy(data.reshape(-1).copy()).view(given)
-    if wanted.itemsize == 1:
-        largest = torch.finfo(wanted).max
+    values = torch.from_numpy(data.reshape(-1).copy()).view(source_dtype)
+    if target_dtype.itemsize == 1:
+        largest = torch.finfo(target_dtype).max
         values = values.to(torch.float32).clamp(-largest, largest)
-    return values.to(wanted).view(_BIT_PATTERNS[wanted.itemsize]).numpy().reshape(data.shape)
+    bits = values.to(target_dtype).view(_BIT_PATTERNS[target_dtype.itemsize])
+    return bits.numpy().reshape(data.shape)
 
 
 def _convert_argument(argument: Any) -> Any:
@@ -93,19 +96,24 @@ def _convert_argument(argument: Any) -> Any:
 def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
     """Torch's elementwise function in place of one of libdevice."""
     simple = name.removeprefix("fast_").removesuffix("_rn")
-    names = (_LIBDEVICE_NAMES.get(name, simple), simple.removesuffix("f"))
-    function = next((getattr(torch, each) for each in names if hasattr(torch, each)), None)
+    torch_names = (_LIBDEVICE_NAMES.get(name, simple), simple.removesuffix("f"))
+    functions = (getattr(torch, torch_name, None) for torch_name in torch_names)
+    function = next(filter(None, functions), None)
 
     def compute(*operands: Any) -> tl.tensor:
         if function is None or name in _LIBDEVICE_DIFFERS:
             raise UnsupportedError(
                 f"Triton's interpreter cannot run libdevice.{name}; check the kernel on a GPU"
             )
-        tensors = [_convert_argument(each) for each in operands]
-        values = function(*(torch.from_numpy(each.handle.data) for each in tensors)).numpy()
-        dtype = tl.int32 if values.dtype == np.bool_ else tensors[0].dtype
-        values = values.astype(np.int32) if values.dtype == np.bool_ else values
-        kind = tl.block_type(dtype, list(values.shape)) if tensors[0].type.is_block() else dtype
+        tensors = [_convert_argument(operand) for operand in operands]
+        values = function(*(torch.from_numpy(tensor.handle.data) for tensor in tensors)).numpy()
+        dtype = tensors[0].dtype
+        if values.dtype == np.bool_:
+            dtype = tl.int32
+            values = values.astype(np.int32)
+        kind = dtype
+        if tensors[0].type.is_block():
+            kind = tl.block_type(dtype, list(values.shape))
         return tl.tensor(interpreter.TensorHandle(values, dtype), kind)
 
     return compute

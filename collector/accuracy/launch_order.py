@@ -39,8 +39,8 @@ class Launch:
         """Note an atomic with acquire and release semantics on one address."""
         program = self.epoch_programs[self.epoch]
         clock = self.lock_clocks.get(address, {}) | {}
-        for other, epoch in self.clock.items():
-            clock[other] = max(epoch, clock.get(other, 0))
+        for earlier_program, epoch in self.clock.items():
+            clock[earlier_program] = max(epoch, clock.get(earlier_program, 0))
         self.clock = dict(clock)
         clock[program] = self.epoch
         self.lock_clocks[address] = clock

@@ -32,12 +32,12 @@ def layouts_of(prepared: PreparedCase) -> tuple[Layout, ...]:
             f"grad_{name}"
             for name in differentiated_names(prepared.spec, prepared.case, prepared.inputs)
         }
-        outputs = [each for name, each in prepared.expected.items() if name not in gradients]
+        outputs = [tensor for name, tensor in prepared.expected.items() if name not in gradients]
         tensors[UPSTREAM] = max(outputs, key=lambda output: output.ndim)
     layouts: list[Layout] = []
     for name, tensor in tensors.items():
         if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel():
-            layouts += [Layout(tensor=name, arrangement=each) for each in _STRIDED]
+            layouts += [Layout(tensor=name, arrangement=arrangement) for arrangement in _STRIDED]
         if _can_be_expanded(prepared, name, tensor):
             layouts.append(Layout(tensor=name, arrangement=Arrangement.EXPANDED))
     return tuple(layouts)
@@ -109,11 +109,13 @@ def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
     # The gap between rows holds the largest number, which shows in a result that uses it. NaN would
     # also fail kernels that read the gap and multiply it by zero, as torch's bfloat16 matmul does
     # on a CPU.
-    kind = tensor.dtype
-    largest = (
-        1
-        if kind == torch.bool
-        else (torch.finfo if kind.is_floating_point else torch.iinfo)(kind).max
-    )
-    wider = tensor.new_full((*leading, n_rows, n_cols + 1), largest)
+    wider = tensor.new_full((*leading, n_rows, n_cols + 1), _largest_number(tensor.dtype))
     return wider.narrow(-1, 1, n_cols).copy_(tensor)
+
+
+def _largest_number(dtype: torch.dtype) -> float:
+    if dtype == torch.bool:
+        return 1
+    if dtype.is_floating_point:
+        return torch.finfo(dtype).max
+    return torch.iinfo(dtype).max

@@ -63,11 +63,11 @@ class MemoryWatch:
         return tuple(sorted(self._faults.values(), key=_rank))
 
     def add(self, fault: MemoryFault) -> None:
-        place = (fault.access, fault.file, fault.line, fault.operand, fault.is_race)
-        first = self._faults.get(place)
+        identity = (fault.access, fault.file, fault.line, fault.operand, fault.is_race)
+        first = self._faults.get(identity)
         if first is not None:
             fault = first.model_copy(update={"count": first.count + fault.count})
-        self._faults[place] = fault
+        self._faults[identity] = fault
 
 
 class MemoryGuard:

@@ -37,8 +37,8 @@ def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
     ]
     # inputs with a special role say more about the operation than the others
     special = [role for role in roles if role is not Role.VALUES]
-    wanted = [regime for role in (special or roles) for regime in REGIMES[role]]
-    return tuple(dict.fromkeys(wanted))[:_MAX_REGIMES]
+    regimes = [regime for role in (special or roles) for regime in REGIMES[role]]
+    return tuple(dict.fromkeys(regimes))[:_MAX_REGIMES]
 
 
 def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:

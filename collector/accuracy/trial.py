@@ -195,7 +195,7 @@ class Bench:
             map(dtype_name, base.outputs.values())
         ):
             return "equal values may be chosen in any order"
-        dtypes = {name: each.dtype for name, each in base.outputs.items()}
+        dtypes = {name: tensor.dtype for name, tensor in base.outputs.items()}
         return why_unfair(self._prepare(case, arguments), dtypes, self._compare)
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
@@ -221,11 +221,12 @@ class Bench:
         for name, expected in pair.base.outputs.items():
             actual = pair.candidate.outputs[name]
             limit = self.spec.tolerance(pair.case, dtype_name(expected))
-            found = deviation(expected, actual)
+            difference = deviation(expected, actual)
             is_beyond = any(
-                getattr(found.errors, each) > _FAR * getattr(limit, each) for each in _ERRORS
+                getattr(difference.errors, error_name) > _FAR * getattr(limit, error_name)
+                for error_name in _ERRORS
             )
-            if found.nonfinite_count or is_beyond:
+            if difference.nonfinite_count or is_beyond:
                 return True
         return False
 
@@ -267,13 +268,21 @@ class Bench:
 
 def _other_form(pair: Pair) -> str | None:
     """How the form of the candidate's results differs from that of the implementation's."""
-    forms = [
-        {name: f"{dtype_name(each)} {list(each.shape)}" for name, each in side.outputs.items()}
-        for side in (pair.base, pair.candidate)
-    ]
-    texts = [", ".join(f"{name} {form}" for name, form in each.items()) for each in forms]
-    return (
-        None
-        if forms[0] == forms[1]
-        else f"returns {texts[1]}; the implementation returns {texts[0]}"
-    )
+    base_forms = _forms_of(pair.base)
+    candidate_forms = _forms_of(pair.candidate)
+    if base_forms == candidate_forms:
+        return None
+    base_text = _forms_text(base_forms)
+    return f"returns {_forms_text(candidate_forms)}; the implementation returns {base_text}"
+
+
+def _forms_of(returned: Returned) -> dict[str, str]:
+    """Dtype and shape of each output."""
+    return {
+        name: f"{dtype_name(tensor)} {list(tensor.shape)}"
+        for name, tensor in returned.outputs.items()
+    }
+
+
+def _forms_text(forms: dict[str, str]) -> str:
+    return ", ".join(f"{name} {form}" for name, form in forms.items())

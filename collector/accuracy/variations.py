@@ -76,7 +76,7 @@ def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) 
 
 def _other_lengths(length: int) -> list[int]:
     tile = 1 << (length.bit_length() - 1)
-    primes = [each for each in range(max(2, length // 2), length + 1) if _is_prime(each)]
+    primes = [number for number in range(max(2, length // 2), length + 1) if _is_prime(number)]
     return [tile // 2 + 1, length - 1, length + 1, max(1, length // 2), *primes[-1:], *primes[:1]]
 
 
@@ -121,18 +121,22 @@ def _change_tensor(change: Callable[[torch.Tensor], torch.Tensor], _name: str, v
 
 def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
     """Cases, given with their inputs, with one of the matrices in another memory layout."""
-    layouts = [
-        (case, name, arrangement)
-        for case, inputs in cases.items()
-        for name, tensor in inputs.items()
-        for arrangement in (Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED)
-        if isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
-    ]
+    layouts: list[tuple[Case, str, Arrangement]] = []
+    for case, inputs in cases.items():
+        for name, tensor in inputs.items():
+            if _is_matrix(tensor):
+                layouts.append((case, name, Arrangement.ROW_STRIDED))
+                layouts.append((case, name, Arrangement.TRANSPOSED))
     for case, name, arrangement in secrets.SystemRandom().sample(
         layouts, min(_MAX_LAYOUTS, len(layouts))
     ):
         detail = f"with {name} {arrangement.replace('_', '-')} in memory"
         yield Trial(Test.LAYOUT, case, detail, partial(_rearrange, name, arrangement))
+
+
+def _is_matrix(value: Any) -> bool:
+    """Whether a value has two dims that can be rearranged."""
+    return isinstance(value, torch.Tensor) and value.ndim >= 2 and min(value.shape[-2:]) > 1
 
 
 def _rearrange(name: str, arrangement: Arrangement, input_name: str, value: Any) -> Any:

@@ -57,11 +57,11 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
         shared_bytes and ".nv.shared.reserved.0" in sizes
     ):  # from sm_90 on the system's part comes first
         shared_bytes -= _RESERVED_SHARED_BYTES
-    found = usage[name]
+    function_usage = usage[name]
     # spilled registers live on the stack; cuobjdump counts bytes only
     return {
-        "registers": int(found["registers"]),
-        "local_bytes": int(found["stack"]) + int(found["local"]),
+        "registers": int(function_usage["registers"]),
+        "local_bytes": int(function_usage["stack"]) + int(function_usage["local"]),
         "static_shared_bytes": shared_bytes,
     }
 
@@ -75,9 +75,9 @@ def amd_resources(assembly: str) -> dict[str, int]:
     """
 
     def directive(name: str, default: int | None = None) -> int:
-        found = re.search(rf"^[\s-]*\.{name}:?\s+(\d+)\s*$", assembly, re.MULTILINE)
-        if found is not None:
-            return int(found[1])
+        match = re.search(rf"^[\s-]*\.{name}:?\s+(\d+)\s*$", assembly, re.MULTILINE)
+        if match is not None:
+            return int(match[1])
         if default is None:
             raise ValueError(f"the amdgcn text has no .{name}")
         return default
@@ -194,12 +194,13 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
         address = _SASS_ADDRESS.match(line)
         if address is not None:
             lines[bisect_right(ends, int(address[1], 16))].append(line)
-    for code, own in zip(codes, lines, strict=True):
-        if len(own) * _INSTRUCTION_BYTES != len(code):
+    for code, code_lines in zip(codes, lines, strict=True):
+        if len(code_lines) * _INSTRUCTION_BYTES != len(code):
             raise ToolchainError(
-                f"nvdisasm read {len(own)} instructions in {len(code)} bytes of code for sm_{arch}"
+                f"nvdisasm read {len(code_lines)} instructions in {len(code)} bytes of code "
+                f"for sm_{arch}"
             )
-    return ["\n".join(own) for own in lines]
+    return ["\n".join(code_lines) for code_lines in lines]
 
 
 def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:

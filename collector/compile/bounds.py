@@ -51,15 +51,15 @@ Constraints = Mapping[Value, Interval]
 
 
 def joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
-    known = list(bounds)
+    all_bounds = list(bounds)
 
     def first(values: Iterable[object]) -> object:
         return next((value for value in values if value is not None), None)
 
-    wraps = first(each.wraps for each in known)
+    wraps = first(operand_bounds.wraps for operand_bounds in all_bounds)
     assert wraps is None or isinstance(wraps, Wrap)
-    unknown = first(each.unknown for each in known)
-    doubt = first(each.doubt for each in known)
+    unknown = first(operand_bounds.unknown for operand_bounds in all_bounds)
+    doubt = first(operand_bounds.doubt for operand_bounds in all_bounds)
     return Bounds(
         interval,
         wraps,
@@ -69,8 +69,8 @@ def joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
 
 
 def bits_of(kind: str) -> int | None:
-    found = re.fullmatch(r"i(\d+)|index", kind)
-    return None if found is None else int(found[1] or 64)
+    match = re.fullmatch(r"i(\d+)|index", kind)
+    return None if match is None else int(match[1] or 64)
 
 
 class Ranges(Protocol):

@@ -117,17 +117,16 @@ def _lines_of(
         parameter for parameter, kind in body.__annotations__.items() if "constexpr" in str(kind)
     }
     names = body.__code__.co_varnames[: body.__code__.co_argcount]
-    given = {
+    values = {
         **dict(zip(names, args, strict=False)),
         **{key: kwargs[key] for key in names if key in kwargs},
     }
     arguments = []
-    for key, value in given.items():
-        text = (
-            _constexpr(value, lines)
-            if key in constexprs
-            else _argument(value, is_specialised=key not in unspecialised)
-        )
+    for key, value in values.items():
+        if key in constexprs:
+            text = _constexpr(value, lines)
+        else:
+            text = _argument(value, is_specialised=key not in unspecialised)
         if text is None:
             raise _UnsupportedLaunchError(
                 f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; declare "
@@ -176,8 +175,15 @@ def _argument(value: Any, *, is_specialised: bool) -> str | None:
     if isinstance(value, int):
         if value == 1 and is_specialised:
             return "1"
-        of_its_size = 16 if -(2**31) <= value < 2**31 else 2**40 if value < 2**63 else 2**63
-        return str(of_its_size if value % 16 == 0 and is_specialised else of_its_size + 1)
+        if -(2**31) <= value < 2**31:
+            of_its_size = 16
+        elif value < 2**63:
+            of_its_size = 2**40
+        else:
+            of_its_size = 2**63
+        if value % 16 == 0 and is_specialised:
+            return str(of_its_size)
+        return str(of_its_size + 1)
     if isinstance(value, float):
         return "1.5"
     if not hasattr(value, "data_ptr"):
@@ -197,7 +203,7 @@ def _constexpr(value: Any, lines: set[str]) -> str | None:
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tl.dtype):
-        return next((f"tl.{name}" for name, known in vars(tl).items() if known is value), None)
+        return next((f"tl.{name}" for name, member in vars(tl).items() if member is value), None)
     module = getattr(getattr(value, "fn", None), "__module__", "__main__")
     if module == "__main__":
         return None

@@ -43,8 +43,10 @@ def implied(
         limits: dict[Value, Interval] = {}
         for part in operation.operands[:2]:
             of_part = implied(ranges, part, is_true=is_true, expansion=expansion)
-            for value, other in of_part.items():
-                limits[value] = other.clamped(limits[value]) if value in limits else other
+            for value, interval in of_part.items():
+                if value in limits:
+                    interval = interval.clamped(limits[value])
+                limits[value] = interval
         return limits
     if operation.name == "arith.cmpi":
         return _compared(ranges, operation, expansion, is_true=is_true)
@@ -57,15 +59,15 @@ def _compared(
     predicate = operation.text.strip().partition(",")[0]
     if not is_true:
         predicate = _NEGATED.get(predicate, predicate)
-    left, right = operation.operands[:2]
+    left_operand, right_operand = operation.operands[:2]
     if predicate.startswith("u"):
-        if ranges.of(left).interval.low < 0 or ranges.of(right).interval.low < 0:
+        if ranges.of(left_operand).interval.low < 0 or ranges.of(right_operand).interval.low < 0:
             return {}
         predicate = f"s{predicate[1:]}"
     if predicate in {"sgt", "sge"}:
-        left, right = right, left
+        left_operand, right_operand = right_operand, left_operand
         predicate = {"sgt": "slt", "sge": "sle"}[predicate]
-    lower, upper = ranges.of(left).interval, ranges.of(right).interval
+    lower, upper = ranges.of(left_operand).interval, ranges.of(right_operand).interval
     limits: dict[Value, Interval] = {}
 
     def limit(value: Value, interval: Interval) -> None:
@@ -76,11 +78,11 @@ def _compared(
 
     if predicate in {"slt", "sle"}:
         gap = 1 if predicate == "slt" else 0
-        limit(left, Interval(UNBOUNDED.low, upper.high - gap))
-        limit(right, Interval(lower.low + gap, UNBOUNDED.high))
+        limit(left_operand, Interval(UNBOUNDED.low, upper.high - gap))
+        limit(right_operand, Interval(lower.low + gap, UNBOUNDED.high))
     elif predicate == "eq":
-        limit(left, upper)
-        limit(right, lower)
+        limit(left_operand, upper)
+        limit(right_operand, lower)
     return limits
 
 

@@ -105,9 +105,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     def range_of(self, tensor: torch.Tensor) -> Interval | None:
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
             return None
-        found: Interval | None = self._ranges.get(tensor.untyped_storage())
-        if found is not None or not tensor.numel() or tensor.numel() > _MOST_READ:
-            return found
+        limits: Interval | None = self._ranges.get(tensor.untyped_storage())
+        if limits is not None or not tensor.numel() or tensor.numel() > _MOST_READ:
+            return limits
         data = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
         if data is None or tensor.untyped_storage() in self._unfilled:
             return None
@@ -158,8 +158,10 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     def _count(self, name: str, arguments: Any, result: Any) -> None:
         operands = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        known = {operand.untyped_storage()._cdata for operand in operands}
-        new = [tensor for tensor in results if tensor.untyped_storage()._cdata not in known]
+        operand_storages = {operand.untyped_storage()._cdata for operand in operands}
+        new = [
+            tensor for tensor in results if tensor.untyped_storage()._cdata not in operand_storages
+        ]
         for tensor in new:
             self._allocate(tensor)
         if name in _WITHOUT_READS or any(
@@ -182,11 +184,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
     ) -> None:
         ranges = [self.range_of(operand) for operand in operands]
-        known = [limits for limits in ranges if limits is not None]
-        if not known or len(known) < len(ranges):
+        known_ranges = [limits for limits in ranges if limits is not None]
+        if not known_ranges or len(known_ranges) < len(ranges):
             return
-        union = known[0]
-        for limits in known[1:]:
+        union = known_ranges[0]
+        for limits in known_ranges[1:]:
             union = union.union(limits)
         for tensor in results:
             if not tensor.dtype.is_floating_point:
@@ -211,9 +213,12 @@ class TooMuchWorkError(Exception):
 
 
 def _refuse_large(name: str, operands: Sequence[Any]) -> None:
-    left, right = [each for each in operands if isinstance(each, torch.Tensor)][-2:]
-    if left.numel() * right.shape[-1] > _MOST_PRODUCTS:
-        raise TooMuchWorkError(f"{name} of {tuple(left.shape)} and {tuple(right.shape)} on the CPU")
+    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
+    left_factor, right_factor = tensors[-2:]
+    if left_factor.numel() * right_factor.shape[-1] > _MOST_PRODUCTS:
+        raise TooMuchWorkError(
+            f"{name} of {tuple(left_factor.shape)} and {tuple(right_factor.shape)} on the CPU"
+        )
 
 
 def on_cpu(argument: object) -> object:

@@ -58,7 +58,8 @@ _SASS_ACCESSES = {
 _SASS_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
 _GCN_ACCESS = re.compile(
-    r"(?:global|buffer|flat)_(load|store)_(?:lds_)?(ubyte|sbyte|byte|ushort|sshort|short|dwordx[234]|dword)"
+    r"(?:global|buffer|flat)_(load|store)_(?:lds_)?"
+    r"(ubyte|sbyte|byte|ushort|sshort|short|dwordx[234]|dword)"
 )
 _GCN_WIDTHS = {
     "ubyte": 8,
@@ -91,15 +92,21 @@ def instruction_counts(compiled: Sequence[Compiled], target: str) -> list[Counts
         ToolchainError: the disassembler is missing or cannot read the code.
     """
     arch = parse_target(target).arch
-    codes = [instruction_bytes(one.binary) if one.assembly is None else b"" for one in compiled]
+    # AMD's compiler writes the assembly text itself: nothing to disassemble
+    codes = [
+        instruction_bytes(function.binary) if function.assembly is None else b""
+        for function in compiled
+    ]
     new = [code for code in dict.fromkeys(filter(None, codes)) if (code, arch) not in _sass_counts]
     if new:
         assert isinstance(arch, int), "AMD's compiler writes the assembly text itself"
         for code, listing in zip(new, sass(new, arch), strict=True):
             _sass_counts[code, arch] = count_sass(listing)
     return [
-        dict(_sass_counts[code, arch]) if one.assembly is None else count_amdgcn(one.assembly)
-        for one, code in zip(compiled, codes, strict=True)
+        dict(_sass_counts[code, arch])
+        if function.assembly is None
+        else count_amdgcn(function.assembly)
+        for function, code in zip(compiled, codes, strict=True)
     ]
 
 

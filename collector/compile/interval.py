@@ -17,8 +17,8 @@ class Interval:
     def is_one(self) -> bool:
         return self.low == self.high
 
-    def union(self, other: "Interval") -> "Interval":
-        return Interval(min(self.low, other.low), max(self.high, other.high))
+    def union(self, right: "Interval") -> "Interval":
+        return Interval(min(self.low, right.low), max(self.high, right.high))
 
     def within(self, limits: "Interval") -> bool:
         return limits.low <= self.low and self.high <= limits.high
@@ -31,11 +31,11 @@ class Interval:
         nearest = limits.low if self.high < limits.low else limits.high
         return Interval(nearest, nearest)
 
-    def plus(self, other: "Interval") -> "Interval":
-        return Interval(self.low + other.low, self.high + other.high)
+    def plus(self, right: "Interval") -> "Interval":
+        return Interval(self.low + right.low, self.high + right.high)
 
-    def times(self, other: "Interval") -> "Interval":
-        return _of_corners(self, other, lambda x, y: x * y)
+    def times(self, right: "Interval") -> "Interval":
+        return _of_corners(self, right, lambda x, y: x * y)
 
 
 UNBOUNDED = Interval(-(2**62), 2**62)
@@ -88,7 +88,7 @@ def _shift_right(x: Interval, y: Interval) -> Interval:
 
 
 def _and(x: Interval, y: Interval) -> Interval:
-    highs = [each.high for each in (x, y) if each.low >= 0]
+    highs = [interval.high for interval in (x, y) if interval.low >= 0]
     if highs:
         return Interval(0, min(highs))
     return Interval(-_next_power(x, y), _next_power(x, y) - 1)

@@ -50,9 +50,13 @@ def _version_in(folder: Path, package: str) -> str | None:
 def _shadowed_folder(folder: Path) -> str | None:
     """Say that a folder of the same name would come first, if it were a regular package."""
     for entry in sys.path:
-        other = Path(entry or ".").resolve() / folder.name
-        if other == folder.resolve():
+        namesake = Path(entry or ".").resolve() / folder.name
+        if namesake == folder.resolve():
             return None
-        if other.is_dir() and not (other / "__init__.py").exists() and any(other.rglob("*.py")):
-            return _PLAIN_FOLDER.format(folder=other)
+        if (
+            namesake.is_dir()
+            and not (namesake / "__init__.py").exists()
+            and any(namesake.rglob("*.py"))
+        ):
+            return _PLAIN_FOLDER.format(folder=namesake)
     return None

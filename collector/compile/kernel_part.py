@@ -22,15 +22,15 @@ def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) 
         kernels: Variables that the kernels are assigned to.
         functions: Names of top-level functions that the kernels are known to use.
     """
-    wanted = set(kernels)
-    if not wanted or _may_look_up_names(tree):
+    kernel_variables = set(kernels)
+    if not kernel_variables or _may_look_up_names(tree):
         return tree
     optional = {
         position: name
         for position, statement in enumerate(tree.body)
         if (name := _declared_name(statement)) is not None
     }
-    if not wanted <= set(optional.values()):
+    if not kernel_variables <= set(optional.values()):
         return tree
     owners = {
         position: _kernels_of(statement)
@@ -38,7 +38,7 @@ def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) 
         if position in optional
     }
     used = {position for position in range(len(tree.body)) if position not in optional}
-    names = wanted | set(functions)
+    names = kernel_variables | set(functions)
     for position in used:
         names |= _names_in(tree.body[position])
     while True:

@@ -152,7 +152,13 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
             stages = (("ir", times.ir_initialization), *times.lowering_stages)
             stage_ns[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
 
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001  Triton's signature
+    def compile_only(
+        self: Any,
+        *args: Any,
+        grid: Any,
+        warmup: bool,  # noqa: ARG001  Triton's signature
+        **kwargs: Any,
+    ) -> Any:
         launch = Launch(
             (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME],
             {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
@@ -176,8 +182,8 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
             self.device_caches.clear()
         return kernel
 
-    wanted = parse_target(target)
-    gpu = GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)
+    parsed_target = parse_target(target)
+    gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
         _replaced(JITFunction, "run", compile_only),
         _replaced(Autotuner, "run", every_chosen_configuration(tuned)),
@@ -230,8 +236,8 @@ def _ptxas_version(path: str) -> str | None:
     listing = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=False
     ).stdout
-    found = re.search(r"\bV(\d+\.\d+\.\d+)", listing)
-    return found and found[1]
+    match = re.search(r"\bV(\d+\.\d+\.\d+)", listing)
+    return match and match[1]
 
 
 @contextlib.contextmanager
@@ -304,9 +310,9 @@ def _configuration(
     """
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    given = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+    arguments = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
     constants = {
-        parameter.name: _plain(given.get(parameter.name, parameter.default))
+        parameter.name: _plain(arguments.get(parameter.name, parameter.default))
         for parameter in function.params
         if parameter.is_constexpr
     }

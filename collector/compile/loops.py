@@ -120,12 +120,14 @@ def distance_between(
         return joined((distance, taken), total)
     if operation.name == "arith.minsi":
         sides = [distance_between(ranges, operand, origin, renamed) for operand in operands[:2]]
-        known = [side for side in sides if side is not None]
-        if not known:
+        distances = [side for side in sides if side is not None]
+        if not distances:
             return None
-        high = min(side.interval.high for side in known)
-        low = 0 if len(known) == 1 else min(side.interval.low for side in known)
-        return joined(known, Interval(min(low, high), high))
+        high = min(distance.interval.high for distance in distances)
+        low = min(distance.interval.low for distance in distances)
+        if len(distances) == 1:
+            low = 0
+        return joined(distances, Interval(min(low, high), high))
     if operation.name in {"arith.select", "scf.if"}:
         return _distance_of_choice(ranges, value, origin, renamed)
     if operation.name == "scf.for":
@@ -143,14 +145,14 @@ def _distance_of_choice(
     else:
         lasts = [region[-1].last for region in operation.regions]
         chosen = [last.operands[value.index] for last in lasts if last is not None]
-    sides = [distance_between(ranges, each, origin, renamed) for each in chosen]
-    known = [side for side in sides if side is not None]
-    if len(known) != len(sides) or not known:
+    sides = [distance_between(ranges, operand, origin, renamed) for operand in chosen]
+    distances = [side for side in sides if side is not None]
+    if len(distances) != len(sides) or not distances:
         return None
-    interval = known[0].interval
-    for side in known[1:]:
-        interval = interval.union(side.interval)
-    return joined(known, interval)
+    interval = distances[0].interval
+    for distance in distances[1:]:
+        interval = interval.union(distance.interval)
+    return joined(distances, interval)
 
 
 def _distance_of_loop(

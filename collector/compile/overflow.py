@@ -95,15 +95,15 @@ def _check(
 def _judged(
     function: Function, bounds: list[Bounds]
 ) -> tuple[Finding, str, tuple[str, int] | None]:
-    for each in bounds:
-        if each.wraps is not None:
-            exact = each.wraps.exact
+    for access_bounds in bounds:
+        if access_bounds.wraps is not None:
+            exact = access_bounds.wraps.exact
             reached = exact.high if exact.high >= 2**31 else exact.low
-            line = function.source_line(each.wraps.operation)
+            line = function.source_line(access_bounds.wraps.operation)
             return Finding.OVERFLOWS, f"a 32-bit integer reaches {reached:,}", line
-    for each in bounds:
-        if each.doubt is not None:
-            return Finding.UNKNOWN, each.doubt, None
+    for access_bounds in bounds:
+        if access_bounds.doubt is not None:
+            return Finding.UNKNOWN, access_bounds.doubt, None
     return Finding.FITS, "", None
 
 

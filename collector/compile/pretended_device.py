@@ -43,13 +43,13 @@ class _OnCpu(TorchFunctionMode):
             return 0
         if func is torch.Tensor.cuda:
             return args[0]
-        given = kwargs or {}
+        keyword_arguments = kwargs or {}
         if func in _TO_HOST or (
-            func is torch.Tensor.to and _names_cpu([*args[1:], *given.values()])
+            func is torch.Tensor.to and _names_cpu([*args[1:], *keyword_arguments.values()])
         ):
             self._on_wait()
         moved = [on_cpu(argument) for argument in args]
-        return func(*moved, **{name: on_cpu(value) for name, value in given.items()})
+        return func(*moved, **{name: on_cpu(value) for name, value in keyword_arguments.items()})
 
 
 class _FactoriesOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is not typed

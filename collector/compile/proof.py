@@ -75,18 +75,18 @@ def prove_case(
     proofs = {access.proof for access in unproven}
     worst = next((proof for proof in (Proof.UNSAFE, Proof.UNKNOWN) if proof in proofs), Proof.FITS)
     is_triton = any(launch.is_triton for launch in trace.launches)
-    found = FoundLimits()
+    size_limits = FoundLimits()
     if worst is not Proof.UNSAFE and is_triton:
         deadline_s = time.monotonic() + limits_budget_s
-        found = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
+        size_limits = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
     overflow = OverflowProof(
         **named,
         proof=worst if is_triton or worst is Proof.UNSAFE else Proof.UNKNOWN,
         message=None if is_triton else "launches no Triton kernel",
         access_count=count,
         unproven=tuple(unproven[:_MOST_UNPROVEN]),
-        limits=found.limits,
-        searched=found.searched,
+        limits=size_limits.limits,
+        searched=size_limits.searched,
     )
     modules = [launch.module for launch in trace.launches]
     return CaseProof(
@@ -149,17 +149,17 @@ class _Prover:
         count = 0
         unproven: dict[tuple[str, str, str, Proof], UnprovenAccess] = {}
         for launch in trace.launches:
-            found = [*self._grid(launch)]
+            launch_accesses = [*self._grid(launch)]
             if launch.is_triton and launch.ir is None:
-                found.append(_unproven(launch, launch.message or "has no IR"))
+                launch_accesses.append(_unproven(launch, launch.message or "has no IR"))
             accesses = self._accesses(launch)
             count += len(accesses)
-            found += [
+            launch_accesses += [
                 _of_access(launch, access)
                 for access in accesses
                 if access.finding is not Finding.FITS
             ]
-            for access in found:
+            for access in launch_accesses:
                 # an autotuned function is launched once for each configuration
                 name = access.function.partition("[")[0]
                 key = (name, access.pointer, access.kind, access.proof)
@@ -177,8 +177,8 @@ class _Prover:
             tuple(launch.ranges.items()),
         )
         if key not in self._checked:
-            known = Launch(launch.arguments, launch.grid, launch.ranges)
-            self._checked[key] = check_accesses(launch.ir, known)
+            launch_sizes = Launch(launch.arguments, launch.grid, launch.ranges)
+            self._checked[key] = check_accesses(launch.ir, launch_sizes)
         return self._checked[key]
 
     def _grid(self, launch: TracedLaunch) -> list[UnprovenAccess]:

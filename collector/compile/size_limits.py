@@ -120,14 +120,14 @@ class _Search:
             if middle == fits:
                 middle = fits + granule
             try:
-                found = self._at(middle)
+                overflow = self._at(middle)
             except _RefusedError:
                 fails = middle
                 continue
-            if found is None:
+            if overflow is None:
                 fits = middle
             else:
-                fails, first = middle, found
+                fails, first = middle, overflow
         return fits, fails, first
 
     def _at(self, length: int) -> UnprovenAccess | None:

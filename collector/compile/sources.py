@@ -148,13 +148,14 @@ def _digest(used: Mapping[str, "_Module"]) -> SourceDigest:
     }
     codes = {name: module.code for name, module in modules.items()}
     host_codes = {name: module.host_code for name, module in modules.items()}
-    data = {
-        name: [(file.name, _cached_digest(file)) for file in module.data]
-        for name, module in modules.items()
-    }
+    data = {name: _data_digests(module) for name, module in modules.items()}
     return SourceDigest(
         everything=digest_of(codes, data, variables), host=digest_of(host_codes, data, variables)
     )
+
+
+def _data_digests(module: "_Module") -> list[tuple[str, str | None]]:
+    return [(file.name, _cached_digest(file)) for file in module.data]
 
 
 _cached_digest = cache(digest_of_file)
@@ -208,19 +209,16 @@ def _read_module(
     nodes = list(ast.walk(tree))
     identifiers = {node.id for node in nodes if isinstance(node, ast.Name)}
     identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    identifiers |= {
-        alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            identifiers |= {alias.name for alias in node.names}
     texts = {
         node.value
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    data = {
-        path
-        for text in filter(_FILE_NAME.fullmatch, texts)
-        if (path := file.parent / text).is_file()
-    }
+    mentioned = (file.parent / text for text in filter(_FILE_NAME.fullmatch, texts))
+    data = {path for path in mentioned if path.is_file()}
     data |= {path for path in file.parent.iterdir() if path.suffix in _CUDA_SUFFIXES}
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     tree = _RemoveDocstrings().visit(tree)

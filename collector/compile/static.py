@@ -109,16 +109,16 @@ def _launches(
 
 def _distinct(launches: list[Launch]) -> list[Launch]:
     """Drop repeated launches; number a function that is compiled in several ways."""
-    kept: dict[tuple[str, str | None], Launch] = {}
+    first_launches: dict[tuple[str, str | None], Launch] = {}
     for launch in launches:
         identity = launch.message if launch.compiled is None else launch.compiled.identity
-        kept.setdefault((launch.function, identity), launch)
+        first_launches.setdefault((launch.function, identity), launch)
     seen: Counter[str] = Counter()
-    for launch in kept.values():
+    for launch in first_launches.values():
         seen[launch.function] += 1
         if seen[launch.function] > 1:
             launch.function = f"{launch.function}#{seen[launch.function]}"
-    return list(kept.values())
+    return list(first_launches.values())
 
 
 def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[StaticFacts]:

@@ -71,7 +71,13 @@ def tracing_launches(
     launches: list[TracedLaunch] = []
     tuned: list[str] = []
 
-    def trace_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG001  Triton's signature
+    def trace_only(
+        self: Any,
+        *args: Any,
+        grid: Any,
+        warmup: bool,  # noqa: ARG001  Triton's signature
+        **kwargs: Any,
+    ) -> None:
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
@@ -95,8 +101,8 @@ def tracing_launches(
             )
         )
 
-    wanted = parse_target(target)
-    gpu = GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)
+    parsed_target = parse_target(target)
+    gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
         replaced(JITFunction, "run", trace_only),
         replaced(Autotuner, "run", every_chosen_configuration(tuned, most_configurations)),
@@ -126,8 +132,8 @@ def _traced(
         }
         tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
         launch.tensor_bytes = _bytes_of(list(tensors.values()))
-        found = {key: range_of(tensor) for key, tensor in tensors.items()}
-        launch.ranges = {key: limits for key, limits in found.items() if limits is not None}
+        ranges = {key: range_of(tensor) for key, tensor in tensors.items()}
+        launch.ranges = {key: limits for key, limits in ranges.items() if limits is not None}
     except Exception as error:  # noqa: BLE001  the compiler raises many types
         launch.message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
     finally:

@@ -48,9 +48,9 @@ class Value:
     @property
     def size(self) -> int:
         """Number of elements."""
-        found = _SIZE.match(self.type)
+        match = _SIZE.match(self.type)
         count = 1
-        for length in (found[1] if found else "").split("x"):
+        for length in (match[1] if match else "").split("x"):
             count *= int(length or 1)
         return count
 
@@ -180,9 +180,9 @@ class _Parser:
     def _read(self, line: str) -> None:
         line = line.strip()
         location = ""
-        if found := _LOCATION_AT_END.search(line):
-            location = found[1]
-            line = line[: found.start()]
+        if match := _LOCATION_AT_END.search(line):
+            location = match[1]
+            line = line[: match.start()]
         if not line or line.startswith("//"):
             return
         if line.startswith("^"):
@@ -194,12 +194,12 @@ class _Parser:
         self._operation(line, location)
 
     def _label(self, line: str) -> None:
-        found = _LABEL.match(line)
-        if found is None:
+        match = _LABEL.match(line)
+        if match is None:
             return
-        block = self._block_of(found[1])
+        block = self._block_of(match[1])
         region = self._regions[-1]
-        block.arguments = _arguments(found[2] or "")
+        block.arguments = _arguments(match[2] or "")
         for index, value in enumerate(block.arguments):
             value.block, value.index = block, index
             self._scopes[-1][value.name] = value
@@ -219,13 +219,13 @@ class _Parser:
             self._set_types(owner, line)
 
     def _operation(self, line: str, location: str) -> None:
-        found = _OPERATION.match(line)
-        if found is None:
+        match = _OPERATION.match(line)
+        if match is None:
             return
-        rest = found["rest"]
+        rest = match["rest"]
         opens = rest.endswith("{")
         operands = [self._value(name) for name in _NAME.findall(rest.partition(" : ")[0])]
-        operation = Operation(found["name"], operands, rest, location=location)
+        operation = Operation(match["name"], operands, rest, location=location)
         operation.block = self._regions[-1][-1]
         arguments: list[Value] = []
         if operation.name == "scf.for":
@@ -235,18 +235,18 @@ class _Parser:
         elif operation.name in {"cf.br", "cf.cond_br"}:
             self._branch(operation)
         operation.block.operations.append(operation)
-        self._name_results(operation, found["results"] or "")
+        self._name_results(operation, match["results"] or "")
         if opens:
             self._open(operation, arguments)
 
     def _of_for(self, operation: Operation) -> list[Value]:
         """Set the operands to bounds, step and initial values; return the region's arguments."""
-        found = _FOR.match(operation.text)
-        assert found is not None, operation.text
-        counter = Value(found[1], "i32" if ": i64" not in operation.text else "i64")
-        pairs = _ITERATION.findall(found[5].partition("->")[0])
-        types = _types_in_parentheses(found[5].partition("->")[2])
-        operation.operands = [self._value(found[number]) for number in (2, 3, 4)]
+        match = _FOR.match(operation.text)
+        assert match is not None, operation.text
+        counter = Value(match[1], "i32" if ": i64" not in operation.text else "i64")
+        pairs = _ITERATION.findall(match[5].partition("->")[0])
+        types = _types_in_parentheses(match[5].partition("->")[2])
+        operation.operands = [self._value(match[number]) for number in (2, 3, 4)]
         operation.operands += [self._value(initial) for _, initial in pairs]
         iterated = [Value(name, kind) for (name, _), kind in zip(pairs, types, strict=False)]
         arguments = [counter, *iterated]
@@ -286,7 +286,12 @@ class _Parser:
             name, _, count = part.partition(":")
             names += [f"{name}#{index}" for index in range(int(count))] if count else [name]
         for index, name in enumerate(names):
-            kind = types[index] if index < len(types) else types[-1] if types else "unknown"
+            if index < len(types):
+                kind = types[index]
+            elif types:
+                kind = types[-1]
+            else:
+                kind = "unknown"
             value = Value(name, kind, operation, index)
             operation.results.append(value)
             self._scopes[-1][name] = value
@@ -350,15 +355,20 @@ def _result_types(operation: Operation) -> list[str]:
 
 def _source_lines(lines: list[str]) -> dict[str, tuple[str, int]]:
     """Map each location to the innermost file and line."""
-    texts = {found[1]: found[2] for line in lines if (found := _LOCATION_LINE.match(line))}
+    texts = {match[1]: match[2] for line in lines if (match := _LOCATION_LINE.match(line))}
 
     def resolve(text: str, depth: int) -> tuple[str, int] | None:
-        if found := _FILE_LINE.search(text):
-            return found[1], int(found[2])
+        if match := _FILE_LINE.search(text):
+            return match[1], int(match[2])
         for alias in re.findall(r"#loc\d*", text):
-            if depth and alias in texts and (place := resolve(texts[alias], depth - 1)):
-                return place
+            if not depth or alias not in texts:
+                continue
+            source_line = resolve(texts[alias], depth - 1)
+            if source_line is not None:
+                return source_line
         return None
 
-    placed = {alias: resolve(text, 8) for alias, text in texts.items()}
-    return {alias: place for alias, place in placed.items() if place is not None}
+    resolved = {alias: resolve(text, 8) for alias, text in texts.items()}
+    return {
+        alias: source_line for alias, source_line in resolved.items() if source_line is not None
+    }

@@ -186,11 +186,11 @@ class ValueRanges:
     def _of_operation(self, operation: Operation, value: Value) -> Bounds:
         name = operation.name
         if name in ARITHMETIC and len(operation.operands) > 1:
-            left, right = (self.of(operand) for operand in operation.operands[:2])
-            exact = ARITHMETIC[name](left.interval, right.interval)
+            left_bounds, right_bounds = (self.of(operand) for operand in operation.operands[:2])
+            exact = ARITHMETIC[name](left_bounds.interval, right_bounds.interval)
             if name == "arith.divsi" and (share := bound_quotient_of_counter(self, operation)):
                 exact = exact.clamped(share)
-            return joined((left, right), exact)
+            return joined((left_bounds, right_bounds), exact)
         if name in _SAME_VALUES:
             operands = operation.operands[:1] if name in _OF_FIRST else operation.operands
             return self._union(operands)
@@ -221,8 +221,8 @@ class ValueRanges:
     def _union(self, operands: Iterable[Value]) -> Bounds:
         bounds = [self.of(operand) for operand in operands]
         interval = bounds[0].interval
-        for each in bounds[1:]:
-            interval = interval.union(each.interval)
+        for operand_bounds in bounds[1:]:
+            interval = interval.union(operand_bounds.interval)
         return joined(bounds, interval)
 
     def _of_first_operand(self, operation: Operation, _value: Value) -> Bounds:
@@ -284,8 +284,8 @@ class ValueRanges:
             return self.not_known(value, f"unknown index from {name}")
         bounds = Bounds(self._launch.ranges[name])
         if len(operation.operands) > 2:
-            other = self.of(operation.operands[2])
-            return joined((bounds, other), bounds.interval.union(other.interval))
+            masked_bounds = self.of(operation.operands[2])
+            return joined((bounds, masked_bounds), bounds.interval.union(masked_bounds.interval))
         return bounds
 
     def _of_reduction(self, operation: Operation, value: Value) -> Bounds:
