@@ -68,8 +68,8 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
         project: Project of the regression.
         triagers: Addresses or `@domain`; `project=address` is valid for that project only.
     """
-    _, at, domain = person.email.rpartition("@")
-    if not at:
+    _, separator, domain = person.email.rpartition("@")
+    if not separator:
         return False
     for entry in triagers:
         of_project, separator, who = entry.strip().rpartition("=")

@@ -81,7 +81,7 @@ class RoofLine:
 
 @dataclass(frozen=True)
 class LaneMark:
-    at: datetime
+    moment: datetime
     text: str
     """Short text that is drawn, such as `v0.5.0` or `570.1 → 580.2`."""
 
@@ -393,16 +393,16 @@ def _date_labels(ticks: Sequence[Tick]) -> str:
 
 
 def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
-    marks = [mark for mark in lane.marks if dates.covers(mark.at)]
+    marks = [mark for mark in lane.marks if dates.covers(mark.moment)]
     if not marks:
         return ""
     labels: list[str] = []
     for number, mark in enumerate(marks):
-        start = dates.percent(mark.at)
+        start = dates.percent(mark.moment)
         following = marks[number + 1 :]
-        end = dates.percent(following[0].at) if following else 100.0
+        end = dates.percent(following[0].moment) if following else 100.0
         text = escaped(mark.text) if len(marks) <= _MAX_LANE_LABELS else "&nbsp;"
-        title = escaped(f"{date_written(mark.at, zone)}: {mark.text}")
+        title = escaped(f"{date_written(mark.moment, zone)}: {mark.text}")
         labels.append(
             f'<span style="left:{start:.2f}%;max-width:{max(end - start, 0.5):.2f}%" '
             f'title="{title}">{text}</span>'

@@ -54,7 +54,7 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
 
 
 def _found_of(row: ComparedRow) -> list[str]:
-    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.found]
+    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.change_points]
     return list(dict.fromkeys(texts))
 
 

@@ -258,7 +258,7 @@ def _shares_text(row: ComparedRow) -> str:
 def _found_marks(row: ComparedRow) -> str:
     """Mark each commit and verdict once: by the time if it changed."""
     changes: dict[tuple[str, Verdict], ChangePoint] = {}
-    for change in row.found:
+    for change in row.change_points:
         subject = change.commit.sha, change.verdict
         if subject not in changes or change.series.is_performance:
             changes[subject] = change

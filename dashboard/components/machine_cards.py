@@ -155,10 +155,14 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
             f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
             f"<span class={kind}>{_signed(change)}</span>"
         )
-    others = [_rates(sibling) for sibling in siblings]
+    sibling_rates = [_rates(sibling) for sibling in siblings]
     ratios: list[float] = []
     for name, (_, values) in rates.items():
-        medians = [statistics.median(other[name][1]) for other in others if name in other]
+        medians = [
+            statistics.median(rates_of_sibling[name][1])
+            for rates_of_sibling in sibling_rates
+            if name in rates_of_sibling
+        ]
         if medians:
             ratios.append(statistics.median(values) / statistics.median(medians) - 1)
     if ratios:

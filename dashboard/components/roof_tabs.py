@@ -75,7 +75,7 @@ def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
     for run in candidates[:_RUNS_TRIED]:
         part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
         if part is not None and part.cases:
-            earlier = [other for other in in_order if other.commit < run.commit]
+            earlier = [candidate for candidate in in_order if candidate.commit < run.commit]
             return KernelRun(run, part, next(iter(earlier), None))
     return None
 

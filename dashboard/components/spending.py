@@ -148,7 +148,7 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     offered = [name for name in _TITLES if priced.get(name, True)]
     box = st.container(width=360)
     name = view.link.choose(
-        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], place=box
+        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], container=box
     )
     if not name.startswith("family"):
         note_whole_runs(view)

@@ -82,9 +82,9 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
     cards: list[str] = []
     for machine in machines:
         siblings = [
-            other
-            for other in machines
-            if other.runner_class == machine.runner_class and other != machine
+            sibling
+            for sibling in machines
+            if sibling.runner_class == machine.runner_class and sibling != machine
         ]
         cards.append(card_html(view, machine, siblings, facts))
     st.html(
