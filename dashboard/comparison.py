@@ -91,7 +91,9 @@ class ComparedRow:
         if self.comparison is None or self.refusal:
             return None
         low, high = self.comparison.relative_interval
-        return (low, high) if math.isfinite(high) else None
+        if math.isfinite(high):
+            return low, high
+        return None
 
     @property
     def group(self) -> Group:
@@ -99,14 +101,22 @@ class ComparedRow:
             return Group.CANNOT_SAY
         verdict, reason = self.claim.verdict, self.claim.reason
         if verdict is Verdict.REGRESSED:
-            return Group.BROKEN if reason in _BROKEN else Group.SLOWER
+            if reason in _BROKEN:
+                return Group.BROKEN
+            return Group.SLOWER
         if verdict is Verdict.IMPROVED:
-            return Group.MENDED if reason is Reason.FIXED else Group.FASTER
-        return Group.UNCHANGED if verdict is Verdict.UNCHANGED else Group.CANNOT_SAY
+            if reason is Reason.FIXED:
+                return Group.MENDED
+            return Group.FASTER
+        if verdict is Verdict.UNCHANGED:
+            return Group.UNCHANGED
+        return Group.CANNOT_SAY
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict.INCONCLUSIVE if self.claim is None else self.claim.verdict
+        if self.claim is None:
+            return Verdict.INCONCLUSIVE
+        return self.claim.verdict
 
     @property
     def utilisations(self) -> tuple[float | None, float | None]:
@@ -141,7 +151,9 @@ class ComparedRow:
     def rank(self) -> tuple[object, ...]:
         """Return the sort key within a group: found in the history first, then the size."""
         change = self.change
-        size = 0.0 if change is None or change <= -1 else abs(math.log1p(change))
+        size = 0.0
+        if change is not None and change > -1:
+            size = abs(math.log1p(change))
         return not self.change_points, -size, self.key
 
 
@@ -282,8 +294,10 @@ def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
 def _code_change(base: _Hashes, head: _Hashes) -> str:
     if not base and not head:
         return ""
-    if not base or not head:
-        return "only on the base" if base else "only on the head"
+    if not head:
+        return "only on the base"
+    if not base:
+        return "only on the head"
     compiled = base | head
     changed = {target for _, target in compiled if _differs(base, head, target)}
     if not changed:
@@ -376,8 +390,12 @@ def differences(base: RunDetail, head: RunDetail) -> list[str]:
 
 
 def outcome_of(case: MeasuredCase | None) -> Outcome | None:
-    return None if case is None else case.outcome
+    if case is None:
+        return None
+    return case.outcome
 
 
 def value_text(row: ComparedRow, value: float | None) -> str:
-    return "" if value is None else metric(row.key.metric).format(value)
+    if value is None:
+        return ""
+    return metric(row.key.metric).format(value)

@@ -103,8 +103,12 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 def to_markdown(frame: pd.DataFrame) -> bytes:
     def cell(value: Any) -> str:
         if isinstance(value, str):
-            return messages.code(value) if value else ""
-        return "" if pd.isna(value) else f"{value:.6g}"
+            if value:
+                return messages.code(value)
+            return ""
+        if pd.isna(value):
+            return ""
+        return f"{value:.6g}"
 
     rows = [list(map(cell, row)) for row in frame.itertuples(index=False)]
     return "\n".join(

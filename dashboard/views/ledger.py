@@ -54,9 +54,9 @@ def show() -> None:
         cells = _read_cells(view)
         _show_summary(view, in_range, recent, cells)
         linked_row = _asked_row(view, every_row)
-        listed = (
-            in_range if linked_row is None or linked_row in in_range else [linked_row, *in_range]
-        )
+        listed = in_range
+        if linked_row is not None and linked_row not in in_range:
+            listed = [linked_row, *in_range]
         groups = split_rows(listed)
         chosen = linked_row or next(iter(groups["slower"] or groups["faster"]), None)
         key = "ledger-asked" if linked_row is not None else "ledger-first"
