@@ -120,11 +120,7 @@ class ComparedRow:
 
     @property
     def utilisations(self) -> tuple[float | None, float | None]:
-        base, head = self.base_case, self.head_case
-        return (
-            None if base is None else base.utilisation,
-            None if head is None else head.utilisation,
-        )
+        return _utilisation_of(self.base_case), _utilisation_of(self.head_case)
 
     @property
     def further(self) -> dict[str, tuple[float | None, float | None]]:
@@ -191,8 +187,8 @@ def rows_of(
         rows.append(
             ComparedRow(
                 key=_key(head, case_id, implementation, TIME.key),
-                base=None if base_case is None else base_case.median_ns,
-                head=None if head_case is None else head_case.median_ns,
+                base=_median_ns_of(base_case),
+                head=_median_ns_of(head_case),
                 base_case=base_case,
                 head_case=head_case,
                 claim=claims.get(subject),
@@ -229,6 +225,18 @@ def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> Series
     return SeriesKey(
         summary.project, case_id, implementation, name, runner_class=summary.runner_class
     )
+
+
+def _median_ns_of(case: MeasuredCase | None) -> float | None:
+    if case is None:
+        return None
+    return case.median_ns
+
+
+def _utilisation_of(case: MeasuredCase | None) -> float | None:
+    if case is None:
+        return None
+    return case.utilisation
 
 
 def _found_by_key(

@@ -33,7 +33,9 @@ class Permalink:
     ) -> str:
         """Return a choice of the address, which the header changes; the default is the first."""
         chosen = self._known(label, options, parameter)
-        value = chosen[0] if chosen else default or options[0]
+        value = default or options[0]
+        if chosen:
+            value = chosen[0]
         if value:
             self._chosen[parameter] = [value]
         return value

@@ -160,7 +160,10 @@ def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str, tokens: fl
     if case != key.kernel:
         name += f'<span class="rw-soft">{escaped(shortened(case, length=60))}</span>'
     title = escaped(f"{key.case_id} {key.implementation}")
-    link = view.anchor(name, view.name, **choices_of(key), **({"tab": tab} if tab else {}))
+    choices = choices_of(key)
+    if tab:
+        choices["tab"] = tab
+    link = view.anchor(name, view.name, **choices)
     share = newest = ""
     values: Sequence[float | None] = cell.values
     if cell.utilisation is not None:
