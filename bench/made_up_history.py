@@ -136,7 +136,7 @@ _COMPUTE = {"matmul", "moe", "attention"}
 class PlantedStep:
     """A change of one kernel at one commit."""
 
-    at: int
+    commit_number: int
     kernel: str
     factor: float
     subject: str
@@ -216,7 +216,7 @@ def store(engine: Engine, ended_at: datetime) -> list[Regression]:
 def _commits(ended_at: datetime) -> Iterator[Commit]:
     rng = np.random.default_rng(5)
     between = timedelta(days=DAY_COUNT) / (COMMIT_COUNT - 1)
-    planted = {change.at: change.subject for change in PLANTED}
+    planted = {change.commit_number: change.subject for change in PLANTED}
     repaired = {
         change.repaired_at: f"Restore the single pass of {change.kernel} (#1279)"
         for change in PLANTED
@@ -250,7 +250,13 @@ def _records(commits: list[Commit]) -> Iterator[RunRecord]:
         yield from _pair(gpu, commits, 0, 0)
         for change in PLANTED:
             if change.is_confirmed and gpu.name in change.gpus:
-                yield from _pair(gpu, commits, change.at - 1, change.at, kernel=change.kernel)
+                yield from _pair(
+                    gpu,
+                    commits,
+                    change.commit_number - 1,
+                    change.commit_number,
+                    kernel=change.kernel,
+                )
 
 
 def _run(gpu: Gpu, number: int, commit: Commit) -> RunRecord:
@@ -382,7 +388,7 @@ def _share(gpu: Gpu, number: int, kernel: Kernel, shape: str, implementation: st
         return min(0.95, kernel.share * 1.04)
     share = kernel.share - 0.02 * kernel.shapes.index(shape)
     for change in PLANTED:
-        is_there = change.at <= number < change.repaired_at
+        is_there = change.commit_number <= number < change.repaired_at
         is_of_case = change.kernel == kernel.name and (not change.shapes or shape in change.shapes)
         if is_there and is_of_case and gpu.name in change.gpus:
             share /= change.factor
@@ -443,9 +449,12 @@ def _static_facts(gpu: Gpu, number: int) -> Iterator[StaticFacts]:
         configuration["num_warps"] = 8
         registers, local_bytes, code = 168, 0, f"{kernel.name} {gpu.target}"
         for change in PLANTED:
-            if change.kernel != kernel.name or not change.at <= number < change.repaired_at:
+            if (
+                change.kernel != kernel.name
+                or not change.commit_number <= number < change.repaired_at
+            ):
                 continue
-            code += f" {change.at}"
+            code += f" {change.commit_number}"
             if change.configuration is not None:
                 configuration = change.configuration
                 registers, local_bytes = 255, 96
@@ -466,7 +475,7 @@ def _static_facts(gpu: Gpu, number: int) -> Iterator[StaticFacts]:
 
 def _source_digest(kernel: Kernel, number: int) -> str:
     """A digest that changes where the kernel's code does."""
-    changed_at = [change.at for change in PLANTED if change.kernel == kernel.name]
+    changed_at = [change.commit_number for change in PLANTED if change.kernel == kernel.name]
     changed_at += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
     passed = [str(commit_number) for commit_number in changed_at if commit_number <= number]
     return hashlib.sha256(f"{kernel.name} {' '.join(passed)}".encode()).hexdigest()

@@ -187,7 +187,7 @@ def _fills(state: WatchState) -> Iterator[Job]:
     it.
     """
     measured_places = [
-        place for place, commit in enumerate(state.commits) if commit.sha in state.measured
+        index for index, commit in enumerate(state.commits) if commit.sha in state.measured
     ]
     if not measured_places:
         return

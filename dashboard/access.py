@@ -56,7 +56,9 @@ def person_of(claims: Mapping[str, object]) -> Person:
     verified = claims.get("email_verified")
     # some providers send a string
     is_verified = verified is True or verified == "true"
-    email = str(claims.get("email") or "").strip().lower() if is_verified else ""
+    email = ""
+    if is_verified:
+        email = str(claims.get("email") or "").strip().lower()
     return Person(subject=str(claims.get("sub") or ""), email=email)
 
 
@@ -68,8 +70,8 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
         project: Project of the regression.
         triagers: Addresses or `@domain`; `project=address` is valid for that project only.
     """
-    _, at, domain = person.email.rpartition("@")
-    if not at:
+    _, separator, domain = person.email.rpartition("@")
+    if not separator:
         return False
     for entry in triagers:
         of_project, separator, who = entry.strip().rpartition("=")
@@ -80,7 +82,9 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
 
 def person_here() -> Person | None:
     """Return the person who signed in, if any."""
-    return person_of(st.user.to_dict()) if st.user.get("is_logged_in", False) else None
+    if st.user.get("is_logged_in", False):
+        return person_of(st.user.to_dict())
+    return None
 
 
 def signature_here(project: str) -> tuple[Signature | None, str]:

@@ -65,7 +65,7 @@ class ComparedRow:
     """Of the samples of both sides, if they were read."""
     refusal: str = ""
     """Why the values cannot be compared; empty if they can."""
-    found: tuple[ChangePoint, ...] = ()
+    change_points: tuple[ChangePoint, ...] = ()
     """Stored change points of any metric, after the base and up to the head."""
     code_change: str = ""
     """Whether machine code changed, over all targets; empty if neither side compiled any."""
@@ -91,7 +91,9 @@ class ComparedRow:
         if self.comparison is None or self.refusal:
             return None
         low, high = self.comparison.relative_interval
-        return (low, high) if math.isfinite(high) else None
+        if math.isfinite(high):
+            return low, high
+        return None
 
     @property
     def group(self) -> Group:
@@ -99,37 +101,41 @@ class ComparedRow:
             return Group.CANNOT_SAY
         verdict, reason = self.claim.verdict, self.claim.reason
         if verdict is Verdict.REGRESSED:
-            return Group.BROKEN if reason in _BROKEN else Group.SLOWER
+            if reason in _BROKEN:
+                return Group.BROKEN
+            return Group.SLOWER
         if verdict is Verdict.IMPROVED:
-            return Group.MENDED if reason is Reason.FIXED else Group.FASTER
-        return Group.UNCHANGED if verdict is Verdict.UNCHANGED else Group.CANNOT_SAY
+            if reason is Reason.FIXED:
+                return Group.MENDED
+            return Group.FASTER
+        if verdict is Verdict.UNCHANGED:
+            return Group.UNCHANGED
+        return Group.CANNOT_SAY
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict.INCONCLUSIVE if self.claim is None else self.claim.verdict
+        if self.claim is None:
+            return Verdict.INCONCLUSIVE
+        return self.claim.verdict
 
     @property
     def utilisations(self) -> tuple[float | None, float | None]:
-        base, head = self.base_case, self.head_case
-        return (
-            None if base is None else base.utilisation,
-            None if head is None else head.utilisation,
-        )
+        return _utilisation_of(self.base_case), _utilisation_of(self.head_case)
 
     @property
     def further(self) -> dict[str, tuple[float | None, float | None]]:
         """Return base and head of the further metrics that a side has, by key."""
-        found: dict[str, tuple[float | None, float | None]] = {}
+        metrics: dict[str, tuple[float | None, float | None]] = {}
         for name in _FURTHER:
             base: float | None = getattr(self.base_case, name, None)
             head: float | None = getattr(self.head_case, name, None)
             if base is not None or head is not None:
-                found[name] = base, head
-        return found
+                metrics[name] = base, head
+        return metrics
 
     def was_found(self, verdict: Verdict) -> bool:
         """Whether the history has a change with this verdict."""
-        return any(change.verdict is verdict for change in self.found)
+        return any(change.verdict is verdict for change in self.change_points)
 
     @property
     def is_profiled(self) -> bool:
@@ -141,8 +147,10 @@ class ComparedRow:
     def rank(self) -> tuple[object, ...]:
         """Return the sort key within a group: found in the history first, then the size."""
         change = self.change
-        size = 0.0 if change is None or change <= -1 else abs(math.log1p(change))
-        return not self.found, -size, self.key
+        size = 0.0
+        if change is not None and change > -1:
+            size = abs(math.log1p(change))
+        return not self.change_points, -size, self.key
 
 
 def rows_of(
@@ -165,7 +173,7 @@ def rows_of(
     base_cases, head_cases = _cases_by_key(base), _cases_by_key(head)
     base_code, head_code = _code_by_key(base), _code_by_key(head)
     refusal = why_not_comparable(base, head)
-    found = _found_by_key(base, head, regressions)
+    changes_by_subject = _found_by_key(base, head, regressions)
     claims = claims_of_runs(base, head)
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if judgement is not None:
@@ -179,27 +187,29 @@ def rows_of(
         rows.append(
             ComparedRow(
                 key=_key(head, case_id, implementation, TIME.key),
-                base=None if base_case is None else base_case.median_ns,
-                head=None if head_case is None else head_case.median_ns,
+                base=_median_ns_of(base_case),
+                head=_median_ns_of(head_case),
                 base_case=base_case,
                 head_case=head_case,
                 claim=claims.get(subject),
                 comparison=comparisons.get(subject),
                 refusal=str(_refusal(base_case, head_case, refusal) or ""),
-                found=tuple(found[subject]),
+                change_points=tuple(changes_by_subject[subject]),
                 code_change=_code_change(base_code[subject], head_code[subject]),
             )
         )
     for pair in imported:
         subject = pair.case_id, pair.implementation
-        changes = [change for change in found[subject] if change.series.metric == pair.metric]
+        changes = [
+            change for change in changes_by_subject[subject] if change.series.metric == pair.metric
+        ]
         rows.append(
             ComparedRow(
                 key=_key(head, pair.case_id, pair.implementation, pair.metric),
                 base=pair.base,
                 head=pair.head,
                 refusal=str(refusal or ""),
-                found=tuple(changes),
+                change_points=tuple(changes),
             )
         )
     order = list(Group)
@@ -217,15 +227,27 @@ def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> Series
     )
 
 
+def _median_ns_of(case: MeasuredCase | None) -> float | None:
+    if case is None:
+        return None
+    return case.median_ns
+
+
+def _utilisation_of(case: MeasuredCase | None) -> float | None:
+    if case is None:
+        return None
+    return case.utilisation
+
+
 def _found_by_key(
     base: RunDetail, head: RunDetail, regressions: Sequence[Regression]
 ) -> defaultdict[tuple[str, str], list[ChangePoint]]:
-    found = defaultdict[tuple[str, str], list[ChangePoint]](list)
+    changes_by_subject = defaultdict[tuple[str, str], list[ChangePoint]](list)
     for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
         # compiled code does not depend on the runner
         if change.series.runner_class in {"", head.summary.runner_class}:
-            found[change.series.case_id, change.series.implementation].append(change)
-    return found
+            changes_by_subject[change.series.case_id, change.series.implementation].append(change)
+    return changes_by_subject
 
 
 def change_points_between(
@@ -239,8 +261,8 @@ def change_points_between(
         if regression.state is not RegressionState.OPEN:
             continue
         for change in regression.change_points:
-            place = change.commit.first_parent_count
-            if base.first_parent_count < place <= head.first_parent_count:
+            position = change.commit.first_parent_count
+            if base.first_parent_count < position <= head.first_parent_count:
                 changes.append(change)
     return sorted(changes, key=lambda change: change.commit)
 
@@ -271,17 +293,19 @@ _Hashes = dict[tuple[str, str], str | None]
 
 def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
     """Return code hashes by case and implementation."""
-    found = defaultdict[tuple[str, str], _Hashes](dict)
+    hashes_by_subject = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
-        found[row.case_id, row.implementation][row.function, row.target] = row.code_hash
-    return found
+        hashes_by_subject[row.case_id, row.implementation][row.function, row.target] = row.code_hash
+    return hashes_by_subject
 
 
 def _code_change(base: _Hashes, head: _Hashes) -> str:
     if not base and not head:
         return ""
-    if not base or not head:
-        return "only on the base" if base else "only on the head"
+    if not head:
+        return "only on the base"
+    if not base:
+        return "only on the head"
     compiled = base | head
     changed = {target for _, target in compiled if _differs(base, head, target)}
     if not changed:
@@ -291,8 +315,8 @@ def _code_change(base: _Hashes, head: _Hashes) -> str:
 
 
 def _differs(base: _Hashes, head: _Hashes, target: str) -> bool:
-    return {place: code for place, code in base.items() if place[1] == target} != {
-        place: code for place, code in head.items() if place[1] == target
+    return {subject: code for subject, code in base.items() if subject[1] == target} != {
+        subject: code for subject, code in head.items() if subject[1] == target
     }
 
 
@@ -345,12 +369,12 @@ class RunnerSummary:
 
 def summarise(rows: Sequence[ComparedRow]) -> RunnerSummary:
     shares = [row.utilisations for row in rows]
-    known = [(base, head) for base, head in shares if base is not None and head is not None]
+    roof_shares = [(base, head) for base, head in shares if base is not None and head is not None]
     roofs = None
-    if known:
+    if roof_shares:
         roofs = (
-            statistics.median(base for base, _ in known),
-            statistics.median(head for _, head in known),
+            statistics.median(base for base, _ in roof_shares),
+            statistics.median(head for _, head in roof_shares),
         )
     return RunnerSummary(
         geomean=geomean_of(rows),
@@ -365,17 +389,21 @@ def differences(base: RunDetail, head: RunDetail) -> list[str]:
     """Name what differs between two runs besides the commit, for which there is no verdict."""
     if base.environment is None or head.environment is None:
         return []
-    found: list[str] = []
+    remarks: list[str] = []
     for name, title in (("device_name", "device"), ("driver_version", "driver")):
         sides = getattr(base.environment, name), getattr(head.environment, name)
         if sides[0] != sides[1]:
-            found.append(f"{title} {sides[0] or 'unknown'} → {sides[1] or 'unknown'}")
-    return found
+            remarks.append(f"{title} {sides[0] or 'unknown'} → {sides[1] or 'unknown'}")
+    return remarks
 
 
 def outcome_of(case: MeasuredCase | None) -> Outcome | None:
-    return None if case is None else case.outcome
+    if case is None:
+        return None
+    return case.outcome
 
 
 def value_text(row: ComparedRow, value: float | None) -> str:
-    return "" if value is None else metric(row.key.metric).format(value)
+    if value is None:
+        return ""
+    return metric(row.key.metric).format(value)

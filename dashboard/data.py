@@ -145,15 +145,14 @@ def _configured_ownership() -> Ownership:
 def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
     """Return the owners of each kernel that has any."""
     ownership = replace(_configured_ownership(), source_paths=facets.source_files)
-    found = {
-        kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}
-    }
-    return {kernel: owners for kernel, owners in found.items() if owners}
+    kernels = {case.kernel for case in facets.cases}
+    owners_by_kernel = {kernel: ownership.owners_of([kernel]) for kernel in kernels}
+    return {kernel: owners for kernel, owners in owners_by_kernel.items() if owners}
 
 
 def list_regressions(project: str) -> list[Regression]:
     """List all regressions, also improvements and dismissed ones, newest commit first."""
-    return [one.regression for one in ask(questions.list_triaged, project)]
+    return [triaged.regression for triaged in ask(questions.list_triaged, project)]
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.record import RunRecord
@@ -60,7 +61,7 @@ class Filters:
 
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
-        known = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
+        case_ids = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
         parts = (
             "cases",
             "measurements",
@@ -72,15 +73,12 @@ class Filters:
             "profiles",
             "imported",
         )
-        kept = {
-            name: tuple(
-                one
-                for one in getattr(record, name)
-                if one.case_id in known and self.admits_case(one.case_id)
-            )
-            for name in parts
-        }
-        return record.model_copy(update=kept)
+        admitted = set(filter(self.admits_case, case_ids))
+        narrowed_parts: dict[str, tuple[Any, ...]] = {}
+        for name in parts:
+            items = getattr(record, name)
+            narrowed_parts[name] = tuple(item for item in items if item.case_id in admitted)
+        return record.model_copy(update=narrowed_parts)
 
     def admits_kernel(self, kernel: str) -> bool:
         """Whether any case of the kernel is admitted."""
@@ -138,7 +136,7 @@ class Filters:
             (not kernels or case.kernel in kernels)
             and (not families or case.family in families)
             and (not dtypes or case.dtype in dtypes)
-            and all(not own.isdisjoint(case.tags) for own in _grouped(tags))
+            and all(not tags_of_group.isdisjoint(case.tags) for tags_of_group in _grouped(tags))
             and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
         )
 
@@ -152,7 +150,9 @@ def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> di
         "family": sorted({case.family for case in facets.cases if case.family}),
         "dtype": sorted({case.dtype for case in facets.cases}),
         "tag": sorted({tag for case in facets.cases for tag in case.tags}),
-        "owner": sorted({owner for own in owners.values() for owner in own}),
+        "owner": sorted(
+            {owner for owners_of_kernel in owners.values() for owner in owners_of_kernel}
+        ),
     }
 
 

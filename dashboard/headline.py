@@ -10,18 +10,24 @@ _PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
 
 
 def kernel_text(kernel: str) -> str:
-    return "every kernel" if kernel == ALL_KERNELS else kernel
+    if kernel == ALL_KERNELS:
+        return "every kernel"
+    return kernel
 
 
 def headline_of(row: CommitEntry) -> str:
     """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
     worst = row.worst
-    where = device_text(worst.series.runner_class) if worst.series.runner_class else ""
-    on = f" on {where}" if where else ""
+    where = device_text(worst.series.runner_class)
+    on = ""
+    if where:
+        on = f" on {where}"
     return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
 
 
 def commit_name(row: CommitEntry) -> str:
     """Return the number of the pull request, else the short sha."""
     number = _PULL_REQUEST.search(row.commit.subject)
-    return f"#{number[1]}" if number else row.commit.short_sha
+    if number:
+        return f"#{number[1]}"
+    return row.commit.short_sha

@@ -26,10 +26,14 @@ MOVED: Mapping[str, str] = {
 
 def path_of(view: str) -> str:
     """Return the path of a view, relative to that of any other."""
-    return "./" if view == FRONT_PAGE else view
+    if view == FRONT_PAGE:
+        return "./"
+    return view
 
 
 def file_of(path: str) -> str | None:
     """Return the file of the view at the last part of a path; None if there is none."""
     name = MOVED.get(path, path) or FRONT_PAGE
-    return f"views/{name}.py" if name in VIEWS else None
+    if name in VIEWS:
+        return f"views/{name}.py"
+    return None

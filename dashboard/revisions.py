@@ -46,7 +46,9 @@ class Revisions:
             return shortened(name)
         moment = date_written(commit.committed_at, self.zone)
         described = f"{moment}  {shortened(commit.subject, length=60)}  {commit.author}"
-        first = commit.short_sha if name == commit.sha else f"{name}  {commit.short_sha}"
+        first = commit.short_sha
+        if name != commit.sha:
+            first = f"{name}  {first}"
         return f"{shortened(first, length=60)}  {described}"
 
     def find(self, name: str) -> CommitRef | None:
@@ -62,10 +64,14 @@ class Revisions:
         if re.fullmatch(r"[#!]\d+", name):
             pattern = re.compile(rf"[#!]{name[1:]}\b")
             matches = [commit for commit in self.commits if pattern.search(commit.subject)]
-            return matches[-1] if matches else None
+            if matches:
+                return matches[-1]
+            return None
         if re.fullmatch(r"[0-9a-f]{4,64}", name):
             matches = [commit for commit in self.commits if commit.sha.startswith(name)]
-            return matches[0] if len(matches) == 1 else None
+            if len(matches) == 1:
+                return matches[0]
+            return None
         return None
 
     def _newest_until(self, midnight: datetime) -> CommitRef | None:
@@ -75,7 +81,9 @@ class Revisions:
             for commit in self.commits
             if commit.committed_at < end and not commit.is_unreachable
         ]
-        return earlier[-1] if earlier else None
+        if earlier:
+            return earlier[-1]
+        return None
 
     def defaults(self) -> tuple[str, str] | None:
         """Return the newest two releases, else the newest two commits; None without two."""
@@ -99,7 +107,9 @@ def branches_of(
 
 
 def _day_of(name: str) -> date | None:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", name):
+        return None
     try:
-        return date.fromisoformat(name) if re.fullmatch(r"\d{4}-\d\d-\d\d", name) else None
+        return date.fromisoformat(name)
     except ValueError:
         return None

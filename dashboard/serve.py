@@ -119,9 +119,9 @@ def _free_port(address: str, port: int | None) -> int:
         try:
             probe.bind((address, port or 0))
         except OSError as error:
-            where, way_out = (
-                (address, "--address") if port is None else (f"{address}:{port}", "--port")
-            )
+            where, way_out = address, "--address"
+            if port is not None:
+                where, way_out = f"{address}:{port}", "--port"
             raise DashboardError(
                 f"dashboard: cannot listen on {where}: {error.strerror}; choose another with "
                 f"{way_out}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from html import escape
 
-from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.model.history import ChangePoint, CommitRef
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Layer, format_ns, metric
@@ -78,9 +78,18 @@ def escaped(text: str) -> str:
     return escape(on_one_line(text))
 
 
+def current_attribute(*, is_current: bool) -> str:
+    """Write the attribute that marks what is chosen of a list in HTML."""
+    if is_current:
+        return ' aria-current="true"'
+    return ""
+
+
 def shortened(text: str, *, length: int = 80) -> str:
     flat = on_one_line(text)
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
+    if len(flat) <= length:
+        return flat
+    return flat[: length - 1] + "…"
 
 
 def natural_order(text: str) -> list[tuple[str, int]]:
@@ -93,23 +102,29 @@ def percent(relative_change: float) -> str:
     if relative_change >= 1:
         return f"×{1 + relative_change:.3g}"
     # a sign before zero would say that something changed
-    return "0.0%" if abs(relative_change) < _LEAST_PERCENTAGE else f"{relative_change:+.1%}"
+    if abs(relative_change) < _LEAST_PERCENTAGE:
+        return "0.0%"
+    return f"{relative_change:+.1%}"
 
 
 def transition_text(change_point: ChangePoint) -> str:
     """Write `1.2 ms → 1.6 ms`, with `failed` for a missing level."""
     write = change_point.series.definition.format
-    before, after = (
-        "failed" if level is None else write(level)
-        for level in (change_point.before, change_point.after)
-    )
-    return f"{before} → {after}"
+
+    def level_text(level: float | None) -> str:
+        if level is None:
+            return "failed"
+        return write(level)
+
+    return f"{level_text(change_point.before)} → {level_text(change_point.after)}"
 
 
 def change_text(change_point: ChangePoint) -> str:
     """Write `+33.0%`, or both levels if there is no ratio."""
     change = change_point.relative_change
-    return transition_text(change_point) if change is None else percent(change)
+    if change is None:
+        return transition_text(change_point)
+    return percent(change)
 
 
 def headline_text(change_point: ChangePoint) -> str:
@@ -119,9 +134,9 @@ def headline_text(change_point: ChangePoint) -> str:
     if change_point.weekly_change is not None:
         return f"{percent(change_point.weekly_change)} a week"
     if change_point.after is None:
-        return (
-            "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
-        )
+        if change_point.series.definition.layer is Layer.ACCURACY:
+            return "✕ incorrect"
+        return "✕ fails"
     return change_text(change_point)
 
 
@@ -137,7 +152,7 @@ def age_text(moment: datetime, *, now: datetime) -> str:
     ):
         count = age // length
         if count >= 1:
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+            return f"{count_of(count, unit)} ago"
     return "just now"
 
 
@@ -159,36 +174,36 @@ def date_written(moment: datetime, zone: tzinfo) -> str:
 
 def rate_text(resource: str, per_s: float) -> str:
     """Write `4.8 TB/s` for memory, `989 TFLOP/s` for arithmetic."""
-    return metric("memory_bytes_per_s" if resource == "memory" else "flop_per_s").format(per_s)
+    if resource == "memory":
+        return metric("memory_bytes_per_s").format(per_s)
+    return metric("flop_per_s").format(per_s)
 
 
 def duration_text(ns: float) -> str:
     """Write `1.5 ms`, `4.2 min` or `3.1 h`."""
     if ns >= _NS_PER_HOUR:
-        return (
-            f"{ns / _NS_PER_HOUR:,.3g} h"
-            if ns < 1_000 * _NS_PER_HOUR
-            else f"{ns / _NS_PER_HOUR:,.0f} h"
-        )
-    return f"{ns / _NS_PER_MINUTE:.3g} min" if ns >= _NS_PER_MINUTE else format_ns(ns)
+        if ns < 1_000 * _NS_PER_HOUR:
+            return f"{ns / _NS_PER_HOUR:,.3g} h"
+        return f"{ns / _NS_PER_HOUR:,.0f} h"
+    if ns >= _NS_PER_MINUTE:
+        return f"{ns / _NS_PER_MINUTE:.3g} min"
+    return format_ns(ns)
 
 
 def energy_text(joules: float) -> str:
     """Write `12 kJ`, or smaller units."""
     if joules >= _MEGA:
         return f"{joules / _MEGA:,.3g} MJ"
-    return (
-        f"{joules / _KILO:.3g} kJ"
-        if joules >= _KILO
-        else metric("joules_per_launch").format(joules)
-    )
+    if joules >= _KILO:
+        return f"{joules / _KILO:.3g} kJ"
+    return metric("joules_per_launch").format(joules)
 
 
 def money_text(amount: float, currency: str) -> str:
     """Write `3.20 USD`; small amounts keep two significant digits."""
-    return (
-        f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"
-    )
+    if amount >= 0.01 or amount == 0:
+        return f"{amount:,.2f} {currency}"
+    return f"{amount:.2g} {currency}"
 
 
 def short_date(moment: datetime, zone: tzinfo) -> str:

@@ -18,6 +18,7 @@ from roofwatch.ci.judge.ratios import LibraryRatio
 from roofwatch.ci.messages import visible
 from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.comment import summary_line
+from roofwatch.ci.report.new_implementations import NewImplementation
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
@@ -40,15 +41,15 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     """Everything that changed or is undecided, and what it costs the steps of workloads."""
     steps = [
         (
-            one.kernel,
-            one.implementation,
-            f"{one.kernel_change:+.1%}",
-            one.workload_case_id,
-            f"{one.share:.1%}",
-            f"{one.step_change:+.1%}",
-            f"{one.low:+.1%} to {one.high:+.1%}",
+            prediction.kernel,
+            prediction.implementation,
+            f"{prediction.kernel_change:+.1%}",
+            prediction.workload_case_id,
+            f"{prediction.share:.1%}",
+            f"{prediction.step_change:+.1%}",
+            f"{prediction.low:+.1%} to {prediction.high:+.1%}",
         )
-        for one in judged.step_predictions
+        for prediction in judged.step_predictions
     ]
     columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
     predicted = make_table(columns, steps, title="predicted change of steps")
@@ -56,23 +57,28 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     cases = [change for change in changes if isinstance(change.evidence, CaseEvidence)]
     others = [change for change in changes if not isinstance(change.evidence, CaseEvidence)]
     timed = times_table(cases)
-    found = changes_table(others)
+    change_table = changes_table(others)
     new = make_table(
         ("kernel", "implementation", "result", "compiled", "time"),
         [
             (
-                one.kernel,
-                one.implementation,
-                one.result,
-                "\n".join(f"{words} ({joined(targets)})" for words, targets in one.compiled),
-                "\n".join(map(str, one.times)),
+                implementation.kernel,
+                implementation.implementation,
+                implementation.result,
+                _compiled_text(implementation),
+                "\n".join(map(str, implementation.times)),
             )
-            for one in judged.new_implementations
+            for implementation in judged.new_implementations
         ],
         title="new implementations",
     )
     ratios = _ratio_table(judged.library_ratios)
-    return [table for table in (timed, found, new, ratios, predicted) if table.row_count]
+    return [table for table in (timed, change_table, new, ratios, predicted) if table.row_count]
+
+
+def _compiled_text(implementation: NewImplementation) -> str:
+    lines = [f"{words} ({joined(targets)})" for words, targets in implementation.compiled]
+    return "\n".join(lines)
 
 
 def _ratio_table(ratios: Sequence[LibraryRatio]) -> Table:
@@ -108,17 +114,24 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     number of blocks.
     """
     blocks = sorted({count for case in noise.cases for count in case.detectable_change})
-    rows = [
-        (
-            case.case_id,
-            case.implementation,
-            case.block_count,
-            f"{case.noise_floor:.2%}",
-            *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
-            "false alarm" if case.is_false_alarm else "interval" if case.is_significant else None,
+    rows: list[tuple[object, ...]] = []
+    for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
+        detectable = [f"{case.detectable_change[count]:+.1%}" for count in blocks]
+        alarm = None
+        if case.is_false_alarm:
+            alarm = "false alarm"
+        elif case.is_significant:
+            alarm = "interval"
+        rows.append(
+            (
+                case.case_id,
+                case.implementation,
+                case.block_count,
+                f"{case.noise_floor:.2%}",
+                *detectable,
+                alarm,
+            )
         )
-        for case in sorted(noise.cases, key=lambda case: -case.noise_floor)
-    ]
     counts = [f"detectable with {count}" for count in blocks]
     return make_table(
         ("case", "implementation", "blocks", "noise floor", *counts, "alarm"),
@@ -127,19 +140,21 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     )
 
 
-def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()) -> Table:
+def regressions_table(regressions: Sequence[Regression], triage: Sequence[Triage] = ()) -> Table:
     """One row per regression, with its triage if given."""
     rows = [
         (
-            one.range_text if one.is_range else f"{one.commit.short_sha} {one.commit.subject}",
-            one.kernel,
-            verdict(one.verdict),
-            one.cause,
-            one.summary,
-            f"{one.ended or one.state}, {claim_of_regression(one)}",
-            *map(_triage, triage[place : place + 1]),
+            regression.range_text
+            if regression.is_range
+            else f"{regression.commit.short_sha} {regression.commit.subject}",
+            regression.kernel,
+            verdict(regression.verdict),
+            regression.cause,
+            regression.summary,
+            f"{regression.ended or regression.state}, {claim_of_regression(regression)}",
+            *map(_triage, triage[index : index + 1]),
         )
-        for place, one in enumerate(found)
+        for index, regression in enumerate(regressions)
     ]
     columns = (
         "commit",
@@ -164,10 +179,10 @@ def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
         yield line
 
 
-def runs_table(found: Sequence[RunSummary]) -> Table:
+def runs_table(runs: Sequence[RunSummary]) -> Table:
     """One row per run."""
     rows = []
-    for run in found:
+    for run in runs:
         marks = {
             " (dirty work tree)": run.is_dirty,
             " (side of a pair)": run.is_pair_side,
@@ -247,34 +262,36 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
     """One table each, if there are any."""
     of_alerts = [
         (
-            one.alert_id,
-            one.project,
-            ", ".join(one.rules),
-            one.severity,
-            f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else one.state,
-            f"{one.fired_at:%Y-%m-%d %H:%M}",
-            one.message.title,
+            alert.alert_id,
+            alert.project,
+            ", ".join(alert.rules),
+            alert.severity,
+            f"{alert.state} by {alert.acknowledged_by}"
+            if alert.state == "acknowledged"
+            else alert.state,
+            f"{alert.fired_at:%Y-%m-%d %H:%M}",
+            alert.message.title,
         )
-        for one in alerts
+        for alert in alerts
     ]
     of_deliveries = [
         (
-            one.alert.project,
-            one.alert.message.title,
-            one.event,
-            one.channel,
-            one.state,
-            one.attempt_count,
-            f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}",
-            one.error,
+            delivery.alert.project,
+            delivery.alert.message.title,
+            delivery.event,
+            delivery.channel,
+            delivery.state,
+            delivery.attempt_count,
+            f"{delivery.sent_at or delivery.next_attempt_at:%Y-%m-%d %H:%M}",
+            delivery.error,
         )
-        for one in deliveries
+        for delivery in deliveries
     ]
     columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
-    found = make_table(
+    alert_table = make_table(
         ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
     )
-    return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
+    return [table for table in (alert_table, make_table(columns, of_deliveries)) if table.row_count]
 
 
 def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
@@ -306,8 +323,8 @@ def _triage(triage: Triage) -> str:
 def submission_lines(result: Result) -> Iterator[str]:
     """The verdict on a candidate and its evidence, line by line."""
     yield f"{result.verdict}: {result.reason}"
-    for found in result.evidence:
-        yield f"  {found['test']} {found['case']}: {found['message']}"
+    for evidence in result.evidence:
+        yield f"  {evidence['test']} {evidence['case']}: {evidence['message']}"
     if result.evidence:
         yield f"  repeat: {result.evidence[0]['repeat']}"
     if result.effect is not None:

@@ -157,9 +157,9 @@ def answer(
         on_progress(Progress(0, 0, f"installing {base_name}"))
         before = compile_at(suite_source(path), f"{base_name}: ", _install_triton(base_triton))
         versions = {fact.toolchain.get("triton", base_triton) for fact in before.facts}
-        if other := versions - {base_triton}:
+        if other_versions := versions - {base_triton}:
             raise ToolchainError(
-                f"{base_name}: triton {other.pop()} comes first on the import path"
+                f"{base_name}: triton {other_versions.pop()} comes first on the import path"
             )
     results = compile_at(suite_source(path))
     analyses = analyses_of(results.proofs, results.costs)

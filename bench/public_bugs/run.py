@@ -34,7 +34,7 @@ class Bug:
     fixed: str
     claim: str
     """That the broken release refutes; `cost` is judged against the other release."""
-    what: str
+    symptom: str
 
 
 LIGER, FLA = "liger-kernel", "fla-core"
@@ -116,10 +116,10 @@ def of_kernel(suite: CheckedSuite, kernel: str) -> CheckedSuite:
     )
 
 
-def describe(bug: Bug, suite: CheckedSuite, other: CheckedSuite) -> tuple[bool, str]:
+def describe(bug: Bug, suite: CheckedSuite, other_release: CheckedSuite) -> tuple[bool, str]:
     """Whether a release is flagged for a bug, and with which words."""
     if bug.claim == "cost":
-        sides = [analyses_of((), side.operator_costs) for side in (other, suite)]
+        sides = [analyses_of((), side.operator_costs) for side in (other_release, suite)]
         changes = judge_analyses(*sides)
         worse = [change for change in changes if change.verdict is Verdict.REGRESSED]
         return bool(worse), str(worse[0].detail) if worse else "not regressed"
@@ -152,7 +152,7 @@ def main() -> None:
         wrong_count += (not is_found) + is_alarm
         marks = [f"{bug.broken}{'' if is_found else ' NOT FLAGGED'}"]
         marks.append(f"{bug.fixed}{f' FLAGGED {alarm}' if is_alarm else ''}")
-        print("|", " | ".join([bug.package, bug.kernel, bug.what, *marks, words]), "|")
+        print("|", " | ".join([bug.package, bug.kernel, bug.symptom, *marks, words]), "|")
     print(f"\n{len(bugs)} bugs, {wrong_count} wrong answers")
     raise SystemExit(1 if wrong_count else 0)
 

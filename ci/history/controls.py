@@ -93,9 +93,9 @@ class Controls:
     def add_line(self, line: ControlLine) -> None:
         self.lines[_place_of(line.series)].append(line)
 
-    def merge(self, other: "Controls") -> None:
-        self.subjects |= other.subjects
-        for controlled, lines in other.lines.items():
+    def merge(self, controls: "Controls") -> None:
+        self.subjects |= controls.subjects
+        for controlled, lines in controls.lines.items():
             self.lines[controlled].extend(lines)
 
     def has(self, series: SeriesKey) -> bool:
@@ -171,10 +171,10 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
     if abs(shares[nearest]) > _QUIET_SHARE:
         return finding
     suspects = [
-        replace(other, sentence="; ".join(filter(None, (other.sentence, sentence))))
-        if other.cause is Cause.CODE
-        else other
-        for other in finding.suspects
+        replace(suspect, sentence="; ".join(filter(None, (suspect.sentence, sentence))))
+        if suspect.cause is Cause.CODE
+        else suspect
+        for suspect in finding.suspects
     ]
     return replace(finding, suspects=ranked(suspects))
 
@@ -198,14 +198,14 @@ def _settle_ratios(
             settled.append(finding)
             continue
         nearby = [
-            other
-            for other in changed[_place_of(finding.change.series)]
-            if other.reach.touches(finding.reach)
+            neighbour
+            for neighbour in changed[_place_of(finding.change.series)]
+            if neighbour.reach.touches(finding.reach)
         ]
-        of_series = [other for other in nearby if _is_of_series(other, finding)]
+        of_series = [neighbour for neighbour in nearby if _is_of_series(neighbour, finding)]
         if of_series:
             verdict = finding.change.verdict
-            causes = [other for other in of_series if other.change.verdict is verdict]
+            causes = [neighbour for neighbour in of_series if neighbour.change.verdict is verdict]
             if causes:
                 settled.append(replace(finding, suspects=causes[0].suspects, p_value=None))
         elif not nearby and not controls.explain_ratio(finding):
@@ -240,8 +240,8 @@ def library_events(
     by_project: dict[str, list[TrendFinding]] = defaultdict(list)
     for finding in of_libraries:
         is_shared = any(
-            other.reach.touches(finding.reach) and other.direction is finding.direction
-            for other in nearby[_place_of(finding.change.series)]
+            neighbour.reach.touches(finding.reach) and neighbour.direction is finding.direction
+            for neighbour in nearby[_place_of(finding.change.series)]
         )
         if finding.direction is Verdict.REGRESSED and not is_shared:
             by_project[finding.change.series.project].append(finding)

@@ -57,8 +57,8 @@ class Window:
     def holds(self, commit_number: int) -> bool:
         return self.first <= commit_number <= self.last
 
-    def touches(self, other: "Window") -> bool:
-        return self.first <= other.last and other.first <= self.last
+    def touches(self, window: "Window") -> bool:
+        return self.first <= window.last and window.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +218,18 @@ class Site:
     def commit(self) -> CommitRef:
         return commit_of(self.findings)
 
-    def has_size_of(self, other: "Site") -> bool:
+    def has_size_of(self, site: "Site") -> bool:
         """Whether the times of both changed by about the same factor, or no times were measured."""
-        if self.size is None or other.size is None:
+        if self.size is None or site.size is None:
             return True
         size, error = self.size
-        other_size, other_error = other.size
+        other_size, other_error = site.size
         tolerance = _SAME_SIZE * max(abs(size), abs(other_size))
         tolerance += _ERRORS * math.hypot(error, other_error)
         return abs(size - other_size) <= tolerance
 
-    def joined(self, other: "Site") -> "Site":
-        return Site((*self.findings, *other.findings))
+    def joined(self, site: "Site") -> "Site":
+        return Site((*self.findings, *site.findings))
 
 
 def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:

@@ -110,18 +110,20 @@ def _join_kernels(sites: Sequence[Site]) -> list[Site]:
     return joined
 
 
-def _is_one_cause(site: Site, other: Site, places_per_commit: float) -> bool:
-    if not site.series.isdisjoint(other.series) or not site.reach.touches(other.reach):
+def _is_one_cause(site: Site, other_site: Site, places_per_commit: float) -> bool:
+    if not site.series.isdisjoint(other_site.series) or not site.reach.touches(other_site.reach):
         return False
     # a pair that confirms one kernel says nothing about others
-    if _best_status(site) != _best_status(other):
+    if _best_status(site) != _best_status(other_site):
         return False
     recorded = _recorded_cause(site)
-    if recorded is not None and recorded is _recorded_cause(other):
+    if recorded is not None and recorded is _recorded_cause(other_site):
         return True
-    if site.size is None or other.size is None or not site.has_size_of(other):
+    if site.size is None or other_site.size is None or not site.has_size_of(other_site):
         return False
-    meeting = max(site.core.last, other.core.last) - min(site.core.first, other.core.first) + 1
+    meeting = (
+        max(site.core.last, other_site.core.last) - min(site.core.first, other_site.core.first) + 1
+    )
     return meeting * places_per_commit <= _MAX_COINCIDENCE or meeting == 1
 
 
@@ -251,8 +253,8 @@ def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]
     return groups
 
 
-def _is_same_place(site: Site, other: Site) -> bool:
-    return site.core.touches(other.core) or site.commit == other.commit
+def _is_same_place(site: Site, other_site: Site) -> bool:
+    return site.core.touches(other_site.core) or site.commit == other_site.commit
 
 
 def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:

@@ -42,11 +42,11 @@ class SeriesAnalysis:
     """Number of them that were measured on each day."""
     controls: Controls = field(default_factory=Controls)
 
-    def add(self, other: "SeriesAnalysis") -> None:
-        self.findings += other.findings
-        self.population.merge(other.population)
-        self.series_by_date.update(other.series_by_date)
-        self.controls.merge(other.controls)
+    def add(self, analysis: "SeriesAnalysis") -> None:
+        self.findings += analysis.findings
+        self.population.merge(analysis.population)
+        self.series_by_date.update(analysis.series_by_date)
+        self.controls.merge(analysis.controls)
 
     def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""

@@ -67,11 +67,11 @@ class Population:
         self._by_class[key.project, key.runner_class] += 1
         self.keys.append(key)
 
-    def merge(self, other: "Population") -> None:
-        for kernel, kinds in other._by_kernel.items():
+    def merge(self, population: "Population") -> None:
+        for kernel, kinds in population._by_kernel.items():
             self._by_kernel[kernel].update(kinds)
-        self._by_class.update(other._by_class)
-        self.keys += other.keys
+        self._by_class.update(population._by_class)
+        self.keys += population.keys
 
     def count_on(self, project: str, runner_class: str) -> int:
         return self._by_class[project, runner_class]

@@ -200,11 +200,11 @@ def _change(
     )
 
 
-def _is_smaller(largest: int | None, other: int | None) -> bool:
+def _is_smaller(largest: int | None, other_limit: int | None) -> bool:
     """Return whether a limit is tighter than another; None is no limit."""
     if largest is None:
         return False
-    return other is None or largest < other
+    return other_limit is None or largest < other_limit
 
 
 def _limits_in_words(limits: Sequence[tuple[str, int | None, int | None]]) -> Remark:

@@ -44,13 +44,13 @@ class Accesses:
             default=0,
         )
 
-    def is_narrower_than(self, other: "Accesses") -> bool:
+    def is_narrower_than(self, accesses: "Accesses") -> bool:
         """Return whether narrower instructions move the same bytes; less work per thread does not
         count.
         """
         return (
-            0 < self.main_width < other.main_width
-            and self.total_bits >= _MIN_SAME_WORK * other.total_bits
+            0 < self.main_width < accesses.main_width
+            and self.total_bits >= _MIN_SAME_WORK * accesses.total_bits
         )
 
 

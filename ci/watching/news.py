@@ -43,10 +43,12 @@ class News:
     def is_alert(self) -> bool:
         return self.kind is NewsKind.REGRESSED
 
-    def is_about(self, other: "News") -> bool:
+    def is_about(self, earlier_news: "News") -> bool:
         """Whether both are about one change: of a common kernel, in overlapping ranges."""
-        do_overlap = self.base_count < other.head_count and other.base_count < self.head_count
-        return do_overlap and not set(self.kernels).isdisjoint(other.kernels)
+        do_overlap = (
+            self.base_count < earlier_news.head_count and earlier_news.base_count < self.head_count
+        )
+        return do_overlap and not set(self.kernels).isdisjoint(earlier_news.kernels)
 
 
 def list_news(

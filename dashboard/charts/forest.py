@@ -69,12 +69,14 @@ class ForestAxis:
                 f'<i class="interval" style="left:{start:.1f}%;width:{end - start:.1f}%;'
                 f'background:{colour}"></i>'
             )
-        kind = "undecided" if row.verdict is Verdict.INCONCLUSIVE else row.verdict.value
+        kind, fill = row.verdict.value, colour
+        if row.verdict is Verdict.INCONCLUSIVE:
+            kind, fill = "undecided", "transparent"
         return (
             f'<span class="rw-forest" role="img" aria-label="{escaped(text)}" '
             f'title="{escaped(text)}">{self._band()}{interval}'
             f'<i class="dot {kind}" style="left:{self.percent(row.change):.1f}%;'
-            f'background-color:{"transparent" if kind == "undecided" else colour}"></i></span>'
+            f'background-color:{fill}"></i></span>'
         )
 
     def _band(self) -> str:
@@ -98,7 +100,9 @@ class ForestAxis:
 
 
 def _tick_text(change: float) -> str:
-    return f"{change:+.0%}" if change else "0%"
+    if change:
+        return f"{change:+.0%}"
+    return "0%"
 
 
 def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:
@@ -122,4 +126,6 @@ def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:
 
 
 def _far(high: float) -> str:
-    return percent(high) if math.isfinite(high) else "any"
+    if math.isfinite(high):
+        return percent(high)
+    return "any"

@@ -81,7 +81,7 @@ class RoofLine:
 
 @dataclass(frozen=True)
 class LaneMark:
-    at: datetime
+    moment: datetime
     text: str
     """Short text that is drawn, such as `v0.5.0` or `570.1 → 580.2`."""
 
@@ -328,9 +328,11 @@ class _Drawing:
     def roof_labels(self) -> str:
         labels: list[str] = []
         for roof in self.history.roofs:
-            direction = "" if self.scale.covers(roof.value) else "↓ "
+            direction = ""
             if roof.value > self.scale.high:
                 direction = "↑ "
+            elif not self.scale.covers(roof.value):
+                direction = "↓ "
             text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
             # below its line, unless that is the end of the plot
             offset = f"top:{self.y(roof.value):.1f}%"
@@ -344,7 +346,9 @@ class _Drawing:
         for change in self._drawn_changes()[:_MAX_CHANGE_LABELS]:
             x = self.x(change.commit)
             # towards the middle, away from the edge
-            side = f"left:{x:.2f}%" if x < 60 else f"right:{100 - x:.2f}%"
+            side = f"right:{100 - x:.2f}%"
+            if x < 60:
+                side = f"left:{x:.2f}%"
             labels.append(
                 f'<span class="{change.verdict}" style="{side}" title="{_change_title(change)}">'
                 f"{_change_label(change, self.history)}</span>"
@@ -393,16 +397,20 @@ def _date_labels(ticks: Sequence[Tick]) -> str:
 
 
 def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
-    marks = [mark for mark in lane.marks if dates.covers(mark.at)]
+    marks = [mark for mark in lane.marks if dates.covers(mark.moment)]
     if not marks:
         return ""
     labels: list[str] = []
     for number, mark in enumerate(marks):
-        start = dates.percent(mark.at)
+        start = dates.percent(mark.moment)
         following = marks[number + 1 :]
-        end = dates.percent(following[0].at) if following else 100.0
-        text = escaped(mark.text) if len(marks) <= _MAX_LANE_LABELS else "&nbsp;"
-        title = escaped(f"{date_written(mark.at, zone)}: {mark.text}")
+        end = 100.0
+        if following:
+            end = dates.percent(following[0].moment)
+        text = "&nbsp;"
+        if len(marks) <= _MAX_LANE_LABELS:
+            text = escaped(mark.text)
+        title = escaped(f"{date_written(mark.moment, zone)}: {mark.text}")
         labels.append(
             f'<span style="left:{start:.2f}%;max-width:{max(end - start, 0.5):.2f}%" '
             f'title="{title}">{text}</span>'

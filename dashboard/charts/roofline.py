@@ -167,15 +167,14 @@ class _Roofline:
         is_at_start: bool,
     ) -> str:
         x1, y1, x2, y2 = places
-        is_published = ceiling.source == "datasheet"
-        dash = 'stroke-dasharray="2 4"' if is_published else ""
+        # names of slopes run along them; a peak's stands above its line, a measured one's below
+        text, dash, offset = name, "", 13
+        if ceiling.source == "datasheet":
+            text, dash, offset = f"peak {name}", 'stroke-dasharray="2 4"', -4
         line = (
             f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" fill="none" stroke="currentColor" '
             f"{dash}><title>{escaped(name)}, {ceiling.source}</title></path>"
         )
-        text = f"peak {name}" if is_published else name
-        # names of slopes run along them; a peak's stands above its line, a measured one's below
-        offset = -4 if is_published else 13
         if is_at_start:
             angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
             return line + (

@@ -282,7 +282,8 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     part_names = [name for name, _ in totals_ns.most_common(NAMED_PARTS)]
     parts: dict[str, list[DeviceActivity]] = {name: [] for name in [*part_names, OTHERS]}
     for activity in drawn:
-        parts[activity.name if activity.name in part_names else OTHERS].append(activity)
+        members = parts.get(activity.name, parts[OTHERS])
+        members.append(activity)
     figure = go.Figure()
     for index, (name, members) in enumerate(parts.items()):
         if not members:

@@ -48,8 +48,10 @@ def fit(values: Sequence[float], *, min_relative_span: float) -> ValueScale:
     if low == high:
         low, high = low - 1, high + 1
     margin = _MAX_MARGIN * (high - low)
+    padded_low = low - margin
     # an amount that is never negative gets no negative axis
-    padded_low = max(low - margin, 0.0) if low >= 0 else low - margin
+    if low >= 0:
+        padded_low = max(padded_low, 0.0)
     return ValueScale(padded_low, high + margin)
 
 
@@ -118,6 +120,8 @@ def _months(start: datetime, end: datetime) -> list[datetime]:
     moments: list[datetime] = []
     for number in range(count + 1):
         year, month = divmod(start.month - 1 + number, 12)
-        if (month % step if step < 12 else number % step) == 0:
+        # steps of whole years count from the first month
+        counted_months = month if step < 12 else number
+        if counted_months % step == 0:
             moments.append(midnight.replace(year=start.year + year, month=month + 1))
     return moments

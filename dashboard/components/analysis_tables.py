@@ -21,7 +21,9 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
 
     def number(proof: OverflowProof, name: str) -> int | None:
         known_cost = cost(proof)
-        return None if known_cost is None else int(getattr(known_cost, name))
+        if known_cost is None:
+            return None
+        return int(getattr(known_cost, name))
 
     show_table(
         proofs,

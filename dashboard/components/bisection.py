@@ -80,8 +80,12 @@ def _answer_html(answer: Answer) -> str:
 
 
 def _commit_cells(step: BisectionCommit) -> list[str]:
-    status = f"{step.status}: {step.reason}" if step.reason else str(step.status)
-    change = "" if step.relative_change is None else percent(step.relative_change)
+    status = str(step.status)
+    if step.reason:
+        status += f": {step.reason}"
+    change = ""
+    if step.relative_change is not None:
+        change = percent(step.relative_change)
     commit = step.commit
     return [
         f"<td><code>{escaped(commit.short_sha)}</code> {escaped(shortened(commit.subject))}</td>",

@@ -54,7 +54,7 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
 
 
 def _found_of(row: ComparedRow) -> list[str]:
-    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.found]
+    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.change_points]
     return list(dict.fromkeys(texts))
 
 
@@ -103,8 +103,12 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 def to_markdown(frame: pd.DataFrame) -> bytes:
     def cell(value: Any) -> str:
         if isinstance(value, str):
-            return messages.code(value) if value else ""
-        return "" if pd.isna(value) else f"{value:.6g}"
+            if value:
+                return messages.code(value)
+            return ""
+        if pd.isna(value):
+            return ""
+        return f"{value:.6g}"
 
     rows = [list(map(cell, row)) for row in frame.itertuples(index=False)]
     return "\n".join(

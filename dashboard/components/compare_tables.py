@@ -20,6 +20,7 @@ from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
+    current_attribute,
     device_text,
     escaped,
     headline_text,
@@ -66,7 +67,7 @@ def matrix_html(
     for runner_class, summary in summaries.items():
         name = escaped(device_text(runner_class))
         link = view.anchor(f"<b>{name}</b>", view.name, runner=runner_class, **choices)
-        current = ' aria-current="true"' if runner_class == chosen else ""
+        current = current_attribute(is_current=runner_class == chosen)
         counts = "".join(_count_cell(summary, group) for group in _COUNTED)
         body.append(
             f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>'
@@ -135,7 +136,9 @@ def forest_html(
         members = groups.get(group, [])
         if members:
             parts.append(_group_html(view, group, members, axis, chosen, choices))
-    name = "rw-groups" if chosen is None else "rw-groups rw-narrow"
+    name = "rw-groups"
+    if chosen is not None:
+        name = "rw-groups rw-narrow"
     return f'<div class="{name}">{"".join(parts)}</div>'
 
 
@@ -222,7 +225,7 @@ def _row_html(
     if row.change is not None:
         drawing = axis.row_html(_forest_row(row))
         change = percent(row.change)
-    current = ' aria-current="true"' if is_chosen else ""
+    current = current_attribute(is_current=is_chosen)
     title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
     return (
         f'<a class="rw-compared rw-case" target="_self" href="{escaped(address)}"{current}>'
@@ -241,11 +244,15 @@ def _forest_row(row: ComparedRow) -> ForestRow:
 
 
 def _side_text(row: ComparedRow, *, is_base: bool) -> str:
-    value = row.base if is_base else row.head
+    value, case = row.head, row.head_case
+    if is_base:
+        value, case = row.base, row.base_case
     if value is not None:
         return escaped(value_text(row, value))
-    outcome = outcome_of(row.base_case if is_base else row.head_case)
-    return "" if outcome is None else escaped(outcome_text(outcome))
+    outcome = outcome_of(case)
+    if outcome is None:
+        return ""
+    return escaped(outcome_text(outcome))
 
 
 def _shares_text(row: ComparedRow) -> str:
@@ -258,7 +265,7 @@ def _shares_text(row: ComparedRow) -> str:
 def _found_marks(row: ComparedRow) -> str:
     """Mark each commit and verdict once: by the time if it changed."""
     changes: dict[tuple[str, Verdict], ChangePoint] = {}
-    for change in row.found:
+    for change in row.change_points:
         subject = change.commit.sha, change.verdict
         if subject not in changes or change.series.is_performance:
             changes[subject] = change
@@ -289,7 +296,9 @@ def no_verdict_html(rows: Sequence[ComparedRow]) -> str:
     for row in sorted(rows, key=lambda row: row.key):
         if row.base is None or row.head is None:
             continue
-        ratio = f"{row.head / row.base:.3g}×" if row.base else ""
+        ratio = ""
+        if row.base:
+            ratio = f"{row.head / row.base:.3g}×"
         body.append(
             f"<tr><td>{escaped(row.key.case_id)}</td><td>{escaped(row.key.implementation)}</td>"
             f'<td class="number">{escaped(value_text(row, row.base))}</td>'

@@ -353,7 +353,9 @@ def _show_launches(launches: Sequence[Change[LaunchEvidence]]) -> None:
 def _show_counters(changes: Sequence[Change[None]]) -> None:
 
     def relative_change(change: Change[None]) -> float | None:
-        return change.relative_change if change.base else None
+        if change.base:
+            return change.relative_change
+        return None
 
     def base_text(change: Change[None]) -> str:
         return format_counter(change.metric, change.values[0])

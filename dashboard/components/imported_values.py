@@ -63,9 +63,14 @@ def _key_of(pair: ImportedPair) -> tuple[str, str, str]:
 def _text(name: str, value: float | None, outcome: Outcome | None) -> str:
     if value is not None:
         return metric(name).format(value)
-    return "" if outcome is None else outcome_text(outcome)
+    if outcome is None:
+        return ""
+    return outcome_text(outcome)
 
 
 def _count(count: int) -> str:
-    text = f"The first {_ROWS:,} of {count:,} values" if count > _ROWS else f"{count:,} values"
-    return "1 value" if count == 1 else text
+    if count == 1:
+        return "1 value"
+    if count > _ROWS:
+        return f"The first {_ROWS:,} of {count:,} values"
+    return f"{count:,} values"

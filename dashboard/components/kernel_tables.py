@@ -235,7 +235,9 @@ def show_tried(tuned: Autotuning) -> None:
         return "tried"
 
     def order(timing: AutotuneTiming) -> float:
-        return math.inf if timing.time_ns is None else timing.time_ns
+        if timing.time_ns is None:
+            return math.inf
+        return timing.time_ns
 
     def setting_column(name: str) -> Column[AutotuneTiming]:
         return Column(name, lambda timing: str(timing.configuration.get(name, "")))

@@ -20,6 +20,7 @@ from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     age_text,
+    current_attribute,
     device_text,
     escaped,
     headline_text,
@@ -102,8 +103,11 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     if regression.is_range:
         where = escaped(regression.range_text)
     owners = view.filters.owners_of(point.series.kernel for point in part.regression.change_points)
-    owned = f" · owner {escaped(', '.join(owners))}" if owners else ""
-    chips = _part_links(view, row, part) if len(row.parts) > 1 else ""
+    owned = chips = ""
+    if owners:
+        owned = f" · owner {escaped(', '.join(owners))}"
+    if len(row.parts) > 1:
+        chips = _part_links(view, row, part)
     back = escape(view.address_of("ledger"))
     st.html(
         f'<a class=rw-back href="{back}" target="_self">← Ledger</a>'
@@ -124,7 +128,7 @@ def _part_links(view: View, row: CommitEntry, chosen: TriagedRegression) -> str:
                 regression=part.regression_id,
             )
         )
-        current = " aria-current=true" if part == chosen else ""
+        current = current_attribute(is_current=part == chosen)
         point = part.regression.change_points[0]
         links.append(
             f'<a class=rw-chip href="{address}" target="_self"{current}>'
@@ -138,7 +142,9 @@ def _sentence_html(change: ChangePoint, regression: Regression) -> str:
     """Write the explanation of the machine code if there is one, and what changed."""
     explained = _code_explanation(change)
     summary = escaped(regression.summary)
-    return f"{explained} {summary}" if explained else summary
+    if explained:
+        return f"{explained} {summary}"
+    return summary
 
 
 def _code_explanation(change: ChangePoint) -> str:
@@ -400,7 +406,7 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
                 every="open",
             )
         )
-        current = " aria-current=true" if point == chosen else ""
+        current = current_attribute(is_current=point == chosen)
         measured_on = point.series.target or device_text(point.series.runner_class)
         rows.append(
             f'<tr{current}><td><a href="{address}" target="_self">{escaped(point.series.label)}</a>'

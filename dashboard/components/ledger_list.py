@@ -9,7 +9,14 @@ from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.headline import kernel_text
-from roofwatch.dashboard.wording import device_text, escaped, headline_text, short_date, shortened
+from roofwatch.dashboard.wording import (
+    current_attribute,
+    device_text,
+    escaped,
+    headline_text,
+    short_date,
+    shortened,
+)
 from roofwatch.model.agenda import JobKind, StoredJob
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
@@ -35,16 +42,25 @@ def summary_html(summary: RangeSummary, title: str) -> str:
         parts.append(f"geomean of time {', '.join(means)}")
     if summary.roof_shares is not None:
         first, last = summary.roof_shares
-        text = f"{first:.0%} to {last:.0%}" if f"{first:.0%}" != f"{last:.0%}" else f"{last:.0%}"
+        text = f"{last:.0%}"
+        if f"{first:.0%}" != text:
+            text = f"{first:.0%} to {text}"
         parts.append(f"median case at {text} of its roof")
     return f"<p class=rw-summary><b>{escape(title)}</b> {' · '.join(parts)}</p>"
+
+
+def _kind_of(change: float) -> str:
+    """Return the class in CSS of a change of time, or of its cost."""
+    if change > 0:
+        return "slower"
+    return "faster"
 
 
 def _signed(change: float) -> str:
     text = f"{change:+.1%}"
     if text in {"+0.0%", "-0.0%"}:
         return "±0.0%"
-    kind = "slower" if change > 0 else "faster"
+    kind = _kind_of(change)
     return f"<span class=rw-{kind}>{text}</span>"
 
 
@@ -52,12 +68,9 @@ def rows_html(
     view: View, rows: Sequence[CommitEntry], runners: Sequence[str], *, chosen: CommitEntry | None
 ) -> str:
     """Write rows as a table; runners are the columns of the dots."""
-    is_narrow = len(runners) > _NAMED_RUNNERS
-    kind = "rw-dots narrow" if is_narrow else "rw-dots"
-    heads = "".join(
-        f'<abbr title="{escaped(runner)}">{"" if is_narrow else escaped(_head_of(runner))}</abbr>'
-        for runner in runners
-    )
+    kind = _dots_class(runners)
+    is_narrow = _is_narrow(runners)
+    heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
     body = "".join(_row_html(view, row, runners, is_chosen=row == chosen) for row in rows)
     return (
         "<table class='rw-table rw-ledger'><thead><tr><th class=when>when</th><th>commit</th>"
@@ -67,15 +80,28 @@ def rows_html(
     )
 
 
-def _head_of(runner: str) -> str:
-    """Write the device in as many letters as fit over a dot."""
-    return device_text(runner)[:_HEAD_LETTERS]
+def _is_narrow(runners: Sequence[str]) -> bool:
+    return len(runners) > _NAMED_RUNNERS
+
+
+def _dots_class(runners: Sequence[str]) -> str:
+    if _is_narrow(runners):
+        return "rw-dots narrow"
+    return "rw-dots"
+
+
+def _head_html(runner: str, *, is_narrow: bool) -> str:
+    """Write the device in as many letters as fit over a dot, if any do."""
+    letters = ""
+    if not is_narrow:
+        letters = escaped(device_text(runner)[:_HEAD_LETTERS])
+    return f'<abbr title="{escaped(runner)}">{letters}</abbr>'
 
 
 def _row_html(view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen: bool) -> str:
     commit = row.commit
     address = escape(view.address_of("ledger", commit=commit.sha, verdict=str(row.verdict)))
-    current = " aria-current=true" if is_chosen else ""
+    current = current_attribute(is_current=is_chosen)
     subject = escaped(shortened(commit.subject, length=120)) or "no subject"
     regression = row.parts[0].regression
     if regression.is_range:
@@ -96,7 +122,7 @@ def bar_html(point: ChangePoint) -> str:
     """Draw a change as a bar with its size; orange is worse, blue is better."""
     cost = cost_of(point)
     width = max(2, round(_BAR_PX * min(abs(cost) / _FULL_BAR, 1.0)))
-    kind = "slower" if cost > 0 else "faster"
+    kind = _kind_of(cost)
     return (
         f"<span class=rw-bar><i class={kind} style='width:{width}px'></i></span>"
         f"<span class=rw-{kind}>{escaped(headline_text(point))}</span>"
@@ -105,7 +131,7 @@ def bar_html(point: ChangePoint) -> str:
 
 def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
     lines: list[str] = []
-    kind = "rw-dots narrow" if len(runners) > _NAMED_RUNNERS else "rw-dots"
+    kind = _dots_class(runners)
     for kernel in row.kernels[:_KERNELS_IN_ROW]:
         dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
         name = escaped(shortened(kernel_text(kernel), length=22))
@@ -119,9 +145,11 @@ def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
 def _dot_html(point: ChangePoint | None, runner: str) -> str:
     if point is None:
         return f'<b class=none title="{escaped(runner)}: no decided change">·</b>'
-    kind = "slower" if cost_of(point) > 0 else "faster"
+    kind, symbol = "faster", "●"
+    if cost_of(point) > 0:
+        kind, symbol = "slower", "◆"
     title = f"{escaped(runner)}: {escaped(headline_text(point))}"
-    return f'<b class={kind} title="{title}">{"◆" if kind == "slower" else "●"}</b>'
+    return f'<b class={kind} title="{title}">{symbol}</b>'
 
 
 def _real_html(row: CommitEntry) -> str:
@@ -152,7 +180,9 @@ def _suspicion_html(view: View, change: PossibleChange, jobs: Sequence[StoredJob
     head, base = change.head, change.base
     job = _deciding_job(change, jobs)
     if job is not None:
-        state = "running now" if job.leased_until is not None else "planned"
+        state = "planned"
+        if job.leased_until is not None:
+            state = "running now"
         minutes = max(1, round(job.expected_s / 60))
         decides = f"job <b>{job.kind}</b>, {state}, about {minutes} min"
     elif change.is_imported:
@@ -199,11 +229,15 @@ def split_rows(rows: Sequence[CommitEntry]) -> Mapping[str, list[CommitEntry]]:
 
 def _group_of(row: CommitEntry) -> str:
     if row.verdict is Verdict.REGRESSED:
-        return "slower" if row.is_waiting else "settled"
+        if row.is_waiting:
+            return "slower"
+        return "settled"
     is_standing = any(part.regression.state == "open" for part in row.parts)
     if not is_standing:
         return "settled"
-    return "faster" if row.verdict is Verdict.IMPROVED else "undecided"
+    if row.verdict is Verdict.IMPROVED:
+        return "faster"
+    return "undecided"
 
 
 def runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:

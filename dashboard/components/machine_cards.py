@@ -81,7 +81,9 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
     newest = machine.runs[0]
     address = escape(view.address_of("machines", runner=machine.runner_class))
     name = device_text(machine.runner_class)
-    label = "" if machine.machine is None else f" <code>{escaped(machine.machine[:6])}</code>"
+    label = ""
+    if machine.machine is not None:
+        label = f" <code>{escaped(machine.machine[:6])}</code>"
     state, words = _state(machine, facts)
     lines = [
         ("30 days", _strip_html(view, machine, facts)),
@@ -141,7 +143,9 @@ def _runs_text(view: View, machine: Machine) -> str:
     oldest = short_date(machine.runs[-1].started_at, view.zone)
     pair_count = sum(run.is_pair_side for run in machine.runs)
     text = f"{len(machine.runs)} since {oldest}"
-    return f"{text}, {pair_count} of them in pairs" if pair_count else text
+    if pair_count:
+        return f"{text}, {pair_count} of them in pairs"
+    return text
 
 
 def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
@@ -155,10 +159,14 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
             f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
             f"<span class={kind}>{_signed(change)}</span>"
         )
-    others = [_rates(sibling) for sibling in siblings]
+    sibling_rates = [_rates(sibling) for sibling in siblings]
     ratios: list[float] = []
     for name, (_, values) in rates.items():
-        medians = [statistics.median(other[name][1]) for other in others if name in other]
+        medians = [
+            statistics.median(rates_of_sibling[name][1])
+            for rates_of_sibling in sibling_rates
+            if name in rates_of_sibling
+        ]
         if medians:
             ratios.append(statistics.median(values) / statistics.median(medians) - 1)
     if ratios:
@@ -171,7 +179,9 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
 
 def _signed(change: float) -> str:
     text = f"{change:+.1%}"
-    return "±0.0%" if text in {"+0.0%", "-0.0%"} else text
+    if text in {"+0.0%", "-0.0%"}:
+        return "±0.0%"
+    return text
 
 
 def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
@@ -208,7 +218,9 @@ def _driver_html(view: View, machine: Machine) -> str:
         driver = run.environment.driver_version
         if driver is not None and driver != previous:
             when = short_date(run.started_at, view.zone)
-            since = f" <span class=rw-soft>from {escape(when)}</span>" if lane else ""
+            since = ""
+            if lane:
+                since = f" <span class=rw-soft>from {escape(when)}</span>"
             lane.append(f"{escaped(driver)}{since}")
             previous = driver
     return " → ".join(lane[-3:])
@@ -247,8 +259,11 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     ]
     rows: list[str] = []
     for job in planned[:_JOBS_SHOWN]:
-        mark = "◐ now" if job.leased_until is not None else "○"
-        origin = " asked for" if job.is_requested else ""
+        mark, origin = "○", ""
+        if job.leased_until is not None:
+            mark = "◐ now"
+        if job.is_requested:
+            origin = " asked for"
         rows.append(
             f"<li>{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> "
             f"{escaped(duration_text(job.expected_s * _NS_PER_S))}"
@@ -257,4 +272,6 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     more = len(planned) - _JOBS_SHOWN
     if more > 0:
         rows.append(f"<li class=rw-soft>and {more} more</li>")
-    return f"<ul class=rw-list>{''.join(rows)}</ul>" if rows else ""
+    if rows:
+        return f"<ul class=rw-list>{''.join(rows)}</ul>"
+    return ""

@@ -145,7 +145,7 @@ def _show_history(view: View, runner_class: str) -> None:
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose(
-        "Case", sorted(cases, key=natural_order), parameter="case", place=choices
+        "Case", sorted(cases, key=natural_order), parameter="case", container=choices
     )
     lines = data.ask(
         questions.read_case_history,
@@ -165,7 +165,7 @@ def _show_history(view: View, runner_class: str) -> None:
         )
         return
     implementation = view.link.choose(
-        "Implementation", list(history), parameter="implementation", place=choices
+        "Implementation", list(history), parameter="implementation", container=choices
     )
     series = history[implementation]
     st.header("Time, clock and temperature", anchor=False)
@@ -237,7 +237,8 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
         return Column(
             title,
             lambda ceiling: rate_text(
-                ceiling.resource, per_s_of([other.per_s for other in seen[ceiling_name(ceiling)]])
+                ceiling.resource,
+                per_s_of([measured.per_s for measured in seen[ceiling_name(ceiling)]]),
             ),
         )
 

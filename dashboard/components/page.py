@@ -154,11 +154,10 @@ class View:
         label: str,
         *,
         icon: str | None = None,
-        place: Any = st,
         **choices: str,
     ) -> None:
         """Show a link to another view with some choices and the same filters."""
-        place.page_link(
+        st.page_link(
             f"views/{view}.py",
             label=label,
             icon=icon,
@@ -172,7 +171,6 @@ class View:
         base: str,
         head: str,
         runner_class: str = "",
-        place: Any = st,
     ) -> None:
         """Show a link to the comparison of two commits, on a runner class if given."""
         on_runner = {"runner": runner_class} if runner_class else {}
@@ -180,7 +178,6 @@ class View:
             "compare",
             label,
             icon=":material/compare_arrows:",
-            place=place,
             by="commits",
             base=base,
             head=head,

@@ -33,7 +33,9 @@ class Permalink:
     ) -> str:
         """Return a choice of the address, which the header changes; the default is the first."""
         chosen = self._known(label, options, parameter)
-        value = chosen[0] if chosen else default or options[0]
+        value = default or options[0]
+        if chosen:
+            value = chosen[0]
         if value:
             self._chosen[parameter] = [value]
         return value
@@ -72,7 +74,7 @@ class Permalink:
         parameter: str,
         title: Callable[[str], str] = on_one_line,
         default: str | None = None,
-        place: DeltaGenerator | None = None,
+        container: DeltaGenerator | None = None,
     ) -> str:
         """Choose one of `options`; the default is the first."""
         key = self._key(parameter)
@@ -82,7 +84,7 @@ class Permalink:
         if requested:
             candidates[0] = requested[0]
         st.session_state[key] = next(value for value in candidates if value in options)
-        chosen = (place or st).selectbox(
+        chosen = (container or st).selectbox(
             label,
             options,
             key=key,
@@ -91,9 +93,11 @@ class Permalink:
         self._chosen[parameter] = [chosen]
         return chosen
 
-    def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
+    def switch(
+        self, label: str, *, parameter: str, container: DeltaGenerator | None = None
+    ) -> bool:
         """Choose yes or no; the default is no."""
-        is_on = (place or st).toggle(
+        is_on = (container or st).toggle(
             label,
             key=self._flag(parameter, label, _YES, _NO),
         )

@@ -188,7 +188,9 @@ def _legend(history: History) -> str:
 
 
 def _vendor_name(history: History) -> str:
-    return "" if history.vendor is None else history.vendor.key.implementation
+    if history.vendor is None:
+        return ""
+    return history.vendor.key.implementation
 
 
 def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> list[_Drawn]:
@@ -256,7 +258,9 @@ def _vendor_of(row: RoofRow, cells: Sequence[RoofCell]) -> SeriesKey | None:
         and cell.values
     ]
     fastest = min(libraries, key=lambda cell: cell.values[-1], default=None)
-    return None if fastest is None else fastest.key
+    if fastest is None:
+        return None
+    return fastest.key
 
 
 def _roofs(row: RoofRow, series: Series) -> tuple[RoofLine, ...]:

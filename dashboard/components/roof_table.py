@@ -8,7 +8,13 @@ from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard.charts.cells import bullet_html, sparkline_html
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.wording import device_text, escaped, outcome_text, shortened
+from roofwatch.dashboard.wording import (
+    current_attribute,
+    device_text,
+    escaped,
+    outcome_text,
+    shortened,
+)
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.machine import Outcome
@@ -86,7 +92,9 @@ def peak_share(cell: RoofCell, run: FleetRun) -> float | None:
 def dtype_of(key: SeriesKey) -> str:
     """Return the dtype in a case id; empty for cases of other tools."""
     parts = key.case_id.split("/")
-    return parts[2] if len(parts) > 2 else ""
+    if len(parts) > 2:
+        return parts[2]
+    return ""
 
 
 def table_html(
@@ -108,7 +116,9 @@ def table_html(
         tab: The tab that the links keep.
         tokens: Tokens of a step, by case; a workload shows its rate.
     """
-    drawn = list(rows) if is_whole else list(rows[:ROWS_AT_FIRST])
+    drawn = list(rows)
+    if not is_whole:
+        drawn = drawn[:ROWS_AT_FIRST]
     if chosen not in drawn:
         drawn.append(chosen)
     body = "".join(
@@ -150,7 +160,10 @@ def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str, tokens: fl
     if case != key.kernel:
         name += f'<span class="rw-soft">{escaped(shortened(case, length=60))}</span>'
     title = escaped(f"{key.case_id} {key.implementation}")
-    link = view.anchor(name, view.name, **choices_of(key), **({"tab": tab} if tab else {}))
+    choices = choices_of(key)
+    if tab:
+        choices["tab"] = tab
+    link = view.anchor(name, view.name, **choices)
     share = newest = ""
     values: Sequence[float | None] = cell.values
     if cell.utilisation is not None:
@@ -163,7 +176,7 @@ def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str, tokens: fl
     elif cell.values:
         newest = escaped(key.definition.format(cell.values[-1]))
     mark = ' <span title="throttled or shared">○</span>' if cell.is_degraded else ""
-    current = ' aria-current="true"' if is_chosen else ""
+    current = current_attribute(is_current=is_chosen)
     return (
         f'<tr{current}><td class="rw-cut" title="{title}">{link}</td>'
         f'<td class="rw-cut" title="{escaped(key.runner_class)}">'

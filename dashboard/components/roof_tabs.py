@@ -26,7 +26,7 @@ from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
 from roofwatch.dashboard.components.workloads import show_step_values
-from roofwatch.dashboard.wording import choice_text, code_span, escaped, written
+from roofwatch.dashboard.wording import choice_text, code_span, current_attribute, escaped, written
 from roofwatch.db.queries import questions
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
@@ -75,7 +75,7 @@ def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
     for run in candidates[:_RUNS_TRIED]:
         part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
         if part is not None and part.cases:
-            earlier = [other for other in in_order if other.commit < run.commit]
+            earlier = [candidate for candidate in in_order if candidate.commit < run.commit]
             return KernelRun(run, part, next(iter(earlier), None))
     return None
 
@@ -89,8 +89,9 @@ def show_tabs(view: View, row: RoofRow) -> None:
     if not tabs:
         return
     names = list(tabs)
-    tab = view.link.asked_or_chosen("tab")
-    chosen = tab if tab in names else names[0]
+    chosen = view.link.asked_or_chosen("tab")
+    if chosen not in names:
+        chosen = names[0]
     view.link.keep("tab", chosen)
     st.html(_bar_html(view, row, names, chosen, found_run))
     tabs[chosen]()
@@ -102,7 +103,7 @@ def _bar_html(
     links: list[str] = []
     for name in names:
         address = escaped(view.address_of(view.name, tab=name, **choices_of(row.key)))
-        current = ' aria-current="true"' if name == chosen else ""
+        current = current_attribute(is_current=name == chosen)
         links.append(f'<a href="{address}" target="_self"{current}>{escaped(name)}</a>')
     run = found_run.run
     where = f"run of {run.commit.short_sha}, {written(run.started_at, view.zone)}"
@@ -172,8 +173,10 @@ def limits_html(diagnoses: Sequence[Diagnosis]) -> str:
             text = diagnosis.findings[0].advice
             number = str(advice.setdefault(text, len(advice) + 1))
         rows.append(_limit_row(diagnosis, number))
-    items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
-    tries = f"<p><b>Try</b></p><ol>{items}</ol>" if items else ""
+    tries = ""
+    if advice:
+        items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
+        tries = f"<p><b>Try</b></p><ol>{items}</ol>"
     return (
         '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
         '<th>Implementation</th><th>Limit</th><th class="number">Time</th>'

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import streamlit as st
 
+from roofwatch.ci.messages import count_of
 from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.dashboard import data
@@ -115,12 +116,12 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
             f"unknown: the file does not have them."
         )
         return
-    energies = [
-        joules
-        for joules in (record.telemetry.energy_j if record.telemetry else ())
-        if joules is not None
-    ]
-    energy = energy_text(max(energies)) if energies else "n/a"
+    energies: list[float] = []
+    if record.telemetry is not None:
+        energies = [joules for joules in record.telemetry.energy_j if joules is not None]
+    energy = "n/a"
+    if energies:
+        energy = energy_text(max(energies))
     show_numbers(
         (
             "Duration",
@@ -212,7 +213,7 @@ def _show_profile(view: View, record: RunRecord) -> None:
 
 
 def _profile_text(profile: CaseProfile) -> str:
-    calls = f"{profile.call_count} call{'' if profile.call_count == 1 else 's'}"
+    calls = count_of(profile.call_count, "call")
     text = f"{calls} in {format_ns(profile.span_ns)}"
     if profile.span_ns:
         text += f", idle {1 - profile.busy_ns / profile.span_ns:.1%} of it"

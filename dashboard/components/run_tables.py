@@ -79,7 +79,9 @@ def show_ceilings(record: RunRecord) -> None:
     }
 
     def warning(ceiling: Ceiling) -> str:
-        return "above the datasheet" if ceiling_name(ceiling) in suspicious else ""
+        if ceiling_name(ceiling) in suspicious:
+            return "above the datasheet"
+        return ""
 
     show_table(
         [ceiling for ceiling in record.ceilings if ceiling.source == "measured"],

@@ -15,7 +15,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.filters import PARAMETERS, Filters
 from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
-from roofwatch.dashboard.wording import age_text, device_text, escaped, shortened
+from roofwatch.dashboard.wording import age_text, current_attribute, device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.stored_results import RunnerCoverage, TaggedCommit
 
@@ -64,7 +64,9 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
     """
     ranges: list[TimeRange] = []
     for name, days in _DAYS.items():
-        since = None if newest is None else newest - timedelta(days=days)
+        since = None
+        if newest is not None:
+            since = newest - timedelta(days=days)
         ranges.append(TimeRange(name, f"{days} days", since))
     ranges.append(TimeRange(_ALL, "all time"))
     for base, head in reversed(list(pairwise(releases))):
@@ -144,8 +146,9 @@ def _draw(header: ShellHeader, bar: str) -> None:
     search = st.session_state.get("shell", {}).get("search") or {}
     # a search ends when somebody follows a link; resetting it from the browser would be a second
     # message, and of two messages at once the link can be lost
-    is_over = search == st.session_state.get(_FOLLOWED_SEARCH)
-    typed = "" if is_over else str(search.get("text", ""))
+    typed = ""
+    if search != st.session_state.get(_FOLLOWED_SEARCH):
+        typed = str(search.get("text", ""))
     results = _results_html(header, typed.strip()[:_LONGEST_SEARCH])
     answer = _shell(
         key="shell",
@@ -226,7 +229,7 @@ def _chips_html(header: ShellHeader) -> str:
         is_chosen = not chosen.isdisjoint(classes)
         state = state_of(max(runners, key=lambda runner: runner.result_times[0]), now)
         address = escape(header.with_choice("class", () if is_chosen else classes))
-        current = ' aria-current="true"' if is_chosen else ""
+        current = current_attribute(is_current=is_chosen)
         chips.append(
             f'<a class=rw-chip href="{address}" title="{escaped(state.explanation)}"{current}>'
             f'<span class={state.word} aria-label="{state.word}">{state.symbol}</span> '
@@ -268,7 +271,9 @@ def _narrowed_html(header: ShellHeader) -> str:
             address = escape(header.with_choice(parameter, ()))
             names = escaped(shortened(", ".join(values)))
             parts.append(f'<a href="{address}">{label.lower()} {names} ✕</a>')
-    return f"Only {' '.join(parts)}" if parts else ""
+    if parts:
+        return f"Only {' '.join(parts)}"
+    return ""
 
 
 # --- search

@@ -75,18 +75,24 @@ class Spent:
             if fnmatch.fnmatchcase(run.runner_class, pattern)
         )
         price = next(matching, None)
-        return None if price is None else price * hours_of(run)
+        if price is None:
+            return None
+        return price * hours_of(run)
 
     def share_of(self, activity: str) -> float | None:
         """Return an activity's share of wall time, over runs that report activities."""
         telling = [run for run in self.runs if run.spent_ns]
         wall_ns = sum(run.wall_ns for run in telling)
-        return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns if wall_ns else None
+        if wall_ns:
+            return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns
+        return None
 
 
 def _sum_known(amounts: Iterable[float | None]) -> float | None:
     priced = [amount for amount in amounts if amount is not None]
-    return sum(priced) if priced else None
+    if priced:
+        return sum(priced)
+    return None
 
 
 def show_spending(view: View) -> None:
@@ -118,7 +124,13 @@ def show_spending(view: View) -> None:
 
 def _show_sums(spent: Spent) -> None:
     energy_j, money, watched = spent.energy_j, spent.money, spent.watched
-    per_commit = None if energy_j is None else energy_j / watched.commit_count
+    energy = per_commit = "n/a"
+    if energy_j is not None:
+        energy = energy_text(energy_j)
+        per_commit = energy_text(energy_j / watched.commit_count)
+    cost = "no price set"
+    if money is not None:
+        cost = money_text(money, spent.currency)
     read_in = f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs."
     show_numbers(
         (
@@ -127,11 +139,11 @@ def _show_sums(spent: Spent) -> None:
             f"{len(spent.runs)} runs of {spent.commit_count} commits.",
         ),
         ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
-        ("Device energy", "n/a" if energy_j is None else energy_text(energy_j), read_in),
-        ("Energy per commit", "n/a" if per_commit is None else energy_text(per_commit), None),
+        ("Device energy", energy, read_in),
+        ("Energy per commit", per_commit, None),
         (
             "Cost",
-            "no price set" if money is None else money_text(money, spent.currency),
+            cost,
             "Device-hours × the price of their runner class. Prices are the setting "
             "device_hour_prices.",
         ),
@@ -148,7 +160,7 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     offered = [name for name in _TITLES if priced.get(name, True)]
     box = st.container(width=360)
     name = view.link.choose(
-        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], place=box
+        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], container=box
     )
     if not name.startswith("family"):
         note_whole_runs(view)
@@ -235,16 +247,18 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
     for family, of_family in families.items():
         timed_ns[family] = sum(cost.timed_ns for cost in of_family)
     whole_ns = sum(timed_ns.values())
+
+    def share_of(family: str) -> float | None:
+        if whole_ns:
+            return timed_ns[family] / whole_ns
+        return None
+
     show_table(
         sorted(families, key=lambda family: (-timed_ns[family], family)),
         Column("kernel family", str),
         Column("kernels", lambda family: len({cost.kernel for cost in families[family]})),
         Column("timed", lambda family: timed_ns[family], duration_text),
-        Column(
-            "share",
-            lambda family: timed_ns[family] / whole_ns if whole_ns else None,
-            "{:.1%}".format,
-        ),
+        Column("share", share_of, "{:.1%}".format),
         Column(
             "energy",
             lambda family: _sum_known(cost.energy_j for cost in families[family]),

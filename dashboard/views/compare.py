@@ -102,16 +102,16 @@ def _choose(
     label: str,
     parameter: str,
     default: str,
-    place: DeltaGenerator,
+    column: DeltaGenerator,
 ) -> CommitRef | None:
     """Choose a commit from a list, or by a name that is typed."""
-    asked = view.link.asked_or_chosen(parameter) or default
+    revision = view.link.asked_or_chosen(parameter) or default
     names = revisions.names
-    if asked not in names:
-        names = [asked, *names]
+    if revision not in names:
+        names = [revision, *names]
     key = f"{view.name}:{parameter}"
-    st.session_state[key] = asked
-    name = place.selectbox(
+    st.session_state[key] = revision
+    name = column.selectbox(
         label,
         names,
         key=key,
@@ -151,8 +151,10 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
         head.sha,
         runner_classes=view.filters.runner_classes,
     )
-    measured = {one.runner_class: (one.base, one.head) for one in runs if one.base and one.head}
-    one_sided = [device_text(one.runner_class) for one in runs if one.base is None]
+    measured = {
+        sides.runner_class: (sides.base, sides.head) for sides in runs if sides.base and sides.head
+    }
+    one_sided = [device_text(sides.runner_class) for sides in runs if sides.base is None]
     st.html(f"<p class='rw-soft rw-line'>{_sentence(view, base, head)}</p>")
     if not measured:
         st.info("No runner measured both commits.", icon=":material/compare_arrows:")
@@ -218,10 +220,11 @@ def _show_rows(
     head: RunDetail,
     choices: Mapping[str, str],
 ) -> None:
-    other = differences(base, head)
-    if other:
+    run_differences = differences(base, head)
+    if run_differences:
         st.html(
-            f"<p class='rw-line'><b>No verdict between the two</b>: {escaped('; '.join(other))}. "
+            "<p class='rw-line'><b>No verdict between the two</b>: "
+            f"{escaped('; '.join(run_differences))}. "
             "Ratios and shares of the roof still compare.</p>"
         )
     if all(row.group is Group.UNCHANGED for row in rows):
@@ -231,10 +234,10 @@ def _show_rows(
     if chosen is None:
         show_markup(forest, key="rows")
     else:
-        left, right = st.columns([6, 5], gap="medium")
-        with left:
+        rows_column, detail_column = st.columns([6, 5], gap="medium")
+        with rows_column:
             show_markup(forest, key="rows")
-        with right, st.container(key="unfolded"):
+        with detail_column, st.container(key="unfolded"):
             show_detail(view, chosen, base, head)
     name = f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}"
     offer_files(rows, name)
@@ -242,7 +245,9 @@ def _show_rows(
 
 def _chosen(view: View, rows: Sequence[ComparedRow]) -> ComparedRow | None:
     """Return the row that the address unfolds, if any."""
-    asked = {name: view.link.asked_or_chosen(name) for name in ("case", "implementation", "metric")}
+    choices = {
+        name: view.link.asked_or_chosen(name) for name in ("case", "implementation", "metric")
+    }
     for row in rows:
         key = row.key
         values = {
@@ -250,7 +255,7 @@ def _chosen(view: View, rows: Sequence[ComparedRow]) -> ComparedRow | None:
             "implementation": key.implementation,
             "metric": key.metric,
         }
-        if values == asked:
+        if values == choices:
             for name, value in values.items():
                 view.link.keep(name, value)
             return row

@@ -45,7 +45,7 @@ def show() -> None:
         if not view.runners and not view.filters.is_narrow:
             show_first_steps(NO_RUNS)
         triaged = data.ask(questions.list_triaged, view.project)
-        admitted = [one for one in triaged if view.filters.admits_regression(one.regression)]
+        admitted = [entry for entry in triaged if view.filters.admits_regression(entry.regression)]
         every_row = rows_by_commit(admitted)
         in_range = [row for row in every_row if view.range.admits(row.commit.committed_at)]
         recent = data.ask(
@@ -53,11 +53,13 @@ def show() -> None:
         )
         cells = _read_cells(view)
         _show_summary(view, in_range, recent, cells)
-        asked = _asked_row(view, every_row)
-        listed = in_range if asked is None or asked in in_range else [asked, *in_range]
+        linked_row = _asked_row(view, every_row)
+        listed = in_range
+        if linked_row is not None and linked_row not in in_range:
+            listed = [linked_row, *in_range]
         groups = split_rows(listed)
-        chosen = asked or next(iter(groups["slower"] or groups["faster"]), None)
-        key = "ledger-asked" if asked is not None else "ledger-first"
+        chosen = linked_row or next(iter(groups["slower"] or groups["faster"]), None)
+        key = "ledger-asked" if linked_row is not None else "ledger-first"
         with st.container(key=key):
             list_part, detail_part = st.columns([31, 19], gap="medium")
         with list_part:
@@ -69,8 +71,8 @@ def show() -> None:
         if chosen is not None:
             with detail_part:
                 _show_chosen(view, chosen, cells, count_false_alarms(triaged))
-            if asked is not None:
-                st.set_page_config(page_title=f"{shortened(headline_of(asked))} · roofwatch")
+            if linked_row is not None:
+                st.set_page_config(page_title=f"{shortened(headline_of(linked_row))} · roofwatch")
 
 
 def _read_cells(view: View) -> Sequence[RoofCell]:
@@ -167,7 +169,7 @@ def _show_suspicions(
     view: View, recent: Sequence[RecentRuns], triaged: Sequence[TriagedRegression]
 ) -> None:
     """Show what the newest runs show and nothing has decided."""
-    judged = [one.regression for one in triaged]
+    judged = [entry.regression for entry in triaged]
     possible = [
         change
         for change in possible_changes(recent, judged)

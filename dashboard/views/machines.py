@@ -82,9 +82,9 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
     cards: list[str] = []
     for machine in machines:
         siblings = [
-            other
-            for other in machines
-            if other.runner_class == machine.runner_class and other != machine
+            sibling
+            for sibling in machines
+            if sibling.runner_class == machine.runner_class and sibling != machine
         ]
         cards.append(card_html(view, machine, siblings, facts))
     st.html(
@@ -99,7 +99,9 @@ def _end_of_strips(runs: Sequence[FleetRun]) -> datetime:
     """Return now, or the newest run of a history that ended long ago."""
     newest = max(run.finished_at for run in runs)
     now = datetime.now(UTC)
-    return now if now - newest < _NOT_LIVE_AFTER else newest
+    if now - newest < _NOT_LIVE_AFTER:
+        return now
+    return newest
 
 
 def _degraded_shares(view: View, runs: Sequence[FleetRun]) -> dict[str, float]:

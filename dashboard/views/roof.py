@@ -57,14 +57,14 @@ def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[
     is_whole = view.link.asked_or_chosen("rows") == "all"
     tab = view.link.asked_or_chosen("tab") or ""
     classes = {row.key.runner_class: device_text(row.key.runner_class) for row in rows}
-    left, right = st.columns([10, 11], gap="medium")
-    with left:
+    table_column, history_column = st.columns([10, 11], gap="medium")
+    with table_column:
         tokens = {
             case.case_id: case.costs.get("tokens_per_s") for case in view.filters.facets.cases
         }
         table = table_html(view, rows, chosen, is_whole=is_whole, tab=tab, tokens=tokens)
         show_markup(f"{summary_html(rows, classes)}{table}", key=MAIN_FIGURE)
-    with right:
+    with history_column:
         show_markup(histories_html(view, chosen, rows, cells), key="histories")
         view.link.unfold(
             "Other metrics of this case",
@@ -75,13 +75,13 @@ def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[
 
 def _chosen(view: View, rows: Sequence[RoofRow]) -> RoofRow:
     """Return the row that fits most of the choices in the address; the worst without any."""
-    asked = {
+    choices = {
         name: view.link.asked_or_chosen(name)
         for name in ("kernel", "case", "implementation", "runner", "metric")
     }
 
     def fit(row: RoofRow) -> int:
-        return sum(asked[name] == value for name, value in choices_of(row.key).items())
+        return sum(choices[name] == value for name, value in choices_of(row.key).items())
 
     # max returns the first of equals, which is the worst
     return max(rows, key=fit)

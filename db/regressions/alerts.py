@@ -96,8 +96,10 @@ def acknowledge(
         alert = firing_alert.acknowledged(now, person, reason)
         firing = list_alerts(session, project, {AlertState.FIRING})
         # they were told in one message
-        others = [other for other in firing if other.event and other.event == alert.event]
-        steps = [AlertStep(other.acknowledged(now, person, reason)) for other in others]
+        companions = [
+            companion for companion in firing if companion.event and companion.event == alert.event
+        ]
+        steps = [AlertStep(companion.acknowledged(now, person, reason)) for companion in companions]
         write_steps(session, project, [*steps, AlertStep(alert)])
         if alert.regression_id is not None:
             state = TriageState.ACKNOWLEDGED

@@ -94,9 +94,9 @@ def request_confirmation(
         raise StoreError("no time of this regression was measured here, so no runner can repeat it")
     for runner_class, point in by_class.items():
         subjects = {
-            (other.series.case_id, other.series.implementation)
-            for other in timed
-            if other.series.runner_class == runner_class
+            (timed_point.series.case_id, timed_point.series.implementation)
+            for timed_point in timed
+            if timed_point.series.runner_class == runner_class
         }
         job = Job(
             kind=JobKind.CONFIRM,

@@ -89,12 +89,12 @@ def static(
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
-    shown = [facts] if answered.base is None or not answered.facts else []
+    parts = [facts] if answered.base is None or not answered.facts else []
     if answered.base is None and answered.proofs:
-        shown.append(tables.analyses(answered.proofs, answered.costs))
+        parts.append(tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
-        shown.append(change_tables.changes_table(answered.applied.changes))
-    print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
+        parts.append(change_tables.changes_table(answered.applied.changes))
+    print_result(to_json(answered), *parts, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 
 

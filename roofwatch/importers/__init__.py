@@ -38,7 +38,7 @@ class ImportedCommit:
     author: str = ""
     subject: str = ""
     is_dirty: bool = False
-    place: int | None = None
+    position: int | None = None
     """Position on the branch, if a list of all commits gives it."""
 
 

@@ -48,7 +48,7 @@ class CommitList:
             sha=matching[0].sha,
             committed_at=matching[0].committed_at,
             subject=matching[0].subject,
-            place=matching[0].place,
+            position=matching[0].position,
         )
 
 
@@ -70,6 +70,6 @@ def read_commit_list(path: Path) -> CommitList:
     # git lists the newest commit first
     oldest_first = list(reversed(commits))
     numbered = [
-        replace(commit, place=number) for number, commit in enumerate(oldest_first, start=1)
+        replace(commit, position=number) for number, commit in enumerate(oldest_first, start=1)
     ]
     return CommitList(path, tuple(numbered))

@@ -116,10 +116,10 @@ def versions_of(repository: Path, location: str) -> Iterator[list[Path]]:
             version = Path(folder) / f"version-{number:05}"
             version.mkdir()
             (version / name.name).write_bytes(content)
-            for other in beside:
-                further = _read(repository, sha, str(name.parent / other))
+            for companion in beside:
+                further = _read(repository, sha, str(name.parent / companion))
                 if further is not None:
-                    (version / other).write_bytes(further)
+                    (version / companion).write_bytes(further)
             written.append(version / name.name)
         if not written:
             raise FileImportError(f"{branch}: has no file {path}")

@@ -154,7 +154,7 @@ def _as_measured(commit: Commit, measured_commit: ImportedCommit) -> Commit:
 
 def _has_order(commit: ImportedCommit) -> bool:
     time = commit.committed_at if commit.committed_at is not None else commit.measured_at
-    return time is not None or commit.place is not None
+    return time is not None or commit.position is not None
 
 
 def _by_time(commit: ImportedCommit, sha: str, path: Path, *, has_repository: bool) -> Commit:
@@ -166,7 +166,7 @@ def _by_time(commit: ImportedCommit, sha: str, path: Path, *, has_repository: bo
         )
     time = commit.committed_at if commit.committed_at is not None else commit.measured_at
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
-    position = commit.place
+    position = commit.position
     if position is None:
         position = max(0, int(committed_at.timestamp()))
     return Commit(

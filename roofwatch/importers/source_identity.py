@@ -175,13 +175,13 @@ class SourceTree:
         path = self._modules[module]
         # of a package, only the module that the name comes from
         sources_of_name = [
-            other
-            for other in self.repository.imports(path, self.blobs[path])
-            if other.rpartition(".")[2] == attribute and other != name
+            imported_name
+            for imported_name in self.repository.imports(path, self.blobs[path])
+            if imported_name.rpartition(".")[2] == attribute and imported_name != name
         ]
         if path.endswith("__init__.py") and sources_of_name:
-            for other in sources_of_name:
-                yield from self._resolve(other)
+            for imported_name in sources_of_name:
+                yield from self._resolve(imported_name)
         else:
             yield path
 

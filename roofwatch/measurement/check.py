@@ -66,8 +66,10 @@ def select_jobs(
     """
     kernels = [kernel for kernel in info.kernels if matches(kernel.name, plan.kernels)]
     if not kernels:
-        known = ", ".join(kernel.name for kernel in info.kernels)
-        raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
+        kernel_names = ", ".join(kernel.name for kernel in info.kernels)
+        raise SuiteError(
+            f"no kernel matches {' '.join(plan.kernels)}; the suite has {kernel_names}"
+        )
     jobs: dict[CheckAccuracy, Mode] = {}
     for kernel in kernels:
         jobs.update(_jobs_of(kernel, info.device, plan))

@@ -94,7 +94,7 @@ def explain_failures(
         if with_traceback and first.traceback:
             lines.append(first.traceback.rstrip())
         if others:
-            names = [_name(other) for other in others[:_MAX_NAMED]]
+            names = [_name(report) for report in others[:_MAX_NAMED]]
             ellipsis = ", …" if len(others) > _MAX_NAMED else ""
             lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
         repeat = repeat_command(target, first, device)

@@ -70,9 +70,9 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
     for report in interpreted:
         faults += [fault for fault in report.faults if fault.is_race is is_race]
     if faults:
-        place = f"{faults[0].file}:{faults[0].line}"
+        source_line = f"{faults[0].file}:{faults[0].line}"
         return SuiteClaim(
-            claim, Proved.REFUTED, f"`{faults[0].operand}` of {faults[0].kernel}, {place}"
+            claim, Proved.REFUTED, f"`{faults[0].operand}` of {faults[0].kernel}, {source_line}"
         )
     complete = [report for report in interpreted if report.outcome is Outcome.OK]
     if not complete:
@@ -109,8 +109,8 @@ def _limits_in_words(proofs: Sequence[OverflowProof]) -> str:
     smallest: dict[str, SizeLimit] = {}
     for proof in proofs:
         for limit in proof.limits:
-            other = smallest.get(limit.dimension, limit)
-            smallest[limit.dimension] = min(limit, other, key=lambda known: known.largest)
+            previous = smallest.get(limit.dimension, limit)
+            smallest[limit.dimension] = min(limit, previous, key=lambda limit: limit.largest)
     sizes = [f"{name} = {limit.largest:,}" for name, limit in smallest.items()]
     return f", up to {', or '.join(sizes)}" if sizes else ""
 

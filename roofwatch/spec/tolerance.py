@@ -29,13 +29,13 @@ class Tolerance:
     elementwise_floor: float = math.inf
     rmse_floor: float = math.inf
 
-    def or_looser(self, other: "Tolerance") -> "Tolerance":
+    def or_looser(self, tolerance: "Tolerance") -> "Tolerance":
         """The looser of both in each number."""
         return Tolerance(
-            elementwise=max(self.elementwise, other.elementwise),
-            rmse_ratio=max(self.rmse_ratio, other.rmse_ratio),
-            elementwise_floor=max(self.elementwise_floor, other.elementwise_floor),
-            rmse_floor=max(self.rmse_floor, other.rmse_floor),
+            elementwise=max(self.elementwise, tolerance.elementwise),
+            rmse_ratio=max(self.rmse_ratio, tolerance.rmse_ratio),
+            elementwise_floor=max(self.elementwise_floor, tolerance.elementwise_floor),
+            rmse_floor=max(self.rmse_floor, tolerance.rmse_floor),
         )
 
 

@@ -23,7 +23,7 @@ class Ledger:
     """The news that were told, in a folder of records."""
 
     records: Path
-    told: list[News] = field(default_factory=list)
+    sent_news: list[News] = field(default_factory=list)
 
     @property
     def _file(self) -> Path:
@@ -38,7 +38,7 @@ class Ledger:
         if not self._file.exists():
             return
         try:
-            self.told = list(_NEWS.validate_json(self._file.read_bytes()))
+            self.sent_news = list(_NEWS.validate_json(self._file.read_bytes()))
         except (OSError, ValidationError) as error:
             raise RecordError(
                 f"{self._file}: cannot be read: {error}; delete it to tell everything again"
@@ -48,9 +48,9 @@ class Ledger:
         """Write down what was told just now."""
         if not news:
             return
-        self.told.extend(news)
+        self.sent_news.extend(news)
         make_folder(self._file.parent)
-        document = [asdict(one_news) for one_news in self.told]
+        document = [asdict(one_news) for one_news in self.sent_news]
         atomic_write(self._file, json.dumps(document, indent=1).encode())
 
 

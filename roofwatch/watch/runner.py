@@ -175,7 +175,7 @@ class Watch:
     def news(self) -> list[News]:
         """List what was decided and not told yet; call `ledger.add` after showing them."""
         history = self.read()
-        return list_news(history.state, history.regressions, self.ledger.told, now=utc_now())
+        return list_news(history.state, history.regressions, self.ledger.sent_news, now=utc_now())
 
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()

@@ -116,7 +116,7 @@ def test_changes_that_the_history_found_come_first_and_are_counted() -> None:
     )
 
     assert [row.key.implementation for row in rows] == ["judged", "a"]
-    assert rows[0].found == (change,)
+    assert rows[0].change_points == (change,)
     assert (summarise(rows).worse_found, summarise(rows).better_found) == (1, 0)
 
 
