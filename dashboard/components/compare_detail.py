@@ -57,7 +57,7 @@ def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetai
         command = command_of(row, base, head)
         parts.append(
             '<p class="rw-soft">Separate runs give no verdict on time; this one measures a pair:'
-            f'</p><code class="rw-code">{escaped(command)}</code>'
+            f'</p><code class="rw-code" tabindex=0>{escaped(command)}</code>'
         )
     for name, sides in row.further.items():
         unit = metric(name)
