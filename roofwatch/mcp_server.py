@@ -5,7 +5,7 @@ import hmac
 import inspect
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -280,7 +280,7 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
                 (options if is_option else arguments).append(word)
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
         return await _answer(
-            jobs.start(name, command, is_measuring=tool.is_measuring, arguments=values),
+            jobs.start(name, command, is_measuring=tool.is_measuring, arguments=_as_given(values)),
             wait_s,
             detail=detail,
             pointer=pointer,
@@ -291,6 +291,17 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__doc__ = inspect.getdoc(tool.function)
     return call
+
+
+def _as_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the agent wrote them: paths as text."""
+    texts: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            texts[name] = [str(item) if isinstance(item, Path) else item for item in value]
+        else:
+            texts[name] = str(value) if isinstance(value, Path) else value
+    return texts
 
 
 def _has_benchmark_files(root: Path) -> bool:

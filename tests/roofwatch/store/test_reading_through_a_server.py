@@ -218,7 +218,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
         "has no such series; excluded: dirty work trees (--dirty)\n"
     )
     assert "expected by Example Engineer" in from_database[decided].output
-    assert projects.parsed == {"projects": [PROJECT]}
+    assert projects.parsed["projects"] == [PROJECT]
 
 
 def test_stored_sides_need_a_project_and_a_reachable_server(tmp_path: Path) -> None:
