@@ -23,12 +23,17 @@ def test_a_new_user_gets_from_a_check_to_a_verdict(tmp_path: Path) -> None:
     file = repository / FILE_NAME
     file.write_text(code_blocks(ROOT / "README.md", "python")[0])
     lines = shell_lines(ROOT / "README.md", SECTION)
-    assert [line.split()[1] for line in lines[:4]] == ["check", "run", "static", "diagnose"]
-    verdict_line = lines[-1]
+    assert [line.split()[1] for line in lines] == [
+        *("check", "run", "static", "diagnose"),
+        *("add", "commit", "ab"),
+        *("ingest", "dashboard"),
+    ]
+    *first_lines, verdict_line, ingest_line, _ = lines
 
-    output = {line: run(line, repository) for line in lines[:-1]}
+    output = {line: run(line, repository) for line in first_lines}
     file.write_text(file.read_text().replace(QUICK, SLOW))
     verdict = run(verdict_line, repository, status=1)
+    run(ingest_line, repository)
 
     assert "results  proven" in output[lines[0]]
     assert "/ reference" in output[lines[1]]
@@ -47,7 +52,12 @@ def run(line: str, folder: Path, *, status: int = 0) -> str:
     done = subprocess.run(
         words,
         cwd=folder,
-        env={**os.environ, **names, "NO_COLOR": "1"},
+        env={
+            **os.environ,
+            **names,
+            "NO_COLOR": "1",
+            "ROOFWATCH_DATA_DIR": str(folder.parent / "data"),
+        },
         capture_output=True,
         text=True,
         check=False,
