@@ -36,6 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunPlan]:
         raise MeasuredNothingError
 
     monkeypatch.setattr("roofwatch.measurement.run.measure_revisions", measure)
+    monkeypatch.setattr("roofwatch.measurement.revisions.has_same_source", lambda *_: False)
     return plans
 
 
