@@ -1,4 +1,4 @@
-"""Check released packages on both sides of a public bug, and print what is said of each.
+"""Check releases before and after the fix of a public bug, and print both verdicts.
 
     python bench/public_bugs/run.py [--only swiglu] [--folder build/public-bugs]
 

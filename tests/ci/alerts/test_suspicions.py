@@ -1,4 +1,4 @@
-"""A possible slowdown that no runner came to decide is told once."""
+"""A possible slowdown that nobody decided raises one alert."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
