@@ -5,29 +5,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.messages import visible
-from roofwatch.ci.static.analyses import describe_proof
-from roofwatch.collector.compile.instructions import widths
+from roofwatch.code_tables import analyses, static_facts
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 from roofwatch.model.optional import map_optional
-from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import StaticFacts, TensorError
+from roofwatch.model.results import TensorError
 from roofwatch.model.worker_protocol import KernelInfo
 from roofwatch.records import device_summary, time_spent
+from roofwatch.table_cells import outcome_text, set_caption, shorten_message
 from roofwatch.terminal import make_table
 
-_OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
-_ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
 _PROFILE_ROWS = 3
 _NOISY_SHARE = 0.3
@@ -132,7 +128,7 @@ def measurements(record: RunRecord) -> Table:
             (
                 measurement.case_id,
                 measurement.implementation,
-                Text("noisy", style="yellow") if is_noisy else _outcome(measurement.outcome),
+                Text("noisy", style="yellow") if is_noisy else outcome_text(measurement.outcome),
                 map_optional(_error_text, worst),
                 _formatted("median_ns", values),
                 map_optional(_interquartile_range, measurement.quartiles_ns),
@@ -144,7 +140,7 @@ def measurements(record: RunRecord) -> Table:
             )
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
-            rows.append([Text(_shortened(f"  {measurement.message}"), style="dim")])
+            rows.append([Text(shorten_message(f"  {measurement.message}"), style="dim")])
     columns = (
         "case",
         "implementation",
@@ -171,7 +167,7 @@ def measurements(record: RunRecord) -> Table:
             f"{noisy_count} noisy: half of the samples differ by more than "
             f"{_NOISY_SHARE:.0%} of the median; other work shares this machine"
         )
-    _set_caption(table, lines)
+    set_caption(table, lines)
     return table
 
 
@@ -404,7 +400,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
     table = make_table(columns, rows, left_column_count=5)
     unsupported = {report.message for report in declared if report.message}
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
-    _set_caption(table, sorted(message for message in unsupported if message))
+    set_caption(table, sorted(message for message in unsupported if message))
     return table
 
 
@@ -412,73 +408,9 @@ def _outcome_of_all(report: CheckReport, variations: Sequence[CheckReport]) -> T
     """The outcome of a case, or of the first variation that failed though the case passes."""
     failed = next((variation for variation in variations if variation.outcome.is_failure), None)
     if failed is None or report.outcome.is_failure:
-        return _outcome(report.outcome)
+        return outcome_text(report.outcome)
     kind = "layout" if failed.layout is not None else "values"
     return Text(f"{failed.outcome}: {kind}", style=f"red link {failed.outcome.url}")
-
-
-def static_facts(facts: Sequence[StaticFacts]) -> Table:
-    """One row per compiled function and case: per target registers, occupancy, spills and the
-    widest accesses.
-    """
-    targets = list(dict.fromkeys(fact.target for fact in facts))
-    by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
-    for fact in facts:
-        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[
-            fact.target
-        ] = fact
-    rows: list[tuple[object, ...]] = []
-    for (case_id, _, function), by_target in by_function.items():
-        cells = [map_optional(_compiled, by_target.get(target)) for target in targets]
-        rows.append((function, case_id, *cells))
-    title = (
-        "registers per thread, theoretical occupancy and its limit; spills; shared memory per "
-        "block; tensor-core instructions; widest loads and stores"
-    )
-    table = make_table(("function", "case", *targets), rows, title=title)
-    _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
-    return table
-
-
-def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> Table:
-    """One row per case and implementation: its offsets, and what a call does in torch."""
-    cost_of = {(cost.case_id, cost.implementation): cost for cost in costs}
-    rows: list[tuple[Any, ...]] = []
-    for proof in proofs:
-        cost = cost_of.get((proof.case_id, proof.implementation))
-        style = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}.get(proof.proof, "")
-        offsets = Text(visible(str(describe_proof(proof))), style)
-        rows.append((proof.case_id, proof.implementation, offsets, *_cost_cells(cost)))
-    columns = (
-        "case",
-        "implementation",
-        "32-bit offsets",
-        "launches",
-        "torch operators",
-        "bytes moved",
-        "memory",
-        "waits",
-    )
-    return make_table(
-        columns,
-        rows,
-        title="analysed without a GPU, for the first target",
-        left_column_count=3,
-        omit_empty=True,
-    )
-
-
-def _cost_cells(cost: OperatorCost | None) -> tuple[str | None, ...]:
-    if cost is None:
-        return (None,) * 5
-    calls = [f"{count} {name}" for name, count in cost.calls.items()]
-    return (
-        str(cost.launch_count),
-        visible(", ".join(calls)),
-        format_bytes(cost.moved_bytes),
-        format_bytes(cost.peak_bytes),
-        str(cost.wait_count or ""),
-    )
 
 
 def verdict(word: str) -> Text:
@@ -488,20 +420,6 @@ def verdict(word: str) -> Text:
 def joined(values: Iterable[str]) -> str:
     """Different values in their first order."""
     return " ".join(dict.fromkeys(values))
-
-
-def _shortened(message: str) -> str:
-    return "\n".join(visible(line) for line in message[:300].splitlines())
-
-
-def _set_caption(table: Table, messages: Sequence[str]) -> None:
-    if messages:
-        table.caption = Text("\n".join(map(_shortened, messages)))
-        table.caption_justify = "left"
-
-
-def _outcome(outcome: Outcome) -> Text:
-    return Text(str(outcome), style=f"{_OUTCOME_STYLE.get(outcome, 'red')} link {outcome.url}")
 
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
@@ -547,31 +465,3 @@ def _kernel_count(measurement: Measurement) -> str | None:
 
 def _formatted(key: str, values: dict[str, float]) -> str:
     return metric(key).format(values[key]) if key in values else ""
-
-
-def _compiled(fact: StaticFacts) -> Text:
-    if fact.outcome is not Outcome.OK:
-        return _outcome(fact.outcome)
-    lines = [Text(f"{fact.registers} regs")]
-    if fact.theoretical_occupancy is not None:
-        limits = ", ".join(fact.occupancy_limits)
-        lines[0].append(
-            f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}"
-        )
-    if fact.local_bytes or fact.spill_store_count or fact.spill_load_count:
-        spills = f"{format_bytes(fact.local_bytes or 0)} local"
-        counts = f", {fact.spill_store_count or 0} stores, {fact.spill_load_count or 0} loads"
-        lines.append(Text(spills + counts, style="bold red"))
-    if fact.shared_bytes:
-        lines.append(Text(f"{format_bytes(fact.shared_bytes)} shared", style="dim"))
-    tensor = [
-        kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")
-    ]
-    widest = [f"{word} {width}" for word, kind in _ACCESSES if (width := _widest(fact, kind))]
-    lines += [Text(", ".join(words), style="dim") for words in (tensor, widest) if words]
-    return Text("\n").join(lines)
-
-
-def _widest(fact: StaticFacts, kind: str) -> int:
-    """Width of the widest access of a kind, in bits; 0 without any."""
-    return max((width for width, _ in widths(fact.instructions, kind)), default=0)

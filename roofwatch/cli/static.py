@@ -68,7 +68,7 @@ def static(
 
     Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
-    from roofwatch import change_tables, tables
+    from roofwatch import change_tables, code_tables
     from roofwatch.ci.static.comparison import is_listed
     from roofwatch.static_gate import answer, notes, to_json
 
@@ -88,10 +88,10 @@ def static(
             use_cache=cache,
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
-    facts = tables.static_facts(answered.facts) if answered.facts else nothing
+    facts = code_tables.static_facts(answered.facts) if answered.facts else nothing
     parts = [facts] if answered.base is None or not answered.facts else []
     if answered.base is None and answered.proofs:
-        parts.append(tables.analyses(answered.proofs, answered.costs))
+        parts.append(code_tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
         parts.append(change_tables.changes_table(answered.applied.changes))
     print_result(to_json(answered), *parts, *notes(answered), as_json=as_json)

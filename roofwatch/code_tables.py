@@ -1,0 +1,112 @@
+"""Compiled functions and what is proven of calls, as tables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from roofwatch.ci.messages import visible
+from roofwatch.ci.static.analyses import describe_proof
+from roofwatch.collector.compile.instructions import widths
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import format_bytes, metric
+from roofwatch.model.optional import map_optional
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
+from roofwatch.model.results import StaticFacts
+from roofwatch.table_cells import outcome_text, set_caption
+from roofwatch.terminal import make_table
+
+_ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
+
+
+def static_facts(facts: Sequence[StaticFacts]) -> Table:
+    """One row per compiled function and case: per target registers, occupancy, spills and the
+    widest accesses.
+    """
+    targets = list(dict.fromkeys(fact.target for fact in facts))
+    by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
+    for fact in facts:
+        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[
+            fact.target
+        ] = fact
+    rows: list[tuple[object, ...]] = []
+    for (case_id, _, function), by_target in by_function.items():
+        cells = [map_optional(_compiled, by_target.get(target)) for target in targets]
+        rows.append((function, case_id, *cells))
+    title = (
+        "registers per thread, theoretical occupancy and its limit; spills; shared memory per "
+        "block; tensor-core instructions; widest loads and stores"
+    )
+    table = make_table(("function", "case", *targets), rows, title=title)
+    set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
+    return table
+
+
+def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> Table:
+    """One row per case and implementation: its offsets, and what a call does in torch."""
+    cost_of = {(cost.case_id, cost.implementation): cost for cost in costs}
+    rows: list[tuple[Any, ...]] = []
+    for proof in proofs:
+        cost = cost_of.get((proof.case_id, proof.implementation))
+        style = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}.get(proof.proof, "")
+        offsets = Text(visible(str(describe_proof(proof))), style)
+        rows.append((proof.case_id, proof.implementation, offsets, *_cost_cells(cost)))
+    columns = (
+        "case",
+        "implementation",
+        "32-bit offsets",
+        "launches",
+        "torch operators",
+        "bytes moved",
+        "memory",
+        "waits",
+    )
+    return make_table(
+        columns,
+        rows,
+        title="analysed without a GPU, for the first target",
+        left_column_count=3,
+        omit_empty=True,
+    )
+
+
+def _cost_cells(cost: OperatorCost | None) -> tuple[str | None, ...]:
+    if cost is None:
+        return (None,) * 5
+    calls = [f"{count} {name}" for name, count in cost.calls.items()]
+    return (
+        str(cost.launch_count),
+        visible(", ".join(calls)),
+        format_bytes(cost.moved_bytes),
+        format_bytes(cost.peak_bytes),
+        str(cost.wait_count or ""),
+    )
+
+
+def _compiled(fact: StaticFacts) -> Text:
+    if fact.outcome is not Outcome.OK:
+        return outcome_text(fact.outcome)
+    lines = [Text(f"{fact.registers} regs")]
+    if fact.theoretical_occupancy is not None:
+        limits = ", ".join(fact.occupancy_limits)
+        lines[0].append(
+            f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}"
+        )
+    if fact.local_bytes or fact.spill_store_count or fact.spill_load_count:
+        spills = f"{format_bytes(fact.local_bytes or 0)} local"
+        counts = f", {fact.spill_store_count or 0} stores, {fact.spill_load_count or 0} loads"
+        lines.append(Text(spills + counts, style="bold red"))
+    if fact.shared_bytes:
+        lines.append(Text(f"{format_bytes(fact.shared_bytes)} shared", style="dim"))
+    tensor = [
+        kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")
+    ]
+    widest = [f"{word} {width}" for word, kind in _ACCESSES if (width := _widest(fact, kind))]
+    lines += [Text(", ".join(words), style="dim") for words in (tensor, widest) if words]
+    return Text("\n").join(lines)
+
+
+def _widest(fact: StaticFacts, kind: str) -> int:
+    """Width of the widest access of a kind, in bits; 0 without any."""
+    return max((width for width, _ in widths(fact.instructions, kind)), default=0)
