@@ -296,7 +296,11 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
         command = step.command(folder)
         with log.open("wb") as errors:
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                timeout=seconds,
+                check=False,
             )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]

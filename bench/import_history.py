@@ -75,7 +75,11 @@ def main() -> None:
         ):
             busy_before, began = _busy_s(), time.perf_counter()
             done = subprocess.run(
-                [*program, *arguments], env=environment, capture_output=True, check=True, text=True
+                [*program, *arguments],
+                env=environment,
+                capture_output=True,
+                check=True,
+                text=True,
             )
             seconds = time.perf_counter() - began
             busy = (_busy_s() - busy_before) / seconds

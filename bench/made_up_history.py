@@ -335,7 +335,10 @@ def _ceilings(gpu: Gpu, rng: np.random.Generator) -> tuple[Ceiling, ...]:
     method = "best of 5"
     return (
         Ceiling(
-            resource="memory", level="dram", per_s=gpu.memory_per_s * float(drawn[0]), method=method
+            resource="memory",
+            level="dram",
+            per_s=gpu.memory_per_s * float(drawn[0]),
+            method=method,
         ),
         Ceiling(
             resource="compute",

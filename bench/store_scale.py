@@ -125,7 +125,13 @@ def time_analysis(series_count: int) -> None:
 
 def time_new_run(series_count: int, case_count: int = 200) -> None:
     """Analyse a synthetic project after one more run of some cases; print the processor time."""
-    shape = Shape("judged", run_count=500, series_count=series_count, day_count=30, step_every=50)
+    shape = Shape(
+        "judged",
+        run_count=500,
+        series_count=series_count,
+        day_count=30,
+        step_every=50,
+    )
     with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
         fill(engine, shape, 0)
         settle(engine)
@@ -332,7 +338,12 @@ def make_full_record(number: int, case_count: int) -> RunRecord:
 def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measurement:
     # multiples of 32 ns, the clock's resolution
     times = np.round(rng.normal(312_500, 400, size=(5, 20))) * 32
-    state = DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5, temperature_c=61.0)
+    state = DeviceState(
+        reading_count=3,
+        sm_clock_mhz=1_980.0,
+        power_w=412.5,
+        temperature_c=61.0,
+    )
     blocks = tuple(
         Block(
             started_at=NOON,

@@ -211,7 +211,10 @@ def _of_step(
         if memory.fragmentation is not None:
             formula = "inactive split bytes / reserved bytes"
             yield value(
-                metric="fragmentation", unit="share", value=memory.fragmentation, message=formula
+                metric="fragmentation",
+                unit="share",
+                value=memory.fragmentation,
+                message=formula,
             )
     if profile is not None and profile.span_ns:
         formula = (
@@ -265,7 +268,13 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
             f"median of {profile.call_count} profiled calls, in all {total_ns} ns / "
             f"{profile.span_ns} ns"
         )
-        yield value(metric=SHARE_OF_STEP + name, value=share, low=low, high=high, message=formula)
+        yield value(
+            metric=SHARE_OF_STEP + name,
+            value=share,
+            low=low,
+            high=high,
+            message=formula,
+        )
 
 
 def _datasheet_peak(ceilings: Sequence[Ceiling], dtype: str) -> Ceiling | None:

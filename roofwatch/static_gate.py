@@ -227,7 +227,11 @@ def _install_triton(triton: str) -> Path:
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--no-deps", "--target", str(target), f"triton=={triton}"]
             done = subprocess.run(
-                install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+                install,
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
             if done.returncode != 0:
                 errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())

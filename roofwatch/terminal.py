@@ -233,7 +233,13 @@ def console(*, to_stderr: bool = True) -> Console:
 
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else 160
-    return InertConsole(stderr=to_stderr, width=width, highlight=False, emoji=False, markup=False)
+    return InertConsole(
+        stderr=to_stderr,
+        width=width,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
 
 
 @contextmanager

@@ -143,7 +143,11 @@ declare(
 declare(
     "path_attention",
     lambda q, k, v, w, beta: call("ops.path_attn.parallel", "parallel_path_attn")(
-        q=q, k=k, v=v, w=w.float(), beta=beta.float().sigmoid()
+        q=q,
+        k=k,
+        v=v,
+        w=w.float(),
+        beta=beta.float().sigmoid(),
     )[0],
     analysed_only,
     {"q": BTHD, "k": BTHD, "v": BTHD, "w": BTHD, "beta": BTH},
@@ -152,7 +156,10 @@ declare(
 declare(
     "delta_rule",
     lambda q, k, v, beta: call("ops.delta_rule.chunk", "chunk_delta_rule")(
-        q=q, k=k, v=v, beta=beta.sigmoid()
+        q=q,
+        k=k,
+        v=v,
+        beta=beta.sigmoid(),
     )[0],
     analysed_only,
     {"q": BTHD, "k": BTHD, "v": BTHD, "beta": BTH},
@@ -160,7 +167,12 @@ declare(
 )
 declare(
     "gla",
-    lambda q, k, v, g: call("ops.gla.chunk", "chunk_gla")(q=q, k=k, v=v, g=F.logsigmoid(g))[0],
+    lambda q, k, v, g: call("ops.gla.chunk", "chunk_gla")(
+        q=q,
+        k=k,
+        v=v,
+        g=F.logsigmoid(g),
+    )[0],
     analysed_only,
     {"q": BTHD, "k": BTHD, "v": BTHD, "g": BTHD},
     {"B": 16, "T": 32_768, "H": 64, "D": 128},
@@ -168,7 +180,14 @@ declare(
 declare(
     "addcmul",
     lambda h, d, r, w, k, v, a, g: call("ops.rwkv7.fused_addcmul", "fused_addcmul_rwkv7")(
-        hidden_states=h, delta=d, xr=r, xw=w, xk=k, xv=v, xa=a, xg=g
+        hidden_states=h,
+        delta=d,
+        xr=r,
+        xw=w,
+        xk=k,
+        xv=v,
+        xa=a,
+        xg=g,
     ),
     lambda h, d, r, w, k, v, a, g: tuple(h + d * x for x in (r, w, k, v, a, g)),
     {

@@ -88,7 +88,11 @@ def check_release(package: str, release: str, kernels: Sequence[str], folder: Pa
     command = [sys.executable, "-m", "roofwatch", "check", str(HERE / SUITES[package]), *cases]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     done = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, check=False, env=environment
+        [*command, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     if not done.stdout:
         raise SystemExit(f"{package} {release}: {done.stderr}")

@@ -91,7 +91,10 @@ class _Search:
         if granule > 1:
             fits, _, first = self._bisected(fits, fails, first, 1)
         return SizeLimit(
-            dimension=self._dimension, declared=self._length, largest=fits, first=first
+            dimension=self._dimension,
+            declared=self._length,
+            largest=fits,
+            first=first,
         )
 
     def _first_too_large(self) -> tuple[int, int, UnprovenAccess] | None:

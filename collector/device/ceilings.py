@@ -105,7 +105,7 @@ class _Bench:
             budget_ms=20,
             min_samples=5,
             max_samples=50,
-            relative_width=0.0,  # never precise enough to end early
+            relative_width=0.0,  # never precise enough to end early,
         )
         timed = sample_launches(launch, plan, device=self.device, method=self.method)
         return min(timed.block.samples_ns)

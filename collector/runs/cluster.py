@@ -164,7 +164,10 @@ class Cluster:
             else:  # more than half of the smallest machine: never two shares on one
                 needs = {"num_cpus": min(self._counts("CPU")) // 2 + 1}
             options = task.options(
-                **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=share.case_ids[0]
+                **needs,
+                max_retries=MAX_RETRIES,
+                retry_exceptions=False,
+                name=share.case_ids[0],
             )
             running[options.remote(self.suite, plan, share)] = share
         while running:

@@ -299,7 +299,10 @@ class SuiteRun:
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
             taken = self._session.with_state(reply.block)
         step = TimedStep(
-            **subject.named, blocks_before=len(case.blocks), taken=taken, failure=reply.failure
+            **subject.named,
+            blocks_before=len(case.blocks),
+            taken=taken,
+            failure=reply.failure,
         )
         self._take(timed=step)
         self._steps.step(f"timed {subject}{self._of_side}")

@@ -124,7 +124,7 @@ class _Server:
                     stderr=self._log,
                     pass_fds=(theirs.fileno(),),
                     env=environment,
-                    start_new_session=True,  # Ctrl-C is for the collector only
+                    start_new_session=True,  # Ctrl-C is for the collector only,
                 )
             except OSError as error:
                 self._resources.close()

@@ -200,6 +200,11 @@ def acknowledge_(
 
     with open_configured_store() as engine:
         alert = acknowledge(
-            engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC)
+            engine,
+            alert_id,
+            person=person,
+            reason=reason,
+            actor=ACTOR,
+            now=datetime.now(UTC),
         )
     print_note(f"acknowledged: {alert.message.title}")

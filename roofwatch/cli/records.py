@@ -241,7 +241,13 @@ def report(
         if measured is None:
             raise RecordError(f"{base}: contains no record and no note of roofwatch ab")
         if isinstance(measured, NotMeasured):
-            _write_note(measured, output=output, junit=junit, sarif=sarif, html=html)
+            _write_note(
+                measured,
+                output=output,
+                junit=junit,
+                sarif=sarif,
+                html=html,
+            )
             raise typer.Exit(measured.exit_code)
         judgement = options.judge_sides(Sides(measured.base, measured.head))
     else:

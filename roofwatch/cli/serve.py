@@ -125,7 +125,12 @@ def dashboard(
     server = server_to_read(url)
     if server is not None:
         server.list_projects()
-        serve(port=port, address=address, server_url=server.url, on_ready=show)
+        serve(
+            port=port,
+            address=address,
+            server_url=server.url,
+            on_ready=show,
+        )
         return
     with open_configured_store():
         serve(port=port, address=address, on_ready=show)

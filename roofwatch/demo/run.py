@@ -189,7 +189,12 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
 def _watch(root: Path, fork_server: ForkServer) -> Watch:
     benchmark = root / "repository" / BENCHMARK_FILE
     return Watch(
-        branch=Branch(path=benchmark, name="main", commit_range=None, fork_server=fork_server),
+        branch=Branch(
+            path=benchmark,
+            name="main",
+            commit_range=None,
+            fork_server=fork_server,
+        ),
         project=PROJECT,
         plan=_PLAN,
         records=root / "records",

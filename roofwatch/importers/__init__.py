@@ -236,5 +236,8 @@ def samples_of(values: object, meaning: Meaning, **shared: Any) -> Iterator[Impo
     """A row for each number in a list of samples."""
     for number in numbers_of(values):
         yield ImportedRow(
-            value=number, **meaning._replace(statistic="sample")._asdict(), sample_count=1, **shared
+            value=number,
+            **meaning._replace(statistic="sample")._asdict(),
+            sample_count=1,
+            **shared,
         )

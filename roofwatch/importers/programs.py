@@ -194,7 +194,11 @@ def _google_failures(
     reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
     for meaning in times.values():
         yield ImportedRow(
-            case=case, value=None, outcome=outcome, message=reason, **meaning._asdict()
+            case=case,
+            value=None,
+            outcome=outcome,
+            message=reason,
+            **meaning._asdict(),
         )
 
 

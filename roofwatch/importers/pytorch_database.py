@@ -99,7 +99,12 @@ def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
         )
     target = number_of(metric.get("target_value"))
     if target is not None:
-        yield ImportedRow(value=target, better=UNKNOWN, statistic="target", **shared)
+        yield ImportedRow(
+            value=target,
+            better=UNKNOWN,
+            statistic="target",
+            **shared,
+        )
 
 
 def _parameters(entry: Json) -> dict[str, Any]:

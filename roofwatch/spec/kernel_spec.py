@@ -302,7 +302,7 @@ def jit_launch(
         reference=reference,
         cases=cases(shapes=[lengths or {"programs": 1}], dtypes=dtypes[:1] or ["float32"]),
         flop_count=lambda case: 0.0,  # noqa: ARG005
-        memory_bytes=lambda case: 0.0,  # noqa: ARG005
+        memory_bytes=lambda case: 0.0,  # noqa: ARG005,
     )
     spec.implementation("triton", directions=["fwd"])(launch)
     return spec

@@ -41,28 +41,51 @@ class Tolerance:
 
 TOLERANCES: Mapping[str, Tolerance] = {
     "float64": Tolerance(
-        elementwise=1e-9, rmse_ratio=1e-10, elementwise_floor=1e-12, rmse_floor=1e-13
+        elementwise=1e-9,
+        rmse_ratio=1e-10,
+        elementwise_floor=1e-12,
+        rmse_floor=1e-13,
     ),
     # floors: sums of thousands of terms in another order
     "float32": Tolerance(
-        elementwise=1e-4, rmse_ratio=2e-5, elementwise_floor=2e-5, rmse_floor=4e-6
+        elementwise=1e-4,
+        rmse_ratio=2e-5,
+        elementwise_floor=2e-5,
+        rmse_floor=4e-6,
     ),
     # floors: the number next to the nearest, and one rounding
     "float16": Tolerance(
-        elementwise=1e-2, rmse_ratio=2e-3, elementwise_floor=1e-3, rmse_floor=5e-4
+        elementwise=1e-2,
+        rmse_ratio=2e-3,
+        elementwise_floor=1e-3,
+        rmse_floor=5e-4,
     ),
     "bfloat16": Tolerance(
-        elementwise=4e-2, rmse_ratio=1e-2, elementwise_floor=8e-3, rmse_floor=4e-3
+        elementwise=4e-2,
+        rmse_ratio=1e-2,
+        elementwise_floor=8e-3,
+        rmse_floor=4e-3,
     ),
     # three and two bits of mantissa: roundings of one number may differ by 1/8 and 1/4
     "float8_e4m3fn": Tolerance(
-        elementwise=0.14, rmse_ratio=4e-2, elementwise_floor=0.14, rmse_floor=1e-2
+        elementwise=0.14,
+        rmse_ratio=4e-2,
+        elementwise_floor=0.14,
+        rmse_floor=1e-2,
     ),
     "float8_e5m2": Tolerance(
-        elementwise=0.28, rmse_ratio=8e-2, elementwise_floor=0.28, rmse_floor=2e-2
+        elementwise=0.28,
+        rmse_ratio=8e-2,
+        elementwise_floor=0.28,
+        rmse_floor=2e-2,
     ),
     # a quantised value may be at the next level
-    "int8": Tolerance(elementwise=4e-2, rmse_ratio=1e-2, elementwise_floor=4e-2, rmse_floor=5e-3),
+    "int8": Tolerance(
+        elementwise=4e-2,
+        rmse_ratio=1e-2,
+        elementwise_floor=4e-2,
+        rmse_floor=5e-3,
+    ),
 }
 
 EXACT = Tolerance(elementwise=0.0, rmse_ratio=0.0)

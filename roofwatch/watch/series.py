@@ -119,7 +119,13 @@ def _times(run: _Run) -> Iterator[_Keyed]:
         for metric in _SECONDARY:
             value = getattr(measured, metric)
             if value is not None:
-                secondary_point = replace(point, value=value, low=None, high=None, block_count=None)
+                secondary_point = replace(
+                    point,
+                    value=value,
+                    low=None,
+                    high=None,
+                    block_count=None,
+                )
                 yield replace(key, metric=metric), secondary_point
 
 

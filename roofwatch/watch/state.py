@@ -249,7 +249,12 @@ def _ranges(regressions: Sequence[Regression]) -> list[ChangedRange]:
             subject = (point.series.case_id, point.series.implementation)
             ranges[point.previous_commit, point.commit, _is_timed(point)].add(subject)
     return [
-        ChangedRange(subjects=frozenset(subjects), base=base, head=head, is_timed=is_timed)
+        ChangedRange(
+            subjects=frozenset(subjects),
+            base=base,
+            head=head,
+            is_timed=is_timed,
+        )
         for (base, head, is_timed), subjects in ranges.items()
     ]
 
