@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import ComparedRuns, Comparison, Project, Word, as_json
+from roofwatch.api.models import ComparedCommits, ComparedRuns, Project, Word, as_json
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import stored_floor
@@ -43,7 +43,7 @@ class TwoSides:
 @router.get(
     "/v1/comparison",
     summary="Compare two commits",
-    response_model=Comparison,
+    response_model=ComparedCommits,
     responses={
         200: {"content": {"application/json": {}, "text/markdown": {"schema": {"type": "string"}}}}
     },

@@ -90,7 +90,7 @@ class Release(BaseModel):
     reason: Sentence
 
 
-class Comparison(BaseModel):
+class ComparedCommits(BaseModel):
     base_run_id: str
     head_run_id: str
     exit_code: int = Field(description="0: fine. 1: regression. 2: inconclusive.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from roofwatch import Case
-from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.ab.prediction import predict_steps, shares_of
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.collector.profiling.case_profile import profile_calls
@@ -61,7 +61,7 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     return result
 
 
-def _compare(call: Callable[[], object], delay: _Delay) -> Comparison:
+def _compare(call: Callable[[], object], delay: _Delay) -> PairedEstimate:
     """Measure a call without and with the delay in interleaved blocks."""
     global _planted  # an argument would change the operator
     sides: tuple[list[list[float]], list[list[float]]] = ([], [])
@@ -122,12 +122,12 @@ def main() -> None:
             )
             (predicted,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
             low, high = whole.relative_interval
+            source, (lowest, highest) = predicted.evidence, predicted.interval
             kind = "fixed" if delay.fixed_ns else "factor"
-            error = predicted.step_change - whole.relative_change
+            error = predicted.relative_change - whole.relative_change
             print(
-                f"| {kind} | {tokens} | {predicted.share:.1%} "
-                f"| {predicted.kernel_change:+.1%} "
-                f"| {predicted.step_change:+.2%} ({predicted.low:+.2%} to {predicted.high:+.2%}) "
+                f"| {kind} | {tokens} | {source.share:.1%} | {source.kernel_change:+.1%} "
+                f"| {predicted.relative_change:+.2%} ({lowest:+.2%} to {highest:+.2%}) "
                 f"| {whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%}) "
                 f"| {error:+.2%} |",
                 flush=True,

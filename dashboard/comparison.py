@@ -13,9 +13,9 @@ from roofwatch.ci.ab.comparable import (
     refuse_method,
     refuse_runner,
 )
-from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.ab.compare import PairedEstimate
 from roofwatch.ci.changepoint.student import critical_t
-from roofwatch.ci.claims.separate_runs import claims_of_runs
+from roofwatch.ci.claims.separate_runs import judge_runs
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.dashboard.wording import natural_order
@@ -61,7 +61,7 @@ class ComparedRow:
     """None of another tool's values."""
     claim: Claim | None = None
     """None of another tool's values, which no pair can decide."""
-    comparison: Comparison | None = None
+    comparison: PairedEstimate | None = None
     """Of the samples of both sides, if they were read."""
     refusal: str = ""
     """Why the values cannot be compared; empty if they can."""
@@ -174,12 +174,10 @@ def rows_of(
     base_code, head_code = _code_by_key(base), _code_by_key(head)
     refusal = why_not_comparable(base, head)
     changes_by_subject = _found_by_key(base, head, regressions)
-    claims = claims_of_runs(base, head)
-    comparisons: dict[tuple[str, str], Comparison | None] = {}
+    evidence = {case.subject.case_key: case.evidence for case in judge_runs(base, head)}
     if judgement is not None:
-        for case in judgement.cases:
-            claims[case.subject.case_key] = case.evidence.claimed
-            comparisons[case.subject.case_key] = case.evidence.comparison
+        # samples decide more than the stored summaries
+        evidence |= {case.subject.case_key: case.evidence for case in judgement.cases}
     rows: list[ComparedRow] = []
     for case_id, implementation in base_cases | head_cases:
         subject = case_id, implementation
@@ -191,8 +189,8 @@ def rows_of(
                 head=_median_ns_of(head_case),
                 base_case=base_case,
                 head_case=head_case,
-                claim=claims.get(subject),
-                comparison=comparisons.get(subject),
+                claim=evidence[subject].claimed,
+                comparison=evidence[subject].comparison,
                 refusal=str(_refusal(base_case, head_case, refusal) or ""),
                 change_points=tuple(changes_by_subject[subject]),
                 code_change=_code_change(base_code[subject], head_code[subject]),

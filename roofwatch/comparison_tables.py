@@ -12,9 +12,11 @@ from rich.table import Table
 
 from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.ab.prediction import StepChange
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.decide import claim_of_regression
-from roofwatch.ci.judge.ratios import LibraryRatio
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.ratios import LibraryEvidence
 from roofwatch.ci.messages import visible
 from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.comment import summary_line
@@ -30,7 +32,7 @@ from roofwatch.terminal import make_table, sparkline
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
     from roofwatch.ci.changepoint.detect import SeriesNoise
-    from roofwatch.ci.history.recent import PossibleChange
+    from roofwatch.ci.history.recent import KernelSuspicion
     from roofwatch.measurement.submissions import Result
 
 _SPARKLINE_POINTS = 20
@@ -39,20 +41,7 @@ _RATIO_ROWS = 10
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     """Everything that changed or is undecided, and what it costs the steps of workloads."""
-    steps = [
-        (
-            prediction.kernel,
-            prediction.implementation,
-            f"{prediction.kernel_change:+.1%}",
-            prediction.workload_case_id,
-            f"{prediction.share:.1%}",
-            f"{prediction.step_change:+.1%}",
-            f"{prediction.low:+.1%} to {prediction.high:+.1%}",
-        )
-        for prediction in judged.step_predictions
-    ]
-    columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
-    predicted = make_table(columns, steps, title="predicted change of steps")
+    predicted = _step_table(judged.step_predictions)
     changes = [*counted_changes(judged), *judged.accuracy_changes]
     cases = [change for change in changes if isinstance(change.evidence, CaseEvidence)]
     others = [change for change in changes if not isinstance(change.evidence, CaseEvidence)]
@@ -81,22 +70,44 @@ def _compiled_text(implementation: NewImplementation) -> str:
     return "\n".join(lines)
 
 
-def _ratio_table(ratios: Sequence[LibraryRatio]) -> Table:
+def _step_table(predictions: Iterable[StepChange]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for prediction in predictions:
+        source = prediction.evidence
+        low, high = prediction.interval
+        rows.append(
+            (
+                source.kernel,
+                source.implementation,
+                f"{source.kernel_change:+.1%}",
+                prediction.case_id,
+                f"{source.share:.1%}",
+                f"{prediction.relative_change:+.1%}",
+                f"{low:+.1%} to {high:+.1%}",
+            )
+        )
+    columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
+    return make_table(columns, rows, title="predicted change of steps")
+
+
+def _ratio_table(ratios: Sequence[Change[LibraryEvidence]]) -> Table:
     """Make a table of the ratios to a library that changed most."""
     title = "time / library's time"
     if len(ratios) > _RATIO_ROWS:
         title += f", the {_RATIO_ROWS} of {len(ratios)} that changed most"
-    rows = [
-        (
-            ratio.case_id,
-            ratio.implementation,
-            ratio.library,
-            f"{ratio.base:.3g}",
-            f"{ratio.head:.3g}",
-            f"{ratio.relative_change:+.1%}",
+    rows: list[tuple[str, ...]] = []
+    for ratio in ratios[:_RATIO_ROWS]:
+        base, head = ratio.values
+        rows.append(
+            (
+                ratio.case_id,
+                ratio.implementation,
+                ratio.evidence.library,
+                f"{base:.3g}",
+                f"{head:.3g}",
+                f"{ratio.relative_change:+.1%}",
+            )
         )
-        for ratio in ratios[:_RATIO_ROWS]
-    ]
     columns = ("case", "implementation", "library", "base", "head", "change")
     return make_table(columns, rows, title=title)
 
@@ -168,7 +179,7 @@ def regressions_table(regressions: Sequence[Regression], triage: Sequence[Triage
     return make_table(columns, rows, title="regressions and improvements")
 
 
-def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
+def possible_lines(changes: Iterable[KernelSuspicion]) -> Iterator[str]:
     """One line per change that waits for a verdict."""
     for change in changes:
         name = visible(f"{change.kernel} on {change.runner_class}")

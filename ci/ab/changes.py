@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
+from roofwatch.ci.ab.compare import PairedEstimate, alpha_at, compare, control_false_discoveries
 from roofwatch.ci.judge.change import (
     CaseKey,
     Change,
@@ -99,7 +99,7 @@ def _judge_memory(
 
 
 def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]]:
-    compared: dict[CaseKey, Comparison] = {}
+    compared: dict[CaseKey, PairedEstimate] = {}
     for key, (base, head) in measured.items():
         comparison = _compare_hosts(base, head)
         if comparison is not None:
@@ -120,7 +120,7 @@ def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]
             )
 
 
-def _compare_hosts(base: Measurement, head: Measurement) -> Comparison | None:
+def _compare_hosts(base: Measurement, head: Measurement) -> PairedEstimate | None:
     """None unless every block of both sides has a host time."""
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None

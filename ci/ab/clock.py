@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.ci.ab.compare import MIN_BLOCKS, PairedEstimate, compare
 from roofwatch.ci.messages import Remark
 from roofwatch.model.history import SeriesPoint
 from roofwatch.model.measurement import Block, Measurement
@@ -69,7 +69,7 @@ class BlockPairs:
 class CyclesEvidence:
     """Base against head in clock cycles."""
 
-    comparison: Comparison
+    comparison: PairedEstimate
     """In clock cycles instead of ns."""
     base_mhz: float
     """Median SM clock of the blocks."""
@@ -134,7 +134,7 @@ def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
     return _Cycles(kilocycles, statistics.median(clocks_mhz)) if clocks_mhz else None
 
 
-def is_clock_move(times: Comparison, cycles: CyclesEvidence) -> bool:
+def is_clock_move(times: PairedEstimate, cycles: CyclesEvidence) -> bool:
     """Whether the clock explains the change in time: the verdict on cycles differs."""
     is_changed = times.verdict.is_change
     if not is_changed or cycles.comparison.verdict is times.verdict:

@@ -22,7 +22,7 @@ _TOOLCHAIN = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class DifferingField:
     """A field that differs between environments."""
 
     name: str
@@ -32,14 +32,14 @@ class Difference:
     """It belongs to the toolchain, which may explain a change."""
 
 
-def differences_of(environments: Sequence[Environment]) -> list[Difference]:
+def differences_of(environments: Sequence[Environment]) -> list[DifferingField]:
     """List the fields that differ between environments, the toolchain first."""
-    differences: list[Difference] = []
+    differences: list[DifferingField] = []
     for name in dict.fromkeys((*_TOOLCHAIN, *Environment.model_fields)):
         values = tuple(_in_words(getattr(environment, name)) for environment in environments)
         if len(set(values)) > 1:
             title = name.replace("_", " ")
-            differences.append(Difference(title, values, may_move_times=name in _TOOLCHAIN))
+            differences.append(DifferingField(title, values, may_move_times=name in _TOOLCHAIN))
     return differences
 
 

@@ -47,8 +47,8 @@ Blocks = Iterable[Iterable[float]]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two sides of one case and implementation."""
+class PairedEstimate:
+    """The ratio of two times, estimated from blocks, and what it decides: evidence of a change."""
 
     verdict: Verdict
     reason: Reason
@@ -108,7 +108,7 @@ class Comparison:
 
 def compare(
     base_ns: Blocks, head_ns: Blocks, *, threshold: float = 0.03, error_rate: float | None = None
-) -> Comparison:
+) -> PairedEstimate:
     """Judge the times of a head against those of its base. Swapping the sides flips every sign.
 
     Args:
@@ -129,7 +129,7 @@ def compare(
     head_blocks = [_BlockMedian.of(block) for block in head_ns]
     neighbours = zip(base_blocks, head_blocks, strict=True)
     pairs = _Pairs.of([head.log - base.log for base, head in neighbours])
-    comparison = Comparison(
+    comparison = PairedEstimate(
         verdict=Verdict.INCONCLUSIVE,
         reason=Reason.TOO_FEW_BLOCKS,
         base_ns=statistics.median(block.ns for block in base_blocks),
@@ -184,7 +184,7 @@ def detectable_change(
     """Smallest slowdown, as a fraction, that is found beyond the threshold with a power of 80 %.
 
     Args:
-        block_deviation: As in `Comparison`.
+        block_deviation: As in `PairedEstimate`.
         block_count: On each side, 3 or more.
         threshold: Practical threshold as a fraction.
     """
@@ -193,7 +193,9 @@ def detectable_change(
     return math.expm1(math.log1p(threshold) + errors * error)
 
 
-def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) -> list[Comparison]:
+def control_false_discoveries(
+    comparisons: Sequence[PairedEstimate], rate: float
+) -> list[PairedEstimate]:
     """Control the false discovery rate among all `regressed` and `improved` of a family.
 
     The others become `inconclusive`, with reason `multiplicity`. Source: Benjamini and Hochberg
@@ -201,7 +203,7 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
     timed side by side.
     """
     largest = largest_discovery([comparison.p_value for comparison in comparisons], rate)
-    controlled: list[Comparison] = []
+    controlled: list[PairedEstimate] = []
     for comparison in comparisons:
         is_change = comparison.verdict.is_change
         if is_change and comparison.p_value > largest:

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from roofwatch.ci.ab.compare import Comparison, compare, look_number
+from roofwatch.ci.ab.compare import PairedEstimate, compare, look_number
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.model.agenda import Subject, SuspectCase
 from roofwatch.model.history import CommitRef, Pair
@@ -115,13 +115,13 @@ class Decisions:
             )
 
 
-def shows_change(comparison: Comparison) -> bool:
+def shows_change(comparison: PairedEstimate) -> bool:
     """Whether a comparison shows a change rather than none, decided or not."""
     is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
     return comparison.is_significant and is_beyond_threshold
 
 
-def helps_decide(comparison: Comparison) -> bool:
+def helps_decide(comparison: PairedEstimate) -> bool:
     """Whether a runner that looks for changes measures more blocks in the same job: while they may
     turn a likely change into a verdict, and once more after the first interim analysis.
     """
@@ -132,7 +132,7 @@ def helps_decide(comparison: Comparison) -> bool:
     return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)
 
 
-def _compared(pairs: Sequence[Pair]) -> Comparison:
+def _compared(pairs: Sequence[Pair]) -> PairedEstimate:
     base_blocks_ns: list[Sequence[float]] = []
     head_blocks_ns: list[Sequence[float]] = []
     for pair in pairs:

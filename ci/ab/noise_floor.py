@@ -14,7 +14,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
+from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, PairedEstimate, compare, detectable_change
 from roofwatch.ci.judge.pairing import key_of
 from roofwatch.ci.messages import Remark, count_of
 from roofwatch.model.history import Pair, timing_of
@@ -68,7 +68,7 @@ class CaseNoise(BaseModel):
 
     @classmethod
     def of(
-        cls, key: tuple[str, str], compared: Comparison, *, timing: str, sample_count: float
+        cls, key: tuple[str, str], compared: PairedEstimate, *, timing: str, sample_count: float
     ) -> Self | None:
         """Noise of a commit compared with itself; None if there are too few blocks."""
         deviation = compared.block_deviation
@@ -205,7 +205,7 @@ class FloorUsed:
 
 
 def noise_floor_of(
-    head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], preset: str | None
+    head: RunRecord, comparisons: Mapping[tuple[str, str], PairedEstimate], preset: str | None
 ) -> NoiseFloor:
     """Build the noise floor from a commit's comparisons with itself; those with too few blocks are
     left out.

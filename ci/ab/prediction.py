@@ -20,7 +20,7 @@ from typing import Any
 from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
 from roofwatch.collector.workload_values import function_name
 from roofwatch.model.history import ChangePoint
-from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.metrics import SHARE_OF_STEP, TIME
 from roofwatch.model.results import ImportedValue, StaticFacts
 from roofwatch.model.stored_results import KernelFunction, StepShare
 from roofwatch.model.verdict import Reason, Verdict
@@ -33,23 +33,20 @@ _CASE_PARTS = 4
 
 
 @dataclass(frozen=True)
-class StepPrediction:
-    """What the change of one kernel, implementation, dtype and direction costs a step. Changes are
-    fractions.
-    """
+class StepEvidence:
+    """The kernel whose change a step is predicted from: its cases of one dtype and direction."""
 
     kernel: str
     implementation: str
     direction: str
-    workload_case_id: str
-    workload_implementation: str
     share: float
     """Of the kernel's functions in the step."""
     kernel_change: float
-    """Median over the cases."""
-    step_change: float
-    low: float
-    high: float
+    """Fraction; median over the cases."""
+
+
+StepChange = Change[StepEvidence]
+"""Predicted change of a workload's step, which is its subject."""
 
 
 def shares_of(values: Iterable[ImportedValue]) -> list[StepShare]:
@@ -79,7 +76,7 @@ def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[CaseKey,
 def changes_of(points: Iterable[ChangePoint]) -> Iterator[Change[None]]:
     """Steps of times in a history as changes; a drift has no interval and is left out."""
     for point in points:
-        is_time = point.series.metric == "median_ns"
+        is_time = point.series.metric == TIME.key
         if is_time and point.before and point.after and point.standard_errors:
             log_ratio = math.log(point.after / point.before)
             half = _Z_95 * abs(log_ratio) / point.standard_errors
@@ -100,7 +97,7 @@ def predict_steps(
     changes: Iterable[Change[Any]],
     functions: Mapping[CaseKey, Collection[str]],
     shares: Sequence[StepShare],
-) -> tuple[StepPrediction, ...]:
+) -> tuple[StepChange, ...]:
     """Predict the change of each step with functions of a changed kernel, the largest first.
 
     Args:
@@ -119,7 +116,7 @@ def predict_steps(
         if is_kernel and interval is not None and math.isfinite(interval[1]):
             group = _Group(parts[0], change.implementation, dtype=parts[2], direction=parts[3])
             groups[group].append(change)
-    predictions: list[StepPrediction] = []
+    predictions: list[StepChange] = []
     for group, cases in groups.items():
         if any(case.reason is Reason.BEYOND_THRESHOLD for case in cases):
             predictions += _predictions_of(group, cases, functions, shares)
@@ -141,7 +138,7 @@ def _predictions_of(
     cases: Sequence[Change[Any]],
     functions: Mapping[CaseKey, Collection[str]],
     shares: Sequence[StepShare],
-) -> Iterator[StepPrediction]:
+) -> Iterator[StepChange]:
     names: set[str] = set()
     bounds: list[float] = []
     for case in cases:
@@ -150,22 +147,25 @@ def _predictions_of(
     median = statistics.median(case.relative_change for case in cases)
     for workload, share in _shares_of_steps(shares, names, group.dtype).items():
         products = [part * bound for part, bound in product((share.low, share.high), bounds)]
-        yield StepPrediction(
+        evidence = StepEvidence(
             kernel=group.kernel,
             implementation=group.implementation,
             direction=group.direction,
-            workload_case_id=workload[0],
-            workload_implementation=workload[1],
             share=share.estimate,
             kernel_change=median,
-            step_change=share.estimate * median,
-            low=min(products),
-            high=max(products),
+        )
+        yield Change(
+            subject=ChangeSubject(*workload),
+            metric=TIME.key,
+            log_ratio=math.log1p(share.estimate * median),
+            log_interval=(math.log1p(min(products)), math.log1p(max(products))),
+            reason=Reason.STEP_PREDICTED,
+            evidence=evidence,
         )
 
 
-def _largest_first(prediction: StepPrediction) -> tuple[float, str, str]:
-    return -abs(prediction.step_change), prediction.kernel, prediction.workload_case_id
+def _largest_first(prediction: StepChange) -> tuple[float, str, str]:
+    return -abs(prediction.relative_change), prediction.evidence.kernel, prediction.case_id
 
 
 @dataclass(frozen=True)

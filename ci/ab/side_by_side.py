@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.changes import compare_counters
-from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_runner, refuse_whole
-from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.comparable import DifferingField, differences_of, refuse_runner, refuse_whole
+from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, find_flips
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
@@ -38,7 +38,7 @@ class SideBySide:
     launches: tuple[Change[LaunchEvidence], ...]
     choices: tuple[Remark, ...]
     """Choices of the autotuner that differ."""
-    environment: tuple[Difference, ...]
+    environment: tuple[DifferingField, ...]
     """Machine and toolchain, the toolchain first; with the value of the base and of the head."""
 
 
@@ -97,7 +97,7 @@ class BestImplementation:
     median_ns: float
     runner_up: str | None
     """The next one with the same timer and cache state."""
-    comparison: Comparison | None
+    comparison: PairedEstimate | None
     """The runner-up as base, the best as head."""
 
 

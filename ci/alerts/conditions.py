@@ -20,7 +20,7 @@ from roofwatch.ci.alerts.rules import (
 )
 from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.history.finding import is_outcome
-from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
 from roofwatch.model.alert import AlertCondition, Fact, Link, Message, ReportedValue
@@ -90,7 +90,7 @@ class ProjectState:
 
     project: str
     regressions: Sequence[TriagedRegression] = ()
-    possible_changes: Sequence[PossibleChange] = ()
+    possible_changes: Sequence[KernelSuspicion] = ()
     runs: Mapping[str, Sequence[RunnerRun]] = field(default_factory=dict)
     """By runner class, the newest commit last."""
     results: Callable[[UUID], Sequence[MeasuredCase]] = field(default=lambda _: ())

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from roofwatch.ci.alerts.conditions import ProjectState
 from roofwatch.ci.alerts.rules import RegressionRule
-from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.model.alert import AlertCondition, Fact, Message
 
 
@@ -41,7 +41,7 @@ def suspicion_conditions(
     return conditions
 
 
-def _first_seen(change: PossibleChange, state: ProjectState) -> datetime | None:
+def _first_seen(change: KernelSuspicion, state: ProjectState) -> datetime | None:
     """When the first run after the old level was measured."""
     times = [
         run.started_at
@@ -58,7 +58,7 @@ def _covers_kernel(rule: RegressionRule, state: ProjectState, kernel: str) -> bo
     return any(rule.covers_case(kernel, case.family, case.tags) for case in cases)
 
 
-def _message(change: PossibleChange, state: ProjectState, seen_at: datetime) -> Message:
+def _message(change: KernelSuspicion, state: ProjectState, seen_at: datetime) -> Message:
     device = state.device_of(change.runner_class)
     size = f"{change.relative_change:+.0%}".replace("%", " %")
     return Message(

@@ -8,7 +8,7 @@ import numpy as np
 
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
-from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.ci.ab.compare import MIN_BLOCKS, PairedEstimate, compare
 from roofwatch.ci.history.finding import is_time_step
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, Series
@@ -64,7 +64,7 @@ def read_pair(
 
 def compare_pairs(
     log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None
-) -> Comparison:
+) -> PairedEstimate:
     """Compare a commit with the good end, whose time counts as 1 ns.
 
     Args:
@@ -78,7 +78,7 @@ def compare_pairs(
     return compare(good_blocks, commit_blocks, threshold=threshold, error_rate=error_rate)
 
 
-def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> Comparison:
+def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> PairedEstimate:
     """Measure the change from the pairs of all commits from `first` on."""
     all_pairs = [log_ratio for pairs in log_ratios[first:] for log_ratio in pairs]
     return compare_pairs(all_pairs, threshold=1e-9, error_rate=0.05)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import compare_counters
-from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
@@ -72,7 +72,7 @@ class SupportingEvidence:
         self._profiled = _grouped(profiled, _subject_of_profile)
         # a pair that was cut short has blocks without partners
         whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
-        self._comparisons: dict[_SubjectAndCommits, Comparison] = {}
+        self._comparisons: dict[_SubjectAndCommits, PairedEstimate] = {}
         self._commits: dict[_SubjectAndCommits, tuple[CommitRef, CommitRef]] = {}
         for key, same_pairs in _grouped(whole, _subject_and_commits).items():
             self._comparisons[key] = compare(
@@ -86,7 +86,7 @@ class SupportingEvidence:
         self,
         key: SeriesKey,
         commits: Collection[CommitRef],
-    ) -> list[tuple[CommitRef, CommitRef, Comparison]]:
+    ) -> list[tuple[CommitRef, CommitRef, PairedEstimate]]:
         """List the changes that pairs of commits of the branch decided, the shortest range first.
 
         A range ends before the commit of an unchanged pair with the same base, as those of a
@@ -159,7 +159,7 @@ class SupportingEvidence:
         key: SeriesKey,
         commits: Sequence[CommitRef],
         step: Step,
-    ) -> tuple[int, Status, Comparison | None]:
+    ) -> tuple[int, Status, PairedEstimate | None]:
         """Check a step against the paired measurements of its commits, and of the neighbours where
         it may also lie.
 
@@ -168,7 +168,7 @@ class SupportingEvidence:
         """
         verdict = Verdict.of_change(is_worse=step.after > step.before)
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
-        compared: dict[int, Comparison | None] = {}
+        compared: dict[int, PairedEstimate | None] = {}
         for index in [step.index, *neighbours]:
             measured = (
                 *_subject(key),
@@ -186,7 +186,7 @@ class SupportingEvidence:
         return step.index, Status.REFUTED, compared[step.index]
 
 
-_Range = tuple[CommitRef, CommitRef, Comparison]
+_Range = tuple[CommitRef, CommitRef, PairedEstimate]
 """The last commit before a change, the first with it, and the comparison."""
 
 
@@ -272,7 +272,7 @@ def measured_again(
     )
 
 
-def describe_comparison(comparison: Comparison) -> str:
+def describe_comparison(comparison: PairedEstimate) -> str:
     low, high = comparison.relative_interval
     return (
         f"{comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%}, "
@@ -280,7 +280,7 @@ def describe_comparison(comparison: Comparison) -> str:
     )
 
 
-def _rules_out(comparison: Comparison, step: Step, verdict: Verdict) -> bool:
+def _rules_out(comparison: PairedEstimate, step: Step, verdict: Verdict) -> bool:
     """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or
     its interval includes 0 and ends below half of the step.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from roofwatch.ci.ab.clock import GONE, clock_step
-from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.ab.compare import PairedEstimate
 from roofwatch.ci.causes.evidence import Observation
 from roofwatch.model.history import Cause, CommitRef, RunSetting, SeriesPoint, Suspect
 
@@ -90,7 +90,7 @@ class ChangeContext:
     """Commits at which the change may lie."""
     code: CodeObservation | None = None
     """None if the machine code of a side is not known."""
-    paired: Comparison | None = None
+    paired: PairedEstimate | None = None
     """Base against head in one job, if that confirmed the step."""
     counters: Observation | None = None
     launches: Observation | None = None

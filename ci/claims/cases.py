@@ -17,7 +17,7 @@ from roofwatch.ci.ab.comparable import (
     refuse_timing,
     refused_reason,
 )
-from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
+from roofwatch.ci.ab.compare import PairedEstimate, alpha_at, compare, control_false_discoveries
 from roofwatch.ci.ab.launches import LaunchEvidence, find_flips, may_explain
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
@@ -27,6 +27,7 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
 from roofwatch.model.claim import Claim
 from roofwatch.model.history import Cause
+from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
@@ -38,8 +39,8 @@ class CaseEvidence:
     base: SideResult | None
     """None if the record has no result of it."""
     head: SideResult | None
-    comparison: Comparison | None = None
-    """Comparison of the times, before false-discovery control."""
+    comparison: PairedEstimate | None = None
+    """Of the times, before false-discovery control."""
     cycles: CyclesEvidence | None = None
     """None if the clock was not read."""
     left_out: tuple[LeftOut, ...] = ()
@@ -83,7 +84,12 @@ def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]
         keys |= rules.code.compiled
     cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]
     cases = _settle_times(pairing, cases, rules)
-    return [_with_claim(pairing, case, rules.code) for case in cases]
+    environments = pairing.base.environment, pairing.head.environment
+    judged: list[Change[CaseEvidence]] = []
+    for case in cases:
+        case = replace(case, cause=_cause_of(pairing, case))
+        judged.append(with_claim(case, rules.code, *environments))
+    return judged
 
 
 def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[CaseEvidence]:
@@ -206,7 +212,7 @@ def _by_case(
 def _settle(
     pairing: Pairing,
     case: Change[CaseEvidence],
-    comparison: Comparison,
+    comparison: PairedEstimate,
     launches: Sequence[Change[LaunchEvidence]],
 ) -> Change[CaseEvidence]:
     cycles = case.evidence.cycles
@@ -233,16 +239,23 @@ def _settle(
     return case
 
 
-def _with_claim(
-    pairing: Pairing, case: Change[CaseEvidence], code: CodeStates
+def with_claim(
+    case: Change[CaseEvidence],
+    code: CodeStates,
+    base_environment: Environment | None,
+    head_environment: Environment | None,
 ) -> Change[CaseEvidence]:
+    """Add what may be claimed about a judged case, and why it has no time."""
     key, evidence = case.subject.case_key, case.evidence
     is_compiled = key in code.compiled
     why = ""
-    # the side without a time says why
-    for side, record in ((evidence.base, pairing.base), (evidence.head, pairing.head)):
-        if side is not None and side.median_ns is None and side.failure is None:
-            why = why_untimed(side, record.environment, is_compiled=is_compiled)
+    sides = ((evidence.base, base_environment), (evidence.head, head_environment))
+    for side, environment in sides:
+        if side is None or environment is None:
+            continue
+        # the side without a time says why
+        if side.median_ns is None and side.failure is None:
+            why = why_untimed(side, environment, is_compiled=is_compiled)
     claim = claim_of(
         case.verdict,
         case.reason,
@@ -252,11 +265,7 @@ def _with_claim(
         is_compiled=is_compiled,
         why=why,
     )
-    return replace(
-        case,
-        cause=_cause_of(pairing, case),
-        evidence=replace(evidence, claim=claim, why_untimed=why),
-    )
+    return replace(case, evidence=replace(evidence, claim=claim, why_untimed=why))
 
 
 def _cause_of(pairing: Pairing, case: Change[CaseEvidence]) -> Cause | None:

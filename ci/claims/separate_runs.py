@@ -1,62 +1,57 @@
-"""What may be claimed about the cases of two stored runs that are not a pair. Pure."""
+"""Judge of the cases of two stored runs that are not a pair. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
-from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
-from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.claims.cases import CaseEvidence, with_claim
+from roofwatch.ci.claims.decide import CodeStates, judge_outcomes
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.static.comparison import has_one_toolchain
-from roofwatch.model.claim import Claim
+from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import TIME
 from roofwatch.model.stored_results import MeasuredCase, RunDetail
 from roofwatch.model.verdict import Reason, Verdict
 
 
-def claims_of_runs(base: RunDetail, head: RunDetail) -> dict[CaseKey, Claim]:
-    """Decide about every case and implementation of two runs, as for their records: outcomes and
-    code count, times decide nothing.
+def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
+    """Judge every case and implementation of two runs, as for their records: outcomes and code
+    count, times decide nothing.
     """
     code = _code(base, head)
     base_cases = {(case.case_id, case.implementation): case for case in base.cases}
     head_cases = {(case.case_id, case.implementation): case for case in head.cases}
-    return {
-        key: _claim(key, base_cases.get(key), head_cases.get(key), base, head, code)
-        for key in base_cases | head_cases
-    }
+    changes: list[Change[CaseEvidence]] = []
+    for key in base_cases | head_cases:
+        base_case, head_case = base_cases.get(key), head_cases.get(key)
+        change = Change(
+            subject=ChangeSubject(*key),
+            metric=TIME.key,
+            base=None if base_case is None else base_case.median_ns,
+            head=None if head_case is None else head_case.median_ns,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.NOT_COMPARABLE,
+            evidence=CaseEvidence(base=_result(base_case), head=_result(head_case)),
+        )
+        if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
+            is_comparable = _may_be_compared(base_case, head_case, base, head)
+            change = _judge(change, code.state(key), has_comparable_times=is_comparable)
+        changes.append(with_claim(change, code, base.environment, head.environment))
+    return changes
 
 
-def _claim(
-    key: CaseKey,
-    base_case: MeasuredCase | None,
-    head_case: MeasuredCase | None,
-    base: RunDetail,
-    head: RunDetail,
-    code: CodeStates,
-) -> Claim:
-    sides = _result(base_case), _result(head_case)
-    is_compiled = key in code.compiled
-    why = ""
-    for side, run in zip(sides, (base, head), strict=True):
-        has_no_time = side is not None and side.median_ns is None and side.failure is None
-        if side is not None and has_no_time and run.environment is not None:
-            why = why_untimed(side, run.environment, is_compiled=is_compiled)
-    verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE
-    if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
-        ruling = judge_outcomes(*sides, code.state(key))
-        if ruling is not None:
-            verdict, reason = ruling.verdict, ruling.reason
-        elif _may_be_compared(base_case, head_case, base, head):
-            reason = Reason.NOT_PAIRED
-    return claim_of(
-        verdict,
-        reason,
-        *sides,
-        code=code.state(key),
-        is_compiled=is_compiled,
-        why=why,
-    )
+def _judge(
+    change: Change[CaseEvidence], code: CodeState, *, has_comparable_times: bool
+) -> Change[CaseEvidence]:
+    ruling = judge_outcomes(change.evidence.base, change.evidence.head, code)
+    if ruling is not None:
+        return replace(change, verdict=ruling.verdict, reason=ruling.reason)
+    if has_comparable_times:
+        return replace(change, reason=Reason.NOT_PAIRED)
+    return change
 
 
 def _may_be_compared(

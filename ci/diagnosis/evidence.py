@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from roofwatch.ci.static.facts import code_facts
-from roofwatch.collector.device.datasheets import DatasheetComparison
+from roofwatch.collector.device.datasheets import DatasheetCeiling
 from roofwatch.collector.device.roofline import (
     LevelPosition,
     Roof,
@@ -123,7 +123,7 @@ class Evidence:
     counters: tuple[Counters, ...]
     others: Mapping[str, float]
     floor_ns: float | None
-    published: Sequence[DatasheetComparison]
+    published: Sequence[DatasheetCeiling]
     suite: str | None = None
 
     @property

@@ -82,9 +82,9 @@ def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]
 
 
 @dataclass(frozen=True)
-class PossibleChange:
-    """Times, or values of another tool, of one kernel on one runner class that left their level in
-    the newest runs.
+class KernelSuspicion:
+    """Series of one kernel on one runner class whose newest values left their level: not a verdict,
+    and what gives one.
     """
 
     kernel: str
@@ -138,7 +138,7 @@ class _Moved:
 
 def possible_changes(
     runners: Iterable[RecentRuns], regressions: Iterable[Regression]
-) -> list[PossibleChange]:
+) -> list[KernelSuspicion]:
     """Find times that the newest runs show off their level, before the history can judge them; the
     largest first.
 
@@ -226,9 +226,9 @@ def _kind_of(series: RecentSeries, runner_class: str, change: _MovedSeries) -> _
 
 def _possible_change(
     kind: _Moved, members: Sequence[_MovedSeries], runner: RecentRuns
-) -> PossibleChange:
+) -> KernelSuspicion:
     log_change = statistics.median(series.log_change for series in members)
-    return PossibleChange(
+    return KernelSuspicion(
         kernel=kind.kernel,
         runner_class=kind.runner_class,
         relative_change=math.expm1(log_change),
@@ -242,7 +242,7 @@ def _possible_change(
     )
 
 
-def _largest_first(change: PossibleChange) -> tuple[float, str, str]:
+def _largest_first(change: KernelSuspicion) -> tuple[float, str, str]:
     return -abs(math.log1p(change.relative_change)), change.kernel, change.runner_class
 
 

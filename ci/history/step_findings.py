@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.ab.compare import PairedEstimate
 from roofwatch.ci.causes.evidence import (
     Observation,
     SupportingEvidence,
@@ -150,7 +150,7 @@ def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
     )
 
 
-_DecidedPair = tuple[CommitRef, CommitRef, Comparison]
+_DecidedPair = tuple[CommitRef, CommitRef, PairedEstimate]
 """Last commit before a change, first with it, and what the pair says."""
 
 
@@ -318,7 +318,7 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
 
 
 def _describe_time_step(
-    step: Step, comparison: Comparison | None, code: CodeObservation | None
+    step: Step, comparison: PairedEstimate | None, code: CodeObservation | None
 ) -> str:
     errors = f"{step.standard_errors:.1f} standard errors"
     levels = levels_in_words(step.before, step.after)

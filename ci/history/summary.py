@@ -1,15 +1,12 @@
-"""Summaries of judged regressions: how many were false, and how far times changed in a period.
-Pure.
-"""
+"""How many of the judged regressions were false. Pure."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from roofwatch.model.history import ChangePoint, Regression, RegressionState, SeriesKey
-from roofwatch.model.metrics import Better
+from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
@@ -97,86 +94,3 @@ def count_false_alarms(
         invalid_count=counts["invalid"],
         true_count=counts["true"],
     )
-
-
-# --- movement
-
-
-@dataclass(frozen=True)
-class Movement:
-    """Changed times, or values of another tool, of one kernel on one runner class."""
-
-    kernel: str
-    runner_class: str
-    relative_change: float | None
-    """Over the period, of the series that got worse by most, or else better; None if one fails
-    now.
-    """
-    log_cost_change: float
-    """The same as a log ratio, positive if it got worse."""
-
-
-def movements(regressions: Iterable[Regression], *, since: datetime | None) -> list[Movement]:
-    """Combine the judged change points of a period.
-
-    Steps of one series multiply, so a step that came and went leaves nothing. Dismissed regressions
-    and changes that the clock explains are left out.
-
-    Args:
-        regressions: All that were judged, improvements too.
-        since: Oldest commit time that counts; None for all.
-
-    Returns:
-        By kernel and runner class, only where something changed.
-    """
-    steps: dict[SeriesKey, list[ChangePoint]] = defaultdict(list)
-    for regression in regressions:
-        if regression.state is not RegressionState.DISMISSED:
-            for point in regression.change_points:
-                is_recent = since is None or point.commit.committed_at >= since
-                is_judged = point.verdict is not Verdict.INCONCLUSIVE
-                if point.series.is_performance and is_judged and is_recent:
-                    steps[point.series].append(point)
-    by_cell: dict[tuple[str, str], list[_NetChange]] = defaultdict(list)
-    for series, points in steps.items():
-        net = _net_log_ratio(points)
-        is_rate = series.definition.better is Better.HIGHER and not math.isinf(net)
-        change = _NetChange(log_cost=-net if is_rate else net, log_ratio=net)
-        by_cell[series.kernel, series.runner_class].append(change)
-    combined: list[Movement] = []
-    for (kernel, runner_class), changes in sorted(by_cell.items()):
-        change = max(changes)
-        if change.log_cost <= 0:
-            change = min(changes)
-        relative_change = None
-        if math.isfinite(change.log_ratio):
-            relative_change = math.expm1(change.log_ratio)
-        combined.append(Movement(kernel, runner_class, relative_change, change.log_cost))
-    return combined
-
-
-@dataclass(frozen=True, order=True)
-class _NetChange:
-    """Of one series over a period."""
-
-    log_cost: float
-    """Positive if it got worse."""
-    log_ratio: float
-
-
-def _net_log_ratio(points: Iterable[ChangePoint]) -> float:
-    """Infinite if the series fails at the end.
-
-    Changes before a failure or a recovery do not count.
-    """
-    net = 0.0
-    for point in sorted(points, key=lambda point: point.commit):
-        if point.after is None:
-            net = math.inf
-        elif not point.before or not point.after:
-            net = 0.0
-        elif math.isinf(net):
-            net = math.log(point.after / point.before)
-        else:
-            net += math.log(point.after / point.before)
-    return net

@@ -96,6 +96,12 @@ class Change(Generic[EvidenceT]):
         return expm1(low), expm1(high)
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """`relative_interval` of a change that has one."""
+        assert self.relative_interval is not None
+        return self.relative_interval
+
+    @property
     def in_words(self) -> str:
         """`peak allocated memory 1 MiB → 2 MiB (+100.0%)`."""
         definition = metric(self.metric)

@@ -4,39 +4,34 @@ The clock, the driver and the machine change both times of a run equally, so rat
 times do not.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import CaseResults, Pairing
 from roofwatch.model.library import is_library, reference_among
+from roofwatch.model.metrics import RATIO_TO_REFERENCE
+from roofwatch.model.verdict import Reason
 
 
 @dataclass(frozen=True)
-class LibraryRatio:
-    """Time over the library's time of one case and implementation."""
+class LibraryEvidence:
+    """The library that both sides are compared with."""
 
-    case_id: str
-    implementation: str
     library: str
-    base: float
-    head: float
-
-    @property
-    def relative_change(self) -> float:
-        """(head - base) / base; above 0 is slower against the library."""
-        return self.head / self.base - 1
 
 
-def library_ratios(pairing: Pairing) -> list[LibraryRatio]:
-    """Compare the ratios of both sides that have the same library, the largest change first."""
+def judge_library_ratios(pairing: Pairing) -> list[Change[LibraryEvidence]]:
+    """Compare the ratios of both sides that have the same library, the largest change first.
+
+    They decide nothing: a ratio also changes with the library.
+    """
     base_libraries = _libraries(pairing.base_results)
     head_libraries = _libraries(pairing.head_results)
-    ratios: list[LibraryRatio] = []
+    ratios: list[Change[LibraryEvidence]] = []
     for key in pairing.keys:
-        case_id, implementation = key
+        case_id, _ = key
         library = head_libraries.get(case_id)
         if library is None or base_libraries.get(case_id) != library:
             continue
@@ -44,15 +39,17 @@ def library_ratios(pairing: Pairing) -> list[LibraryRatio]:
         if base is None or head is None:
             continue
         ratios.append(
-            LibraryRatio(
-                case_id=case_id,
-                implementation=implementation,
-                library=library,
+            Change(
+                subject=ChangeSubject(*key),
+                metric=RATIO_TO_REFERENCE,
                 base=base,
                 head=head,
+                log_ratio=log_ratio_of(base, head),
+                reason=Reason.RATIO_CHANGED,
+                evidence=LibraryEvidence(library),
             )
         )
-    return sorted(ratios, key=lambda ratio: -abs(math.log1p(ratio.relative_change)))
+    return sorted(ratios, key=lambda ratio: -abs(ratio.log_ratio))
 
 
 def _libraries(results: Mapping[CaseKey, CaseResults]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
-from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.judge.change import CaseKey
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
@@ -30,7 +30,7 @@ class Rival:
 
     implementation: str
     is_new: bool
-    comparison: Comparison
+    comparison: PairedEstimate
     """With the other implementation as base, before any control of false discoveries."""
     case_count: int
     """Cases in which both were timed; `comparison` is of the slowest."""
@@ -162,7 +162,7 @@ def _rivals(
     case_ids: Sequence[str],
     implementation: str,
 ) -> list[Rival]:
-    compared: dict[str, list[tuple[str, Comparison]]] = defaultdict(list)
+    compared: dict[str, list[tuple[str, PairedEstimate]]] = defaultdict(list)
     for (case_id, name), rival_results in results.items():
         if case_id not in case_ids or name == implementation:
             continue
@@ -188,7 +188,7 @@ def _rivals(
     return sorted(rivals, key=lambda rival: (rival.is_new, rival.comparison.base_ns))[:_MAX_RIVALS]
 
 
-def _comparison(base: Measurement, head: Measurement) -> Comparison | None:
+def _comparison(base: Measurement, head: Measurement) -> PairedEstimate | None:
     """Compare two implementations by the blocks of one job; None if their times are not
     comparable.
     """

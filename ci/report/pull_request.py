@@ -13,11 +13,11 @@ from roofwatch.ci.ab.comparable import (
     refuse_runner,
     refuse_whole,
 )
-from roofwatch.ci.ab.compare import Comparison, detectable_change
+from roofwatch.ci.ab.compare import PairedEstimate, detectable_change
 from roofwatch.ci.ab.launches import LaunchEvidence, judge_profiles
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.ab.prediction import (
-    StepPrediction,
+    StepChange,
     functions_of,
     predict_steps,
     shares_of,
@@ -27,7 +27,7 @@ from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import LimitEvidence, judge_limits
 from roofwatch.ci.judge.change import CaseKey, Change
 from roofwatch.ci.judge.pairing import Pairing, key_of
-from roofwatch.ci.judge.ratios import LibraryRatio, library_ratios
+from roofwatch.ci.judge.ratios import LibraryEvidence, judge_library_ratios
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
 from roofwatch.ci.static.analyses import analyses_of_record, judge_analyses
@@ -85,7 +85,7 @@ class PullRequestJudgement:
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
-    library_ratios: tuple[LibraryRatio, ...] = ()
+    library_ratios: tuple[Change[LibraryEvidence], ...] = ()
     """Times over the library's time, also where times do not compare; they change no verdict."""
     limit_changes: tuple[Change[LimitEvidence], ...] = ()
     """Evidence for the slower cases, the slowest first."""
@@ -100,7 +100,7 @@ class PullRequestJudgement:
     noise_floor: FloorUsed | None = None
     new_implementations: tuple[NewImplementation, ...] = ()
     """Those that the base lacks, against the others of the head; they change no verdict."""
-    step_predictions: tuple[StepPrediction, ...] = ()
+    step_predictions: tuple[StepChange, ...] = ()
     """What the changed times cost the steps of workloads; they change no verdict."""
     policy: CheckPolicy = DEFAULT_POLICY
     missing: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ def judge_pull_request(
     requirements = [
         _requirement(pairing, case, code) for case in cases if case.evidence.head is not None
     ]
-    predictions: tuple[StepPrediction, ...] = ()
+    predictions: tuple[StepChange, ...] = ()
     if is_paired:
         shares = [*shares_of(base.imported), *steps]
         predictions = _predict(cases, head.static_facts, shares)
@@ -202,7 +202,7 @@ def judge_pull_request(
         launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
-        library_ratios=() if refusals else tuple(library_ratios(pairing)),
+        library_ratios=() if refusals else tuple(judge_library_ratios(pairing)),
         limit_changes=tuple(judge_limits(pairing, _slowest(cases))),
         suite=head.suite,
         source_lines=head.source_lines,
@@ -258,7 +258,7 @@ def _new_implementation_keys(cases: Sequence[Change[CaseEvidence]]) -> list[Case
 
 def _predict(
     cases: Iterable[Change[CaseEvidence]], facts: Iterable[StaticFacts], shares: Sequence[StepShare]
-) -> tuple[StepPrediction, ...]:
+) -> tuple[StepChange, ...]:
     if not shares:
         return ()
     return predict_steps(cases, functions_of(facts), shares)
@@ -279,7 +279,7 @@ def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tup
     return replace(judged, changes=applied.changes), applied.notes
 
 
-def _detectable_change(comparisons: Sequence[Comparison]) -> float | None:
+def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
     changes = [
         detectable_change(
             comparison.block_deviation, comparison.block_count, threshold=comparison.threshold

@@ -150,14 +150,14 @@ class _Rows:
 
     def steps(self) -> Iterator[Row]:
         for step in self.judgement.step_predictions[:_MAX_STEPS]:
-            kernel = (
-                f"{code(step.kernel)} {code(step.implementation)} {percent(step.kernel_change)}"
-            )
+            source = step.evidence
+            low, high = step.interval
+            kernel = f"{code(source.kernel)} {code(source.implementation)}"
+            workload = f"{code(step.case_id.translate(_SPACED))} {code(step.implementation)}"
             yield (
-                f"{percent(step.step_change)} ({percent(step.low)} to {percent(step.high)})",
-                f"{code(step.workload_case_id.translate(_SPACED))} "
-                f"{code(step.workload_implementation)}",
-                f"{kernel}, {step.share:.1%} of the step",
+                f"{percent(step.relative_change)} ({percent(low)} to {percent(high)})",
+                workload,
+                f"{kernel} {percent(source.kernel_change)}, {source.share:.1%} of the step",
             )
 
     def machine_code(self) -> Iterator[Row]:

@@ -219,7 +219,7 @@ def datasheet_ceilings(device_name: str, dtypes: Sequence[str]) -> list[Ceiling]
 
 
 @dataclass(frozen=True)
-class DatasheetComparison:
+class DatasheetCeiling:
     measured: Ceiling
     published_per_s: float
     at_clock_per_s: float
@@ -239,7 +239,7 @@ class DatasheetComparison:
 
 def compare_with_datasheet(
     ceilings: Sequence[Ceiling], device_name: str, *, sm_clock_mhz: float | None = None
-) -> list[DatasheetComparison]:
+) -> list[DatasheetCeiling]:
     """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
     The clock is that of the run; default the datasheet's.
@@ -259,5 +259,5 @@ def compare_with_datasheet(
             at_clock = sheet.flop_per_s(dtype, sm_clock_mhz)
         else:
             continue
-        comparisons.append(DatasheetComparison(ceiling, published, at_clock))
+        comparisons.append(DatasheetCeiling(ceiling, published, at_clock))
     return comparisons

@@ -8,7 +8,7 @@ from roofwatch.model.history import CommitRef, RunSetting, Series, SeriesPoint
 
 
 @dataclass(frozen=True)
-class SettingChange:
+class SetupMark:
     """From this commit on, runs of a runner class were measured with another setting."""
 
     commit: CommitRef
@@ -16,14 +16,14 @@ class SettingChange:
     """One text per change, such as `triton 3.6.0 → 3.7.0`."""
 
 
-def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
+def setting_changes(series: Iterable[Series]) -> list[SetupMark]:
     """Find the changes over all runs of some series, ordered by commit, without duplicates.
 
     Settings are followed per runner class, timings per series, because cases of one run may differ
     in timing.
     """
     by_class: dict[str, dict[str, SeriesPoint]] = {}
-    changes: list[SettingChange] = []
+    changes: list[SetupMark] = []
     for line in series:
         points_of_class = by_class.setdefault(line.key.runner_class, {})
         points_of_class.update({point.run_id: point for point in line.points})
@@ -34,16 +34,16 @@ def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
         known_settings = [(commit, setting) for commit, setting in settings if setting is not None]
         for (_, previous), (commit, setting) in pairwise(known_settings):
             if previous != setting:
-                changes.append(SettingChange(commit, tuple(_differences(previous, setting))))
+                changes.append(SetupMark(commit, tuple(_differences(previous, setting))))
     return sorted(dict.fromkeys(changes), key=lambda change: change.commit)
 
 
-def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SettingChange]:
+def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
     timed = [point for point in points if point.timing]
     for previous, point in pairwise(timed):
         if previous.timing != point.timing:
             words = (f"timed by {previous.timing} → {point.timing}",)
-            yield SettingChange(point.commit, words)
+            yield SetupMark(point.commit, words)
 
 
 def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:

@@ -368,13 +368,16 @@ def _step_costs(view: View, regression: Regression) -> list[str]:
     if not shares:
         return []
     functions = data.ask(questions.list_functions, view.project, best.series.kernel)
-    predicted = predict_steps(changes, functions_of(functions), shares)[:1]
+    predicted = predict_steps(changes, functions_of(functions), shares)
+    if not predicted:
+        return []
+    largest = predicted[0]
+    low, high = largest.interval
     return [
         escaped(
-            f"predicted: {percent(step.step_change)} ({percent(step.low)} to {percent(step.high)}) "
-            f"of a step of {step.workload_case_id} {step.workload_implementation}"
+            f"predicted: {percent(largest.relative_change)} ({percent(low)} to {percent(high)}) "
+            f"of a step of {largest.case_id} {largest.implementation}"
         )
-        for step in predicted
     ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
-from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.headline import kernel_text
@@ -165,7 +165,7 @@ def _real_html(row: CommitEntry) -> str:
 
 
 def suspicions_html(
-    view: View, suspicions: Sequence[PossibleChange], jobs: Sequence[StoredJob]
+    view: View, suspicions: Sequence[KernelSuspicion], jobs: Sequence[StoredJob]
 ) -> str:
     """Write what the newest runs show and nothing has decided, with the job that will decide it."""
     rows = "".join(_suspicion_html(view, change, jobs) for change in suspicions)
@@ -176,7 +176,7 @@ def suspicions_html(
     )
 
 
-def _suspicion_html(view: View, change: PossibleChange, jobs: Sequence[StoredJob]) -> str:
+def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
     head, base = change.head, change.base
     job = _deciding_job(change, jobs)
     if job is not None:
@@ -204,7 +204,7 @@ def _suspicion_html(view: View, change: PossibleChange, jobs: Sequence[StoredJob
     )
 
 
-def _deciding_job(change: PossibleChange, jobs: Sequence[StoredJob]) -> StoredJob | None:
+def _deciding_job(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> StoredJob | None:
     """Return the open job that measures a pair of its commits."""
     for job in jobs:
         is_open = job.finished_at is None and job.kind in {JobKind.CONFIRM, JobKind.LOCATE}

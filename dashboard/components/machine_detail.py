@@ -7,7 +7,7 @@ from itertools import chain
 
 import streamlit as st
 
-from roofwatch.ci.ab.comparable import Difference, differences_of
+from roofwatch.ci.ab.comparable import DifferingField, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import compare_with_datasheet
@@ -261,7 +261,7 @@ def _show_environments(view: View, runs: Sequence[FleetRun]) -> None:
         return
     environments = _by_environment(runs)
 
-    def environment_column(number: int, same: Sequence[FleetRun]) -> Column[Difference]:
+    def environment_column(number: int, same: Sequence[FleetRun]) -> Column[DifferingField]:
         count = count_of(len(same), "run")
         title = f"{number + 1}: {count}, last {written(same[0].started_at, view.zone)}"
         return Column(title, lambda difference: difference.values[number])

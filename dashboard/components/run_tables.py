@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from roofwatch.collector.device.datasheets import DatasheetComparison, compare_with_datasheet
+from roofwatch.collector.device.datasheets import DatasheetCeiling, compare_with_datasheet
 from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.charts.style import UNCOUNTED
 from roofwatch.dashboard.components.table import Column, show_table
@@ -51,7 +51,7 @@ def show_failures(record: RunRecord) -> None:
         st.success("No failures.", icon=":material/check:")
 
 
-def datasheet_columns(comparisons: Sequence[DatasheetComparison]) -> list[Column[Ceiling]]:
+def datasheet_columns(comparisons: Sequence[DatasheetCeiling]) -> list[Column[Ceiling]]:
     """Return what the datasheet says of each ceiling, and the measured share of it."""
     by_name = {ceiling_name(comparison.measured): comparison for comparison in comparisons}
 

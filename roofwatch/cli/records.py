@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from roofwatch.ci.history.recent import PossibleChange
+    from roofwatch.ci.history.recent import KernelSuspicion
     from roofwatch.ci.report.not_measured import NotMeasured
     from roofwatch.model.history import Regression
     from roofwatch.model.record import RunRecord
@@ -73,7 +73,7 @@ def store_and_judge(
     results: list[IngestResult] = []
     lacking: list[str] = []
     regressions: list[Regression] = []
-    possible: list[PossibleChange] = []
+    possible: list[KernelSuspicion] = []
     with open_configured_store() as engine:
         # a history may not fit in memory, so each record is gone once it is stored
         for file, record in records:

@@ -10,9 +10,7 @@ from tests.docs.markdown import REFERENCE, ROOT, table_under
 
 GLOSSARY = REFERENCE / "glossary.md"
 FOLDERS = ("api", "bench", "ci", "collector", "dashboard", "db", "kernels", "roofwatch")
-DIFFERENCE = re.compile(
-    r"\w+(Change|Comparison|Judgement|Move|Movement)|Change|Comparison|Movement"
-)
+DIFFERENCE = re.compile(r"\w*(Change|Comparison|Difference|Judgement|Move|Movement|Ratio)")
 
 
 @cache

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import (
     ERROR_RATE,
-    Comparison,
+    PairedEstimate,
     alpha_at,
     compare,
     control_false_discoveries,
@@ -92,7 +92,7 @@ def test_swapping_blocks_of_base_and_head_flips_the_verdict(
     assert_mirrored(compare(base, head), compare(head, base))
 
 
-def assert_mirrored(there: Comparison, back: Comparison) -> None:
+def assert_mirrored(there: PairedEstimate, back: PairedEstimate) -> None:
     assert back.verdict is FLIPPED.get(there.verdict, there.verdict)
     assert back.reason is there.reason
     assert back.log_ratio == -there.log_ratio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofwatch.ci.judge.pairing import Pairing
-from roofwatch.ci.judge.ratios import library_ratios
+from roofwatch.ci.judge.ratios import judge_library_ratios
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.measurement import with_references
@@ -24,9 +24,9 @@ def test_a_slower_machine_leaves_the_ratio_as_it_is() -> None:
     base = record(1, torch_ns=10_000, triton_ns=5_000)
     head = record(2, torch_ns=20_000, triton_ns=10_000)
 
-    (ratio,) = library_ratios(Pairing(base, head))
+    (ratio,) = judge_library_ratios(Pairing(base, head))
 
-    assert (ratio.implementation, ratio.library) == ("triton", "torch")
+    assert (ratio.implementation, ratio.evidence.library) == ("triton", "torch")
     assert ratio.relative_change == pytest.approx(0)
 
 
@@ -46,4 +46,4 @@ def test_a_side_without_the_library_has_no_ratio_to_compare() -> None:
     base = record(1, torch_ns=None, triton_ns=5_000)
     head = record(2, torch_ns=10_000, triton_ns=7_500)
 
-    assert library_ratios(Pairing(base, head)) == []
+    assert judge_library_ratios(Pairing(base, head)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roofwatch.ci.ab.compare import Comparison, compare, detectable_change
+from roofwatch.ci.ab.compare import PairedEstimate, compare, detectable_change
 from roofwatch.ci.ab.noise_floor import (
     DETECTABLE_AT,
     FloorUsed,
@@ -28,13 +28,13 @@ LONG_BLOCKS = tuple(
 )
 
 
-def compared_with_itself(rng: np.random.Generator, *, noise: float) -> Comparison:
+def compared_with_itself(rng: np.random.Generator, *, noise: float) -> PairedEstimate:
     """Blocks of one sample each, of that much noise."""
     sides = 1_000 * np.exp(noise * rng.standard_normal((2, 18, 1)))
     return compare(sides[0], sides[1])
 
 
-def floor_of(comparison: Comparison) -> NoiseFloor:
+def floor_of(comparison: PairedEstimate) -> NoiseFloor:
     return noise_floor_of(make_record(), {KEY: comparison}, None)
 
 

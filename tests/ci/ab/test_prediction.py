@@ -55,14 +55,10 @@ def test_a_step_changes_by_the_share_of_the_changed_functions(case_id: str, shar
 
     (found,) = predict_steps([make_change(case_id)], FUNCTIONS, [*SHARES, repeated])
 
-    assert (found.workload_case_id, found.workload_implementation, found.share) == (
-        STEP,
-        "triton",
-        share,
-    )
-    assert (found.step_change, found.low, found.high) == pytest.approx(
-        (0.08 * share, 0.05 * share, 0.11 * share)
-    )
+    assert found.subject == ChangeSubject(STEP, "triton")
+    assert found.evidence.share == share
+    assert found.relative_change == pytest.approx(0.08 * share)
+    assert found.relative_interval == pytest.approx((0.05 * share, 0.11 * share))
 
 
 def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -> None:
@@ -71,8 +67,9 @@ def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -
     (found,) = predict_steps([SLOWER], FUNCTIONS, [share])
 
     spread = 0.01 * 1.96 / 0.6745  # quartiles to the 95 % of a normal distribution
-    assert (found.share, found.step_change) == pytest.approx((0.1, 0.008))
-    assert (found.low, found.high) == pytest.approx(
+    assert found.evidence.share == pytest.approx(0.1)
+    assert found.relative_change == pytest.approx(0.008)
+    assert found.relative_interval == pytest.approx(
         (0.05 * (0.1 - spread), 0.11 * (0.1 + spread)), rel=1e-3
     )
 
@@ -84,8 +81,8 @@ def test_the_interval_covers_cases_that_changed_differently() -> None:
 
     (found,) = predict_steps(changes, FUNCTIONS, SHARES)
 
-    assert found.kernel_change == pytest.approx(0.04)
-    assert (found.low, found.high) == pytest.approx((-0.001, 0.011))
+    assert found.evidence.kernel_change == pytest.approx(0.04)
+    assert found.relative_interval == pytest.approx((-0.001, 0.011))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval
+from roofwatch.ci.ab.compare import ERROR_RATE, PairedEstimate, critical, judge_interval
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.student import two_sided_p
 from roofwatch.model.verdict import Reason, Verdict
@@ -59,7 +59,7 @@ def compare_timings(
     order: Order = Order.INTERLEAVED,
     threshold: float = 0.03,
     error_rate: float = ERROR_RATE,
-) -> Comparison:
+) -> PairedEstimate:
     """Judge single timings. For timings of several process starts, give each start as a block to
     `compare`.
 
@@ -99,7 +99,7 @@ def compare_timings(
     elif verdict is Verdict.INCONCLUSIVE and judge_interval(intervals[0], edge)[0] is not verdict:
         reason = Reason.NOT_PAIRED
     centre = sum(intervals[0]) / 2 if tests else float(np.median(head) - np.median(base))
-    return Comparison(
+    return PairedEstimate(
         verdict=verdict,
         reason=reason,
         base_ns=float(np.median(base_ns)),

@@ -9,13 +9,13 @@ import pytest
 from roofwatch.ci.alerts.conditions import ProjectState
 from roofwatch.ci.alerts.rules import RegressionRule
 from roofwatch.ci.alerts.suspicions import suspicion_conditions
-from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.model.stored_results import RunnerRun
 from tests.builders import NOON, make_commit_ref
 
 H100 = "H100, 80 GiB"
 RULE = RegressionRule(name="regressions", kind="regression", channels=["chat"])
-SLOWER = PossibleChange(
+SLOWER = KernelSuspicion(
     kernel="gemm",
     runner_class=H100,
     relative_change=0.2,
@@ -29,7 +29,7 @@ SLOWER = PossibleChange(
 )
 
 
-def state_of(change: PossibleChange, seen_at: datetime = NOON) -> ProjectState:
+def state_of(change: KernelSuspicion, seen_at: datetime = NOON) -> ProjectState:
     runs = [
         RunnerRun(
             run_id=UUID(int=number),
@@ -74,7 +74,7 @@ def test_later_nights_are_the_same_cause() -> None:
         replace(SLOWER, relative_change=0.01),
     ],
 )
-def test_what_is_faster_imported_or_small_is_not_told(change: PossibleChange) -> None:
+def test_what_is_faster_imported_or_small_is_not_told(change: KernelSuspicion) -> None:
     rule = RULE.model_copy(update={"min_relative_change": 0.05})
 
     assert suspicion_conditions(rule, state_of(change), NOON + timedelta(days=9)) == []

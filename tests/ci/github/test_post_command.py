@@ -89,7 +89,9 @@ def test_workloads_that_came_with_the_records_predict_what_a_step_costs(tmp_path
             record.write(tmp_path / WORKLOADS_NAME)
         judgement = report_on([tmp_path], None).judgement
         found.append(
-            [one.kernel for one in judgement.step_predictions] if judgement is not None else None
+            [step.evidence.kernel for step in judgement.step_predictions]
+            if judgement is not None
+            else None
         )
     assert found == [[], [], ["rms_norm"]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Wind
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.regression import Population, note_recoveries
-from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -282,26 +280,6 @@ def step_of(
     number: int, before: float | None, after: float | None, *, series: object = RMS_NORM
 ) -> ChangePoint:
     return make_change_point(number, series=series, before=before, after=after)
-
-
-def moved(*points: ChangePoint, **fields: object) -> list[Movement]:
-    return movements([make_regression(1, change_points=points, **fields)], since=None)
-
-
-def test_steps_of_one_series_multiply() -> None:
-    (found,) = moved(step_of(1, 100.0, 150.0), step_of(2, 150.0, 120.0))
-    assert found.relative_change == pytest.approx(0.2)
-
-
-def test_a_slowdown_comes_before_a_larger_speedup() -> None:
-    other = replace(RMS_NORM, implementation="compile")
-    (found,) = moved(step_of(1, 100.0, 110.0), step_of(1, 100.0, 50.0, series=other))
-    assert found.relative_change == pytest.approx(0.1)
-
-
-def test_what_fails_at_the_end_has_no_change() -> None:
-    (found,) = moved(step_of(1, 100.0, None))
-    assert found.relative_change is None
 
 
 def improvement(number: int, after: float | None, **fields: object) -> Regression:

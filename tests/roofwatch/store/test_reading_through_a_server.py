@@ -1,5 +1,6 @@
 """Stored results are the same from the database and through a real server."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -209,10 +210,8 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert again.parsed["judgement"]["noise_floor"]["case_count"] == 1
     assert from_database[anyway].parsed["judgement"]["noise_floor"] is None
     (predicted,) = from_database[slower].parsed["judgement"]["step_predictions"]
-    assert (predicted["workload_case_id"], predicted["step_change"]) == (
-        STEP,
-        pytest.approx(2.0 * 0.1),
-    )
+    assert predicted["subject"]["case_id"] == STEP
+    assert math.expm1(predicted["log_ratio"]) == pytest.approx(2.0 * 0.1)
     assert "| +20% (" in from_database["report", *slower[1:-1]].output
     assert from_database[nothing].output.endswith(
         "has no such series; excluded: dirty work trees (--dirty)\n"
