@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.db.regressions.deciding import DecisionKind
 from roofwatch.model.triage import TriageState
 
 T = TypeVar("T")
@@ -73,9 +74,19 @@ class Decision(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: TriageState
+    decision: DecisionKind
+    value: str = Field(
+        default="",
+        max_length=500,
+        description="Who is assigned, the address of the issue, or the end of a snooze: `7d`, a "
+        "date or a commit. Empty removes it.",
+    )
     person: Annotated[Line, Field(max_length=200, description="Who decides.")]
-    reason: Annotated[Sentence, Field(description="Kept in the audit trail.")]
+    reason: str = Field(
+        default="",
+        max_length=2_000,
+        description="Kept in the audit trail; required for decisions that set a state.",
+    )
     expected: TriageState | None = Field(
         default=None, description="Refuse with 409 if the state is another."
     )

@@ -24,6 +24,7 @@ from roofwatch.db.errors import (
     NotStoredError,
     StoreError,
 )
+from roofwatch.db.regressions.decisions import DecisionError
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.model.errors import RecordError
 
@@ -105,6 +106,7 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (ConflictError, 409, "other-content"),
     (StaleTriageError, 409, "conflict"),
     (NotQuarantinedError, 409, "conflict"),
+    (DecisionError, 422, "invalid"),
     (RecordError, 422, "invalid"),
     (IngestError, 422, "invalid"),
 )

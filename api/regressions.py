@@ -1,6 +1,5 @@
 """Regressions, triage and the audit trail."""
 
-from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -27,8 +26,9 @@ from roofwatch.api.models import (
 from roofwatch.api.problems import PROBLEMS, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.access import AuditEntry, list_entries
+from roofwatch.db.regressions.deciding import TriageDecision, apply_decision
+from roofwatch.db.regressions.decisions import Signature
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.regressions.triage import decide
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriagedRegression, TriageState
 
@@ -76,21 +76,32 @@ def post_triage(
     project: Project,
     decision: Annotated[Decision, Depends(json_body(Decision))],
 ) -> Response:
-    """Decide about a regression. Later analyses keep the decision, and the audit trail records it.
+    """Decide about a regression, as `roofwatch triage` does: set its state, assign it, link an
+    issue, snooze it, ask for a confirmation, or undo the newest decision.
 
-    With `expected`, the request is refused if the state has changed, which makes a retry safe.
+    Later analyses keep the decision, and the audit trail records it. With `expected`, a state is
+    set only if nobody changed it meanwhile, which makes a retry safe.
     """
     triager.check_project(project)
-    shared = state_of(request)
-    with shared.reading() as session:
-        regressions = list_triaged(session, project)
-    by_id = {triaged.regression_id: triaged for triaged in regressions}
-    triaged = by_id.get(str(regression))
-    if triaged is None:
-        raise not_found(f"regression {regression}", "see GET /v1/regressions")
-    with Session(shared.engine) as session, session.begin():
-        triage = decide(session, project, regression, **vars(decision), actor=triager.actor)
-    return as_json(replace(triaged, triage=triage))
+    signature = Signature(person=decision.person, actor=triager.actor)
+    asked = TriageDecision(
+        kind=decision.decision,
+        value=decision.value,
+        reason=decision.reason,
+        expected=decision.expected,
+    )
+    with Session(state_of(request).engine) as session, session.begin():
+        triaged = _find(session, project, regression)
+        apply_decision(session, project, triaged, asked, signature)
+        session.flush()
+        return as_json(_find(session, project, regression))
+
+
+def _find(session: Session, project: str, regression: UUID) -> TriagedRegression:
+    for triaged in list_triaged(session, project):
+        if triaged.regression_id == str(regression):
+            return triaged
+    raise not_found(f"regression {regression}", "see GET /v1/regressions")
 
 
 @router.get("/v1/audit", summary="Read the audit trail", response_model=Page[AuditEntry])

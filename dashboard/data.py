@@ -23,6 +23,7 @@ from roofwatch.dashboard.access import NotAllowedError
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import Question
+from roofwatch.db.regressions.deciding import TriageDecision, apply_decision
 from roofwatch.db.regressions.decisions import Signature
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Regression
@@ -31,7 +32,6 @@ from roofwatch.model.triage import TriagedRegression
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, open_source
-from roofwatch.triaging import TriageDecision, apply_decision
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -189,6 +189,7 @@ def decide(
         if not isinstance(source, DatabaseSource):
             raise NotAllowedError("this dashboard is read-only: it reads through a server")
         with Session(source.engine) as session, session.begin():
-            outcome = apply_decision(session, project, triaged, decision, by)
+            seen = replace(decision, expected=triaged.triage.state)
+            outcome = apply_decision(session, project, triaged, seen, by)
     _remembered.clear()
     return outcome

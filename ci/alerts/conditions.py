@@ -34,7 +34,7 @@ from roofwatch.model.history import (
 )
 from roofwatch.model.metrics import METRICS, Layer
 from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
-from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.triage import Triage, TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
@@ -177,7 +177,7 @@ def regression_conditions(
                 regression_id=triaged.triage.regression_id,
                 event=regression.commit.sha,
                 is_acknowledged=triaged.triage.state is TriageState.ACKNOWLEDGED,
-                is_past=regression.commit.committed_at < oldest,
+                is_past=_is_past(triaged, oldest),
             )
         )
     return conditions
@@ -199,11 +199,26 @@ def why_not_alerting(triaged: TriagedRegression) -> str | None:
         return f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author})"
     if triage.state not in {TriageState.NEW, TriageState.ACKNOWLEDGED}:
         return f"{triage.state} by {triage.person}: {triage.reason}"
+    if triaged.is_snoozed:
+        return f"snoozed until {_snooze_end(triage)}"
     if regression.state is not RegressionState.OPEN:
         return "a new measurement did not confirm it"
     if not regression.is_alert:
         return "no longer certain enough"
     return None
+
+
+def _snooze_end(triage: Triage) -> str:
+    if triage.snoozed_until is not None:
+        return f"{triage.snoozed_until:%Y-%m-%d %H:%M} UTC"
+    return f"{triage.snoozed_until_sha} is measured"
+
+
+def _is_past(triaged: TriagedRegression, oldest: datetime) -> bool:
+    """Whether a regression is too old for a first message. The end of a snooze asks again."""
+    triage = triaged.triage
+    was_snoozed = triage.snoozed_until is not None or triage.snoozed_until_sha is not None
+    return triaged.regression.commit.committed_at < oldest and not was_snoozed
 
 
 def _is_reported(

@@ -221,7 +221,8 @@ def _as_of(state: ProjectState, time: datetime) -> ProjectState:
             regression = replace(regression, recovered_at=None)
             if triage.state is TriageState.FIXED:
                 triage = replace(triage, state=TriageState.NEW)
-        regressions.append(replace(triaged, regression=regression, triage=triage))
+        # a snooze of today was none then
+        regressions.append(replace(triaged, regression=regression, triage=triage, is_snoozed=False))
     # what was possible at another time is not stored
     possible = state.possible_changes if time >= _newest(state) else ()
     return replace(state, regressions=regressions, possible_changes=possible)

@@ -12,8 +12,8 @@ from roofwatch.dashboard.access import NotAllowedError, signature_here
 from roofwatch.dashboard.headline import kernel_text
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.errors import StoreError
+from roofwatch.db.regressions.deciding import DecisionKind, TriageDecision
 from roofwatch.model.triage import TriagedRegression
-from roofwatch.triaging import DecisionKind, TriageDecision
 
 _SCRIPT = Path(__file__).parents[1] / "assets" / "decide.js"
 _decide = st.components.v2.component(

@@ -34,6 +34,10 @@ _SECONDS_OF_CASE = 10.0
 """Expected time of one case in a pair, as in `WatchState`."""
 
 
+class DecisionError(StoreError):
+    """A value of a decision is missing or wrong, or there is nothing to do."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Signature:
     """Who decides."""
@@ -57,10 +61,11 @@ def link_issue(
     """Link a regression to an issue; None removes the link.
 
     Raises:
-        StoreError: it is no address of the web, or there is no such regression.
+        DecisionError: it is no address of the web.
+        StoreError: there is no such regression.
     """
     if issue_url is not None and not issue_url.startswith(("https://", "http://")):
-        raise StoreError(f"issue {issue_url!r}: give its address, which begins with https://")
+        raise DecisionError(f"issue {issue_url!r}: give its address, which begins with https://")
     return _note(session, project, regression, ISSUE_ACTION, issue_url, by, reason=None)
 
 
@@ -86,12 +91,14 @@ def request_confirmation(
         These runner classes.
 
     Raises:
-        StoreError: no runner can measure it: another tool did, or only machine code changed.
+        DecisionError: no runner can measure it: another tool did, or only machine code changed.
     """
     timed = [point for point in regression.change_points if point.series.metric == TIME.key]
     by_class = {point.series.runner_class: point for point in reversed(timed)}
     if not by_class:
-        raise StoreError("no time of this regression was measured here, so no runner can repeat it")
+        raise DecisionError(
+            "no time of this regression was measured here, so no runner can repeat it"
+        )
     for runner_class, point in by_class.items():
         subjects = {
             (timed_point.series.case_id, timed_point.series.implementation)
@@ -116,12 +123,13 @@ def undo(session: Session, project: str, regression: UUID, by: Signature) -> Aud
         The reverted decision.
 
     Raises:
-        StoreError: there is no such regression, or no decision.
+        DecisionError: nothing was decided yet.
+        StoreError: there is no such regression.
     """
     entries = list_entries(session, project, subject=str(regression))
     decisions = [entry for entry in entries if entry.action in DECISION_ACTIONS]
     if not decisions:
-        raise StoreError(f"regression {regression}: nothing was decided yet")
+        raise DecisionError(f"regression {regression}: nothing was decided yet")
     newest = decisions[0]
     if newest.action == TRIAGE_ACTION:
         state = TriageState(newest.before or TriageState.NEW)

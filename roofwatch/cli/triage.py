@@ -49,16 +49,16 @@ def decide_about(
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.regressions.judgements import list_triaged
-    from roofwatch.store.database_source import DatabaseSource
-    from roofwatch.store.reading import choose_project
-    from roofwatch.triaging import (
+    from roofwatch.db.regressions.deciding import (
         DecisionKind,
         TriageDecision,
         apply_decision,
         find_regressions,
-        git_signature,
     )
+    from roofwatch.db.regressions.judgements import list_triaged
+    from roofwatch.store.database_source import DatabaseSource
+    from roofwatch.store.reading import choose_project
+    from roofwatch.triaging import git_signature
 
     signature = git_signature()
     if signature is None:

@@ -84,7 +84,7 @@ ROUTES = [
         "/v1/regressions/{regression}/triage",
         Scope.TRIAGE,
         OF_PROJECT,
-        DECISION | {"state": "expected"},
+        DECISION | {"decision": "expected"},
     ),
     Route("post", "/v1/questions/{question}", Scope.READ, body=OF_PROJECT),
     Route("get", "/v1/agenda", Scope.READ, OF_PROJECT),

@@ -174,7 +174,7 @@ def judged(store: Engine) -> Engine:
 def decide(client: TestClient, number: int, **decision: str) -> Any:
     path = f"/v1/regressions/{regression_id(make_regression(number))}/triage"
     usual = {
-        "state": "expected",
+        "decision": "expected",
         "person": "Example Engineer",
         "reason": "the price of an exact sum",
     }
@@ -208,10 +208,11 @@ def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(
     client: TestClient, judged: Engine
 ) -> None:
     assert decide(client, 2).json()["triage"]["state"] == "expected"
-    stale = decide(client, 2, state="invalid", expected="new")
+    stale = decide(client, 2, decision="not-real", expected="new")
     assert (stale.status_code, "expected, not new" in stale.json()["detail"]) == (409, True)
     assert (
-        decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
+        decide(client, 2, decision="fixed", reason="reverted", expected="expected").status_code
+        == 200
     )
     replace_regressions(
         judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)]
@@ -235,10 +236,28 @@ def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(
     )
 
 
+def test_triage_knows_assignee_issue_snooze_and_undo(client: TestClient, judged: Engine) -> None:
+    decide(client, 2, decision="assign", value="wen@example.com", reason="")
+    decide(client, 2, decision="issue", value="https://example.com/issues/7", reason="")
+    snoozed = decide(client, 2, decision="snooze", value="7d", reason="").json()
+    noted = snoozed["triage"]
+    assert (noted["assignee"], noted["issue_url"], snoozed["is_snoozed"]) == (
+        "wen@example.com",
+        "https://example.com/issues/7",
+        True,
+    )
+
+    undone = decide(client, 2, decision="undo", reason="").json()
+    assert (undone["is_snoozed"], undone["triage"]["assignee"]) == (False, "wen@example.com")
+
+
 @pytest.mark.parametrize(
     "decision",
     [
-        {"state": "gone"},
+        {"decision": "gone"},
+        {"decision": "issue", "value": "javascript:alert(1)"},
+        {"decision": "snooze", "value": "soon"},
+        {"decision": "undo"},
         {"person": ""},
         {"person": "a\nb"},
         {"reason": " "},

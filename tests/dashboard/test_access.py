@@ -16,10 +16,10 @@ from roofwatch.dashboard.access import (
     sign_in_secrets,
 )
 from roofwatch.db.access import list_entries
+from roofwatch.db.regressions.deciding import DecisionKind, TriageDecision
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import Settings
-from roofwatch.triaging import DecisionKind, TriageDecision
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything
 from tests.dashboard.history import store_history

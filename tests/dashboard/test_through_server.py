@@ -14,12 +14,12 @@ from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError
 from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.db.regressions.deciding import DecisionKind, TriageDecision
 from roofwatch.db.regressions.decisions import Signature
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Scope
-from roofwatch.triaging import DecisionKind, TriageDecision
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,14 @@ from roofwatch.ci.alerts.evaluation import (
 )
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
+from roofwatch.db.regressions import decisions
 from roofwatch.db.regressions.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
+from roofwatch.db.regressions.decisions import Signature
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from roofwatch.model.alert import AlertState, Delivery, DeliveryState
-from roofwatch.model.triage import TriageState
-from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
+from roofwatch.model.triage import Snooze, TriageState
+from tests.builders import NOON, PROJECT, make_commit_ref, make_regression, sha_of
 from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 
@@ -313,6 +315,30 @@ def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation
     assert after.state is AlertState.ACKNOWLEDGED
     assert (one.triage.state, one.triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
     assert len(hook.documents) == 1
+
+
+def test_a_snoozed_regression_sends_nothing_until_its_time_or_its_commit(
+    judged: Engine, hook: Hook
+) -> None:
+    service = Service(judged, "hook")
+    me = Signature(person="wen@example.com", actor="test")
+
+    def snooze(until: Snooze) -> None:
+        with Session(judged) as session, session.begin():
+            (triaged,) = list_triaged(session, PROJECT)
+            decisions.snooze(session, PROJECT, triaged.triage.regression_id, until, me)
+
+    snooze(Snooze(until=datetime(2_999, 1, 1, tzinfo=UTC)))
+    service.at(LATER)
+    assert hook.documents == []
+    snooze(Snooze(until_sha=sha_of(77)))
+    service.at(LATER + HOUR)
+    assert hook.documents == []
+
+    # the end of a snooze asks again, also about a regression that is too old for a first message
+    snooze(Snooze(until=NOON))
+    service.at(LATER + 100 * 24 * HOUR)
+    assert [document["event"] for document in hook.documents] == ["fired"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,16 @@ from roofwatch.db.access import list_entries
 from roofwatch.db.agenda import finish_job, list_jobs, take_job
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.deciding import (
+    DecisionKind,
+    TriageDecision,
+    apply_decision,
+    find_regressions,
+)
 from roofwatch.db.regressions.decisions import Signature
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.model.agenda import JobKind, PlannedJob
 from roofwatch.model.triage import TriagedRegression, TriageState
-from roofwatch.triaging import DecisionKind, TriageDecision, apply_decision, find_regressions
 from tests.builders import PROJECT, make_environment, make_record, make_regression, sha_of
 
 ME = Signature(person="me@example.com", actor="git:me@example.com")
