@@ -84,7 +84,7 @@ def post_triage(
     """
     triager.check_project(project)
     signature = Signature(person=decision.person, actor=triager.actor)
-    asked = TriageDecision(
+    triage_decision = TriageDecision(
         kind=decision.decision,
         value=decision.value,
         reason=decision.reason,
@@ -92,7 +92,7 @@ def post_triage(
     )
     with Session(state_of(request).engine) as session, session.begin():
         triaged = _find(session, project, regression)
-        apply_decision(session, project, triaged, asked, signature)
+        apply_decision(session, project, triaged, triage_decision, signature)
         session.flush()
         return as_json(_find(session, project, regression))
 
