@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from roofwatch.api import (
+    acceptances,
     acknowledge,
     agenda,
     artefacts,
@@ -160,6 +161,7 @@ def create_app(
         regressions,
         questions,
         agenda,
+        acceptances,
     ):
         app.include_router(module.router)
     # a page for people, which exists only where messages link to it

@@ -99,6 +99,7 @@ class GitLabProject:
     """
 
     starts_jobs_for_comments = False
+    number_mark = "!"
 
     def __init__(self, job: Job, variables: Mapping[str, str]) -> None:
         token = variables.get(TOKEN_VARIABLE, "").strip()

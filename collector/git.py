@@ -14,12 +14,20 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from roofwatch.model.errors import GitError
-from roofwatch.model.record import Commit
+from roofwatch.model.record import Commit, MergedChange
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 _GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"
 _NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
+_LISTED_CHANGES = 100
+_CHANGE_NUMBER = re.compile(
+    r"\AMerge pull request #([1-9]\d{0,8}) "
+    r"|\A.*\(#([1-9]\d{0,8})\)$"
+    r"|^See merge request \S*!([1-9]\d{0,8})$",
+    re.MULTILINE,
+)
+"""How GitHub and GitLab name a pull or merge request in the message of a merge or squash."""
 _DEPTHS = ("--depth=100", "--depth=2000", "--unshallow")
 _WAY_OUT = "name another base, or give actions/checkout `fetch-depth: 0`"
 _SHALLOW = (
@@ -151,7 +159,32 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
         branch=None if branch == "HEAD" else branch[:500],
         is_dirty=bool(status.strip()),
         tags=tuple(tag for tag in tags if len(tag) <= 200),
+        merged=tuple(_merged_changes(repository, sha, int(count))),
     )
+
+
+def _merged_changes(repository: Path, sha: str, count: int) -> Iterator[MergedChange]:
+    """List the pull requests of the newest commits of a branch, the newest first."""
+    listed = run_git(
+        repository,
+        "log",
+        "--first-parent",
+        f"--max-count={_LISTED_CHANGES}",
+        "--format=%P%x00%B%x01",
+        "--end-of-options",
+        sha,
+    )
+    for position, entry in enumerate(listed.split("\x01")[:-1]):
+        parents, _, message = entry.strip("\n").partition("\0")
+        numbered = _CHANGE_NUMBER.search(message)
+        merged_shas = parents.split()[1:2]
+        if numbered is None and not merged_shas:
+            continue
+        yield MergedChange(
+            first_parent_count=count - position,
+            number=None if numbered is None else int(numbered[1] or numbered[2] or numbered[3]),
+            head_sha=next(iter(merged_shas), None),
+        )
 
 
 def commit_of(path: Path) -> tuple[Commit, str]:

@@ -22,11 +22,12 @@ from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.new_implementations import NewImplementation
 from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
 from roofwatch.model.stored_results import RunSummary
-from roofwatch.model.triage import Triage
+from roofwatch.model.triage import Triage, TriagedRegression
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 
@@ -179,6 +180,32 @@ def regressions_table(regressions: Sequence[Regression], triage: Sequence[Triage
     return make_table(columns, rows, title="regressions and improvements")
 
 
+def acceptances_table(
+    acceptances: Sequence[PullRequestAcceptance], regressions: Sequence[TriagedRegression]
+) -> Table:
+    """One row per acceptance, with the regressions of the main branch that it settled."""
+    rows: list[tuple[str, ...]] = []
+    for acceptance in acceptances:
+        settled = [
+            triaged.regression_id[:8]
+            for triaged in regressions
+            if acceptance.pull_request in (triaged.triage.accepted_in or "").split(", ")
+        ]
+        rows.append(
+            (
+                acceptance.pull_request,
+                acceptance.head_sha[:8],
+                acceptance.person,
+                f"{acceptance.accepted_at:%Y-%m-%d}",
+                f"{len(acceptance.most)} by {acceptance.grain}",
+                acceptance.reason,
+                ", ".join(settled),
+            )
+        )
+    columns = ("pull request", "commit", "person", "accepted", "bounds", "reason", "regressions")
+    return make_table(columns, rows, title="accepted in pull requests")
+
+
 def possible_lines(changes: Iterable[KernelSuspicion]) -> Iterator[str]:
     """One line per change that waits for a verdict."""
     for change in changes:
@@ -327,8 +354,7 @@ def verdict_line(judged: PullRequestJudgement) -> str:
 
 
 def _triage(triage: Triage) -> str:
-    state = "" if triage.state == "new" else triage.state.value
-    return state if triage.person is None else f"{state} by {triage.person}"
+    return "" if triage.person is None else triage.decided_by
 
 
 def submission_lines(result: Result) -> Iterator[str]:

@@ -22,6 +22,7 @@ from roofwatch.ci.github.event import (
 )
 from roofwatch.ci.messages import ForgeError, code
 from roofwatch.collector.git import merge_base
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE as SERVICE_TOKEN_VARIABLE
 from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
 
 RECORDS = Path("roofwatch-records")
@@ -67,6 +68,7 @@ def run_action(
         if measures:
             # it runs code of the pull request
             environment.pop(TOKEN_VARIABLE, None)
+            environment.pop(SERVICE_TOKEN_VARIABLE, None)
         with ExitStack() as stack:
             output = None
             if command[0] == "bisect":
@@ -152,6 +154,7 @@ def report_result(
             with_check=True,
             expected=expected,
             accept_by=accept_by,
+            tell_service=posting.open_service(variables),
         )
         missing = posted.missing
         result = code(report.check.title)

@@ -17,7 +17,7 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import findings_of
 from roofwatch.ci.github.check_run import BEGUN, CheckRun
-from roofwatch.ci.github.commands import valid_acceptance
+from roofwatch.ci.github.commands import TellService, to_service, valid_acceptance
 from roofwatch.ci.github.comment import (
     CommentAction,
     CommentState,
@@ -37,8 +37,11 @@ from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE as SERVICE_TOKEN_VARIABLE
+from roofwatch.collector.outbox.http_client import HttpClient
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
-from roofwatch.model.errors import RecordError
+from roofwatch.model.errors import RecordError, SpoolError
 from roofwatch.model.record import Commit
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
 from roofwatch.report_files import (
@@ -52,6 +55,7 @@ from roofwatch.report_files import (
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import GitHubRepository
 
+SERVER_VARIABLE = "ROOFWATCH_SERVER_URL"
 PART_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _ARTIFACT = "roofwatch-records-"
 _UNNAMED = "pull-request"
@@ -132,6 +136,25 @@ def open_forge(job: Job, variables: Mapping[str, str]) -> Forge:
 
         return GitLabProject(job, variables)
     return open_repository(job.run, variables)
+
+
+def open_service(variables: Mapping[str, str]) -> TellService | None:
+    """Open the service that stores acceptances; None if the job names none.
+
+    Only the job's environment counts: a file of the pull request must not receive the token.
+    """
+    url, token = variables.get(SERVER_VARIABLE, ""), variables.get(SERVICE_TOKEN_VARIABLE, "")
+    if not url or not token:
+        return None
+    from roofwatch.store.server import Server
+
+    def tell(project: str, acceptance: PullRequestAcceptance) -> None:
+        try:
+            Server(HttpClient(url, token)).send_acceptance(project, acceptance)
+        except SpoolError as error:
+            raise ForgeError(str(error)) from None
+
+    return tell
 
 
 def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepository:
@@ -256,6 +279,7 @@ def post(
     with_check: bool,
     expected: Sequence[str] = (),
     accept_by: AcceptBy = AcceptBy.REVIEWER,
+    tell_service: TellService | None = None,
 ) -> Posted:
     """Post the parts of a report to the pull requests and commit of its job, with an earlier
     acceptance if it still holds.
@@ -305,6 +329,14 @@ def post(
     if sentences:
         check = check.accepted(next(iter(sentences.values())))
     missing: list[str] = []
+    if tell_service is not None and findings is not None:
+        for held, comment, reason in accepted.values():
+            try:
+                tell_service(
+                    findings.project, to_service(repository, comment, reason, held, findings)
+                )
+            except ForgeError as error:
+                missing.append(f"the acceptance in the service: {error}")
     conclusion = None
     if with_check:
         try:

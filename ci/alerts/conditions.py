@@ -198,7 +198,7 @@ def why_not_alerting(triaged: TriagedRegression) -> str | None:
         recovered = regression.recovered_at
         return f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author})"
     if triage.state not in {TriageState.NEW, TriageState.ACKNOWLEDGED}:
-        return f"{triage.state} by {triage.person}: {triage.reason}"
+        return f"{triage.decided_by}: {triage.reason}"
     if triaged.is_snoozed:
         return f"snoozed until {_snooze_end(triage)}"
     if regression.state is not RegressionState.OPEN:

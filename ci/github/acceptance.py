@@ -3,9 +3,7 @@
 Pure.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,26 +14,15 @@ from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.comparison import StaticChange
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
+from roofwatch.model.acceptance import MAX_BOUNDS, Grain
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MAX_SERIES = 300
 """Characters."""
-MAX_BOUNDS = 400
-"""More do not fit into the hidden state of a comment, so findings are then bounded in groups."""
 _MAX_CHANGE = 1e6
 _NOT_FINITE = 1e31
 """Error of a result with NaN or infinity; larger than any finite error of a record."""
-
-
-class Grain(StrEnum):
-    """What shares one bound of an acceptance, the finest first."""
-
-    FINDING = "finding"
-    KERNEL = "kernel"
-    """The findings of one kernel and implementation with one reason and measure."""
-    MEASURE = "measure"
-    """All findings with one reason and measure."""
 
 
 class _Document(BaseModel):
@@ -56,6 +43,8 @@ class Findings(_Document):
     """Wrong results among them."""
     worst: tuple[str, str] | None = None
     """Case and implementation of the worst slowdown."""
+    project: str = ""
+    """Of the records; empty in states of older versions."""
     least: dict[Grain, dict[str, float]] = Field(default_factory=dict, exclude=True)
     """Smallest credible size, by the same hash; of a group the largest of its findings."""
 
@@ -108,29 +97,18 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
         grain=grain,
         worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
         least=least,
+        project=regressed_parts[0].project,
         wrong_count=sum(case.reason is Reason.WRONG_RESULT for case in regressed),
     )
 
 
 def _largest(grain: Grain, sizes: Iterable[tuple[tuple[str, ...], float]]) -> dict[str, float]:
-    """Return the largest size of each group, by hash of the group's name."""
+    """Return the largest size of each group, by the group's key."""
     largest: dict[str, float] = {}
     for name, size in sizes:
-        key = hashlib.sha256("\0".join(_group_of(grain, name)).encode()).hexdigest()[:8]
+        key = grain.key_of(name)
         largest[key] = max(float(f"{size:.4g}"), largest.get(key, 0.0))
     return largest
-
-
-def _group_of(grain: Grain, name: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a finding shares a bound with: its name starts with case and implementation, and
-    ends with reason and measure.
-    """
-    case_id, implementation, *_, reason, measure = name
-    if grain is Grain.FINDING:
-        return name
-    if grain is Grain.KERNEL:
-        return case_id.partition("/")[0], implementation, reason, measure
-    return reason, measure
 
 
 _Size = tuple[tuple[str, ...], float, float]

@@ -53,6 +53,8 @@ class GitHubRepository:
     """
 
     starts_jobs_for_comments = True
+    number_mark = "#"
+    """Before the number of a pull request."""
 
     def __init__(self, api_url: str, repository: str, token: str) -> None:
         self._requests = GitHubRequests(api_url, repository, token)

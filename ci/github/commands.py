@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -36,11 +36,14 @@ from roofwatch.ci.github.event import (
     RunOrder,
 )
 from roofwatch.ci.messages import ForgeError, code, count_of
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.claim import AcceptBy
 
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 
+TellService = Callable[[str, PullRequestAcceptance], None]
+"""Stores an acceptance of a project in the service, or raises `ForgeError`."""
 COMMAND_PREFIX = "/roofwatch"
 USAGE = (
     "`/roofwatch accept [--wrong-result] <reason>`, `/roofwatch rerun`, "
@@ -187,6 +190,27 @@ def valid_acceptance(
     return acceptance, comment, command.rest
 
 
+def to_service(
+    repository: Forge,
+    comment: Comment,
+    reason: str,
+    acceptance: Acceptance,
+    findings: Findings,
+) -> PullRequestAcceptance:
+    """Return what the service stores of an acceptance of these findings."""
+    return PullRequestAcceptance(
+        pull_request=f"{repository.number_mark}{comment.number}",
+        comment_id=comment.comment_id,
+        head_sha=findings.head_sha,
+        person=comment.login,
+        reason=reason,
+        accepted_at=datetime.fromisoformat(comment.written_at),
+        most=acceptance.most,
+        grain=acceptance.grain,
+        wrong_results=acceptance.wrong_results,
+    )
+
+
 def why_may_not_accept(
     repository: Forge, number: int, login: str, accept_by: AcceptBy
 ) -> str | None:
@@ -240,8 +264,11 @@ def carry_out(
     request: CommandRequest,
     name: str,
     accept_by: AcceptBy = AcceptBy.REVIEWER,
+    tell_service: TellService | None = None,
 ) -> Reply:
     """Carry out the commands in a comment about the report of that name.
+
+    `tell_service` stores an acceptance, if there is a service.
 
     Raises:
         ForgeError: GitHub refuses to show the pull request, or the reply.
@@ -254,7 +281,7 @@ def carry_out(
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
         return Reply((), REFUSED, f"{code(comment.login)} may not write to the repository")
-    pull_request = _PullRequest(repository, request, name, accept_by)
+    pull_request = _PullRequest(repository, request, name, accept_by, tell_service)
     verbs, answers, reaction = [], [], AGREED
     for line in lines:
         try:
@@ -298,11 +325,13 @@ class _PullRequest:
         request: CommandRequest,
         name: str,
         accept_by: AcceptBy,
+        tell_service: TellService | None,
     ) -> None:
         self._repository = repository
         self._request = request
         self._name = name
         self._accept_by = accept_by
+        self._tell_service = tell_service
         self._number = request.comment.number
         self._branch, self._head_sha = repository.branch_and_head(self._number)
         self.requests: list[RequestedMeasurement] = []
@@ -356,10 +385,18 @@ class _PullRequest:
         if newest is not None and newest.conclusion == Conclusion.FAILURE:
             check = CheckRun(Conclusion.FAILURE, newest.title, newest.summary).accepted(sentence)
             self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
-        return (
+        answer = (
             f"Accepted {sentence}. It holds until something else is found, or this command is "
             f"deleted."
         )
+        if self._tell_service is not None and findings.project:
+            comment = self._request.comment
+            accepted = to_service(self._repository, comment, command.rest, acceptance, findings)
+            try:
+                self._tell_service(findings.project, accepted)
+            except ForgeError as error:
+                answer += f" The service was not told: {code(str(error), limit=600)}."
+        return answer
 
     def _rerun(self) -> str:
         head_sha = self._head_sha

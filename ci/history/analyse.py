@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.acceptances import accepted_in
 from roofwatch.ci.history.controls import controls_among
 from roofwatch.ci.history.documents import from_case_analyses, to_case_analysis
 from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
@@ -51,6 +52,7 @@ from roofwatch.db.queries.paired import list_bridged, list_paired
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.regressions.acceptances import list_acceptances, list_merged
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.case_analyses import (
     DueCases,
@@ -59,6 +61,8 @@ from roofwatch.db.regressions.case_analyses import (
     write_case_analyses,
 )
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import RegressionKey
+from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE
@@ -108,8 +112,27 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
             _analyse_due(engine, project, everything, cases)
             analysis = _read_analysis(engine, project)
         regressions = analysis.regressions()
-        replace_regressions(engine, project, regressions)
+        accepted = _find_accepted(engine, project, regressions)
+        replace_regressions(engine, project, regressions, accepted)
     return regressions
+
+
+def _find_accepted(
+    engine: Engine, project: str, regressions: Sequence[Regression]
+) -> dict[RegressionKey, AcceptedRegression]:
+    """Find the regressions that were accepted in pull requests, by key."""
+    with reading_session(engine) as session:
+        acceptances = list_acceptances(session, project)
+        if not acceptances:
+            return {}
+        heads = {regression.commit.sha for regression in regressions}
+        merged = list_merged(session, project, heads)
+    accepted: dict[RegressionKey, AcceptedRegression] = {}
+    for regression in regressions:
+        acceptance = accepted_in(regression, acceptances, merged.get(regression.commit.sha, ()))
+        if acceptance is not None:
+            accepted[regression.key] = acceptance
+    return accepted
 
 
 def find_outdated_cases(engine: Engine, project: str) -> list[str]:

@@ -341,7 +341,7 @@ def _show_standing(view: View, part: TriagedRegression) -> None:
         notes.append(f"snoozed until {escaped(triage.snoozed_until_sha or '')} is measured")
     if triage.person and triage.changed_at:
         notes.append(
-            f"{triage.state} by {escaped(shortened(triage.person))}, "
+            f"{escaped(shortened(triage.decided_by))}, "
             f"{written(triage.changed_at, view.zone)}: {escaped(triage.reason or '')}"
         )
     ended = part.regression.ended

@@ -1,6 +1,6 @@
 """Requests to analyse a project, and its regressions, which every analysis replaces."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,11 +13,12 @@ from sqlalchemy.orm import Session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
 from roofwatch.db.regressions.decisions import is_snooze_over
-from roofwatch.db.regressions.triage import follow_regressions
+from roofwatch.db.regressions.triage import RegressionKey, follow_regressions
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
+from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.history import CommitRef, Regression, RegressionState
 from roofwatch.model.triage import Triage, TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
@@ -67,8 +68,14 @@ def read_run_state(session: Session, run_id: UUID) -> RunState | None:
     )
 
 
-def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
-    """Replace all regressions of a project in one transaction. Their triage follows (`triage.py`).
+def replace_regressions(
+    engine: Engine,
+    project: str,
+    regressions: Sequence[Regression],
+    accepted: Mapping[RegressionKey, AcceptedRegression] | None = None,
+) -> None:
+    """Replace all regressions of a project in one transaction. Their triage follows (`triage.py`),
+    and those that a pull request accepted are settled before anybody is told.
 
     Those that had an alert and are not found now stay, as no longer found.
 
@@ -84,7 +91,7 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
             select(RegressionRow.regression_id, RegressionRow.document).where(is_of_project)
         ).all()
         session.execute(delete(RegressionRow).where(is_of_project))
-        ids = follow_regressions(session, project_id, regressions)
+        ids = follow_regressions(session, project_id, regressions, accepted or {})
         gone = _no_longer_found(
             session, project, [row for row in earlier if row.regression_id not in ids]
         )

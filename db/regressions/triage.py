@@ -2,7 +2,7 @@
 analyses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID, uuid5
 
 from sqlalchemy import func, select
@@ -15,11 +15,14 @@ from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
+from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.history import Regression
 from roofwatch.model.triage import Triage, TriageState
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
 _MIN_COMMON_SERIES = 0.5
+RegressionKey = tuple[str, str, str, str]
+"""`Regression.key`."""
 
 TRIAGE_ACTION = "regression.triage"
 """Action of a decision in the audit trail."""
@@ -87,12 +90,16 @@ def require_row(session: Session, project: str, regression_id: UUID) -> TriageRo
 
 
 def follow_regressions(
-    session: Session, project_id: int, regressions: Sequence[Regression]
+    session: Session,
+    project_id: int,
+    regressions: Sequence[Regression],
+    accepted: Mapping[RegressionKey, AcceptedRegression],
 ) -> list[UUID]:
     """Update triage after an analysis, in a transaction that locks the project; return the ID of
     each regression.
 
     Regressions are matched with earlier ones, new ones added, and automatic decisions applied.
+    `accepted` are those that a pull request accepted, by key.
     """
     query = (
         select(TriageRow, CommitRow.first_parent_count)
@@ -139,6 +146,23 @@ def follow_regressions(
                 person=ROOFWATCH,
                 reason=reason,
                 actor=ROOFWATCH,
+            )
+        acceptance = accepted.get(regression.key)
+        # what a person decided here counts more than what was decided in the pull request
+        if (
+            acceptance is not None
+            and row.state is TriageState.NEW
+            and row.person in {None, ROOFWATCH}
+        ):
+            _change(
+                session,
+                row,
+                regression.project,
+                TriageState.EXPECTED,
+                person=acceptance.person,
+                reason=acceptance.reason,
+                actor=ROOFWATCH,
+                accepted_in=acceptance.pull_requests,
             )
     session.flush()
     return ids
@@ -253,10 +277,12 @@ def _change(
     person: str,
     reason: str,
     actor: str,
+    accepted_in: str | None = None,
 ) -> None:
     now = session.scalars(select(func.now())).one()  # first, since a query flushes the row
     before, row.state = row.state, state
     row.person, row.reason, row.changed_at = person, reason, now
+    row.accepted_in = accepted_in
     add_entry(
         session,
         actor=actor,

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import Base
+from roofwatch.model.acceptance import Grain
 from roofwatch.model.alert import AlertEvent, AlertState, DeliveryState
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import BisectionState, TriageState
@@ -74,6 +75,29 @@ class TriageRow(Base):
     # hidden until then, or until this commit is measured
     snoozed_until: Mapped[datetime | None]
     snoozed_until_sha: Mapped[str | None]
+    # pull requests, if the decision was made there
+    accepted_in: Mapped[str | None]
+
+
+class AcceptanceRow(Base):
+    """What a comment on a pull request accepted. It stays when the comment is deleted."""
+
+    __tablename__ = "acceptance"
+    __table_args__ = (UniqueConstraint("project_id", "pull_request", "comment_id"),)
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    # with the mark of the forge: #12 or !12
+    pull_request: Mapped[str]
+    comment_id: Mapped[int]
+    head_sha: Mapped[str]
+    person: Mapped[str]
+    reason: Mapped[str]
+    accepted_at: Mapped[datetime]
+    # size up to which a finding is accepted, by its key
+    most: Mapped[dict[str, Any]]
+    grain: Mapped[Grain]
+    wrong_results: Mapped[bool]
 
 
 class BisectionRow(Base):

@@ -129,6 +129,7 @@ def post(
                 with_check=check,
                 expected=expected,
                 accept_by=read_accept_by(os.environ, event, accept_by=accept_by),
+                tell_service=posting.open_service(os.environ),
             )
         document = posting_output.to_json(posted, reports)
         print_result(document, *posting_output.summary(posted, reports), as_json=as_json)
@@ -211,7 +212,8 @@ def command(
         print_note("not a new comment on a pull request: nothing to do")
         return
     repository = posting.open_repository(request.run, os.environ)
-    reply = carry_out(repository, request, name, may_accept)
+    service = posting.open_service(os.environ)
+    reply = carry_out(repository, request, name, may_accept, service)
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
             requests = [requested.model_dump() for requested in reply.requests]

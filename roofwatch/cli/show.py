@@ -159,3 +159,21 @@ def regressions(
         )
     document = {"regressions": selected, "possible_changes": possible}
     print_result(document, report, *possible_lines(possible), as_json=as_json)
+
+
+@show_app.command("acceptances")
+def acceptances(
+    *, project: ShownProject = None, url: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """List what was accepted in pull requests, newest first, and which regressions that settled."""
+    from roofwatch.comparison_tables import acceptances_table
+    from roofwatch.store.reading import choose_project, open_source
+
+    with open_source(url) as source:
+        project = choose_project(source, project)
+        accepted = source.list_acceptances(project)
+        regressions = source.list_regressions(project)
+    report: Table | str = f"nothing was accepted in a pull request of {project}"
+    if accepted:
+        report = acceptances_table(accepted, regressions)
+    print_result({"acceptances": accepted}, report, as_json=as_json)

@@ -108,6 +108,17 @@ class Side(StrEnum):
     HEAD = "head"
 
 
+class MergedChange(Part):
+    """A commit of a branch that brought a pull request in."""
+
+    first_parent_count: Count
+    """Of that commit."""
+    number: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    """Of the pull or merge request, as the commit's message names it."""
+    head_sha: Sha | None = None
+    """What was merged; None if it was squashed."""
+
+
 class Commit(Part):
     sha: Sha
     parents: tuple[Sha, ...] = ()
@@ -121,6 +132,8 @@ class Commit(Part):
     """The work tree differed from the commit."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
     """Git tags at this commit when it was measured."""
+    merged: Annotated[tuple[MergedChange, ...], Field(max_length=200)] = ()
+    """Pull requests among the newest 100 commits of the branch, the newest first."""
 
 
 class PairMember(Part):

@@ -40,6 +40,15 @@ class Triage:
     """Nobody is asked before this time."""
     snoozed_until_sha: str | None = None
     """Nobody is asked before this commit is measured."""
+    accepted_in: str | None = None
+    """Pull requests in which it was accepted before it was merged, such as `#12`."""
+
+    @property
+    def decided_by(self) -> str:
+        """The state and who decided: `accepted by NAME in #12`, `fixed by NAME`."""
+        if self.accepted_in is not None:
+            return f"accepted by {self.person} in {self.accepted_in}"
+        return f"{self.state} by {self.person}"
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,8 @@ class TriagedRegression:
         if self.regression.state is RegressionState.NO_LONGER_FOUND:
             return "no longer found"
         if self.triage.state not in _WAITING:
+            if self.triage.accepted_in is not None:
+                return self.triage.decided_by
             return str(self.triage.state)
         return "recovered" if self.regression.recovered_at is not None else "open"
 

@@ -23,7 +23,9 @@ from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_filtered_keys
+from roofwatch.db.regressions.acceptances import list_acceptances
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.record import Artefact, RunRecord
 from roofwatch.model.series_filter import SeriesFilter
@@ -61,6 +63,10 @@ class DatabaseSource:
     ) -> Sequence[TriagedRegression]:
         """List regressions, newest commit first, then by kernel and verdict."""
         return self._ask(list_triaged, project, None if state is None else {state}, triage=triage)
+
+    def list_acceptances(self, project: str) -> Sequence[PullRequestAcceptance]:
+        """List what was accepted in pull requests, the newest first."""
+        return self._ask(list_acceptances, project)
 
     def resolve_revisions(
         self, project: str, base: str, head: str, runner_class: str | None = None

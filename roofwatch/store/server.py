@@ -23,6 +23,7 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
 from roofwatch.db.errors import AgedError
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.optional import map_optional
@@ -66,6 +67,7 @@ _NAMES = TypeAdapter(list[str])
 RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
 _REGRESSIONS = TypeAdapter(list[TriagedRegression])
+_ACCEPTANCES = TypeAdapter(list[PullRequestAcceptance])
 _STEP_SHARES = TypeAdapter(list[StepShare])
 _ARTEFACTS = TypeAdapter(list[StoredArtefact])
 
@@ -263,6 +265,14 @@ class Server:
     ) -> Sequence[TriagedRegression]:
         query = {"project": project, "state": state, "triage": triage}
         return list(self.pages("/v1/regressions", query, _REGRESSIONS))
+
+    def list_acceptances(self, project: str) -> Sequence[PullRequestAcceptance]:
+        return list(self.pages("/v1/acceptances", {"project": project}, _ACCEPTANCES))
+
+    def send_acceptance(self, project: str, acceptance: PullRequestAcceptance) -> None:
+        """Store what was accepted in a pull request; a repetition changes nothing."""
+        document = to_json(acceptance)
+        self.post("/v1/acceptances", {"project": project}, document, TypeAdapter(object))
 
     def resolve_revisions(
         self, project: str, base: str, head: str, runner_class: str | None = None

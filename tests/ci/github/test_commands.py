@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.acceptance import MAX_BOUNDS
 from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.commands import CommandError, Reply, carry_out, commands_in, parse_command
 from roofwatch.ci.github.event import (
@@ -20,6 +19,7 @@ from roofwatch.ci.github.event import (
     command_request,
     job_of,
 )
+from roofwatch.model.acceptance import MAX_BOUNDS
 from roofwatch.model.claim import AcceptBy
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts

@@ -1,0 +1,94 @@
+"""What was accepted in pull requests."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from roofwatch.api.auth import Reader, Triager
+from roofwatch.api.models import (
+    Cursor,
+    Limit,
+    Line,
+    Page,
+    Project,
+    Sentence,
+    as_json,
+    body_schema,
+    json_body,
+    page_of,
+)
+from roofwatch.api.problems import PROBLEMS
+from roofwatch.api.state import state_of
+from roofwatch.db.regressions.acceptances import list_acceptances, store_acceptance
+from roofwatch.model.acceptance import MAX_BOUNDS, Grain, PullRequestAcceptance
+
+router = APIRouter(tags=["acceptances"], responses=PROBLEMS)
+
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+_Size = Annotated[float, Field(ge=0, le=1e32, allow_inf_nan=False)]
+
+
+class Acceptance(BaseModel):
+    """What a comment on a pull request accepted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pull_request: Annotated[str, Field(pattern=r"^[#!][1-9][0-9]{0,8}$")]
+    comment_id: Annotated[int, Field(ge=0, lt=2**63)]
+    head_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+    person: Annotated[Line, Field(max_length=200)]
+    reason: Sentence
+    accepted_at: AwareDatetime
+    most: Annotated[dict[_Key, _Size], Field(max_length=MAX_BOUNDS)]
+    grain: Grain
+    wrong_results: bool
+
+
+class StoredAcceptance(BaseModel):
+    was_new: bool = Field(description="False if it was stored before, for this commit.")
+
+
+@router.post(
+    "/v1/acceptances",
+    summary="Store an acceptance",
+    response_model=StoredAcceptance,
+    openapi_extra=body_schema(Acceptance),
+)
+async def post_acceptance(
+    request: Request,
+    triager: Triager,
+    project: Project,
+    acceptance: Annotated[Acceptance, Depends(json_body(Acceptance))],
+) -> Response:
+    """Store what was accepted in a pull request. A regression that it covers raises no alert once
+    the pull request is merged. The audit trail records it.
+    """
+    triager.check_project(project)
+    shared = state_of(request)
+    was_new = await run_in_threadpool(
+        store_acceptance,
+        shared.engine,
+        project,
+        PullRequestAcceptance(**dict(acceptance)),
+        triager.actor,
+    )
+    if was_new:
+        shared.wake_worker()
+    return as_json(StoredAcceptance(was_new=was_new))
+
+
+@router.get(
+    "/v1/acceptances", summary="List acceptances", response_model=Page[PullRequestAcceptance]
+)
+def get_acceptances(
+    request: Request, reader: Reader, project: Project, *, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
+    """What was accepted in pull requests of a project, the newest first."""
+    reader.check_project(project)
+    with state_of(request).reading() as session:
+        acceptances = list_acceptances(session, project)
+    numbered = {id(acceptance): number for number, acceptance in enumerate(acceptances)}
+    return page_of(acceptances, limit, cursor, lambda item: numbered[id(item)], int)
