@@ -14,7 +14,7 @@ from roofwatch.collector.git import (
     run_git,
 )
 from roofwatch.model.errors import GitError
-from tests.git_repository import commit_file, make_repository
+from tests.git_repository import commit_file, git, make_repository
 
 
 @pytest.fixture
@@ -31,6 +31,40 @@ def test_a_commit_knows_its_place_on_the_branch(repository: Path) -> None:
     assert (newest.subject, newest.author, newest.branch) == ("Number 3", "A. Author", "main")
     assert (oldest.parents, newest.parents) == ((), (read_commit(repository, "HEAD~1").sha,))
     assert not newest.is_dirty
+
+
+@pytest.mark.parametrize(
+    ("subject", "number"),
+    [
+        ("Add split-K (#41)", 41),
+        ("Merge pull request #42 from someone/branch", 42),
+        ("Merge branch 'x' into 'main'\n\nFaster\n\nSee merge request group/project!43", 43),
+        ('Revert "Add split-K (#41)" (#44)', 44),
+        ("Speak of (#45) in the middle", None),
+        ("Add it (#0)", None),
+    ],
+)
+def test_a_commit_knows_the_pull_requests_of_its_branch(
+    repository: Path, subject: str, number: int | None
+) -> None:
+    commit_file(repository, "bench_x.py", "NUMBER = 4\n", subject)
+    commit_file(repository, "bench_x.py", "NUMBER = 5\n", "Number 5")
+
+    merged = read_commit(repository).merged
+
+    expected = [] if number is None else [(4, number, None)]
+    assert [(item.first_parent_count, item.number, item.head_sha) for item in merged] == expected
+
+
+def test_a_merge_without_a_number_names_what_it_merged(repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "-b", "feature")
+    head_sha = commit_file(repository, "other.py", "", "A feature")
+    git(repository, "checkout", "--quiet", "main")
+    git(repository, "merge", "--quiet", "--no-ff", "--message", "Merge it", "feature")
+
+    (merged,) = read_commit(repository).merged
+
+    assert (merged.first_parent_count, merged.number, merged.head_sha) == (4, None, head_sha)
 
 
 def test_a_changed_or_unknown_file_makes_the_commit_dirty(repository: Path) -> None:

@@ -13,8 +13,10 @@ from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.acceptances import store_acceptance
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.errors import RecordError, SpoolError
 from roofwatch.model.history import RegressionState, Scope
 from roofwatch.model.machine import Outcome
@@ -29,6 +31,7 @@ from roofwatch.store.server import Server
 from tests.api.conftest import served, token_of_today
 from tests.builders import (
     CASE_ID,
+    NOON,
     PROJECT,
     make_accuracy,
     make_environment,
@@ -90,6 +93,21 @@ def filled(store: Engine) -> Filled:
     replace_regressions(
         store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)]
     )
+    for number in (12, 13, 14):
+        store_acceptance(
+            store,
+            PROJECT,
+            PullRequestAcceptance(
+                pull_request=f"#{number}",
+                comment_id=number,
+                head_sha=sha_of(number),
+                person="maintainer",
+                reason="needed for accuracy",
+                accepted_at=NOON,
+                most={"0123abcd": 0.25},
+            ),
+            "test",
+        )
     decided = regression_id(make_regression(2))
     set_triage(
         store,
@@ -122,6 +140,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "decided regressions": lambda source: source.list_regressions(
         PROJECT, triage=TriageState.EXPECTED
     ),
+    "acceptances": lambda source: source.list_acceptances(PROJECT),
     "sides of a pair": lambda source: source.resolve_revisions(PROJECT, sha_of(1), sha_of(2)[:8]),
     "sides alone": lambda source: source.resolve_revisions(PROJECT, sha_of(0), sha_of(3)),
     "noise floor": lambda source: source.read_noise_floor(
@@ -193,6 +212,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
         nothing: 0,
         decided: 0,
         (*decided, "--state", "open", "--triage", "expected", "--json"): 0,
+        ("show", "acceptances", "--project", PROJECT): 0,
     }
     run = partial(roofwatch, cwd=tmp_path, ROOFWATCH_DATABASE_URL=text_of(database_url))
     from_database = {command: run(*command) for command in commands}
@@ -206,6 +226,8 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert {command: done.status for command, done in from_database.items()} == commands
     assert through_server == from_database
     assert again == from_database[commits]
+    accepted = from_database["show", "acceptances", "--project", PROJECT].output
+    assert all(word in accepted for word in ("#12", "maintainer", "needed for accuracy"))
     assert again.parsed["runs"] == [str(record.run_id) for record in filled.pair]
     assert again.parsed["judgement"]["noise_floor"]["case_count"] == 1
     assert from_database[anyway].parsed["judgement"]["noise_floor"] is None
