@@ -31,7 +31,7 @@ _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
 _Size = Annotated[float, Field(ge=0, le=1e32, allow_inf_nan=False)]
 
 
-class Acceptance(BaseModel):
+class NewAcceptance(BaseModel):
     """What a comment on a pull request accepted."""
 
     model_config = ConfigDict(extra="forbid")
@@ -47,21 +47,21 @@ class Acceptance(BaseModel):
     wrong_results: bool
 
 
-class StoredAcceptance(BaseModel):
+class AcceptanceAnswer(BaseModel):
     was_new: bool = Field(description="False if it was stored before, for this commit.")
 
 
 @router.post(
     "/v1/acceptances",
     summary="Store an acceptance",
-    response_model=StoredAcceptance,
-    openapi_extra=body_schema(Acceptance),
+    response_model=AcceptanceAnswer,
+    openapi_extra=body_schema(NewAcceptance),
 )
 async def post_acceptance(
     request: Request,
     triager: Triager,
     project: Project,
-    acceptance: Annotated[Acceptance, Depends(json_body(Acceptance))],
+    acceptance: Annotated[NewAcceptance, Depends(json_body(NewAcceptance))],
 ) -> Response:
     """Store what was accepted in a pull request. A regression that it covers raises no alert once
     the pull request is merged. The audit trail records it.
@@ -77,7 +77,7 @@ async def post_acceptance(
     )
     if was_new:
         shared.wake_worker()
-    return as_json(StoredAcceptance(was_new=was_new))
+    return as_json(AcceptanceAnswer(was_new=was_new))
 
 
 @router.get(

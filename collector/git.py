@@ -14,14 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from roofwatch.model.errors import GitError
-from roofwatch.model.record import Commit, MergedChange
+from roofwatch.model.record import Commit, MergedPullRequest
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 _GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"
 _NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
-_LISTED_CHANGES = 100
-_CHANGE_NUMBER = re.compile(
+_LISTED_COMMITS = 100
+_PULL_REQUEST_NUMBER = re.compile(
     r"\AMerge pull request #([1-9]\d{0,8}) "
     r"|\A.*\(#([1-9]\d{0,8})\)$"
     r"|^See merge request \S*!([1-9]\d{0,8})$",
@@ -159,28 +159,28 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
         branch=None if branch == "HEAD" else branch[:500],
         is_dirty=bool(status.strip()),
         tags=tuple(tag for tag in tags if len(tag) <= 200),
-        merged=tuple(_merged_changes(repository, sha, int(count))),
+        merged=tuple(_merged_pull_requests(repository, sha, int(count))),
     )
 
 
-def _merged_changes(repository: Path, sha: str, count: int) -> Iterator[MergedChange]:
+def _merged_pull_requests(repository: Path, sha: str, count: int) -> Iterator[MergedPullRequest]:
     """List the pull requests of the newest commits of a branch, the newest first."""
     listed = run_git(
         repository,
         "log",
         "--first-parent",
-        f"--max-count={_LISTED_CHANGES}",
+        f"--max-count={_LISTED_COMMITS}",
         "--format=%P%x00%B%x01",
         "--end-of-options",
         sha,
     )
     for position, entry in enumerate(listed.split("\x01")[:-1]):
         parents, _, message = entry.strip("\n").partition("\0")
-        numbered = _CHANGE_NUMBER.search(message)
+        numbered = _PULL_REQUEST_NUMBER.search(message)
         merged_shas = parents.split()[1:2]
         if numbered is None and not merged_shas:
             continue
-        yield MergedChange(
+        yield MergedPullRequest(
             first_parent_count=count - position,
             number=None if numbered is None else int(numbered[1] or numbered[2] or numbered[3]),
             head_sha=next(iter(merged_shas), None),

@@ -7,7 +7,7 @@ from roofwatch.model.acceptance import AcceptedRegression, PullRequestAcceptance
 from roofwatch.model.history import ChangePoint, Regression
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import TIME, Layer
-from roofwatch.model.record import MergedChange
+from roofwatch.model.record import MergedPullRequest
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _STANDARD_ERRORS = 2.0
@@ -35,7 +35,7 @@ _EXPLAINS_ONLY = frozenset(
 def accepted_in(
     regression: Regression,
     acceptances: Sequence[PullRequestAcceptance],
-    merged: Sequence[MergedChange],
+    merged: Sequence[MergedPullRequest],
 ) -> AcceptedRegression | None:
     """Return who accepted a regression; None unless everything in it was accepted.
 
@@ -73,7 +73,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _is_within(
-    acceptance: PullRequestAcceptance, regression: Regression, merged: Sequence[MergedChange]
+    acceptance: PullRequestAcceptance, regression: Regression, merged: Sequence[MergedPullRequest]
 ) -> bool:
     """Return whether a pull request was merged after the regression's base, up to its commit."""
     if regression.commit.sha == acceptance.head_sha:

@@ -15,9 +15,9 @@ from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.acceptance import PullRequestAcceptance
-from roofwatch.model.record import MergedChange
+from roofwatch.model.record import MergedPullRequest
 
-_MERGED = TypeAdapter(list[MergedChange])
+_MERGED = TypeAdapter(list[MergedPullRequest])
 
 
 def store_acceptance(
@@ -68,7 +68,7 @@ def list_acceptances(session: Session, project: ProjectName) -> list[PullRequest
 
 def list_merged(
     session: Session, project: str, shas: Collection[str]
-) -> dict[str, list[MergedChange]]:
+) -> dict[str, list[MergedPullRequest]]:
     """Pull requests that the records of some commits of the main branch name, by commit."""
     # a commit may be measured in pairs alone, which are part of no series
     merged = func.json_extract_path(RunRow.document, "commit", "merged", type_=JSON)
@@ -81,7 +81,7 @@ def list_merged(
             merged.is_not(None),
         )
     )
-    changes: dict[str, list[MergedChange]] = {}
+    changes: dict[str, list[MergedPullRequest]] = {}
     for sha, document in session.execute(query):
         listed = _MERGED.validate_python(document)
         # a shallow clone lists fewer

@@ -108,7 +108,7 @@ class Side(StrEnum):
     HEAD = "head"
 
 
-class MergedChange(Part):
+class MergedPullRequest(Part):
     """A commit of a branch that brought a pull request in."""
 
     first_parent_count: Count
@@ -132,7 +132,7 @@ class Commit(Part):
     """The work tree differed from the commit."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
     """Git tags at this commit when it was measured."""
-    merged: Annotated[tuple[MergedChange, ...], Field(max_length=200)] = ()
+    merged: Annotated[tuple[MergedPullRequest, ...], Field(max_length=200)] = ()
     """Pull requests among the newest 100 commits of the branch, the newest first."""
 
 

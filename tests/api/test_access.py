@@ -51,6 +51,17 @@ class Route:
 DECISION = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
 CLAIM = {"runner_class": "GPU A", "claim_id": "7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44"}
+ACCEPTANCE = {
+    "pull_request": "#12",
+    "comment_id": 7,
+    "head_sha": sha_of(4),
+    "person": "maintainer",
+    "reason": "needed for accuracy",
+    "accepted_at": "2026-03-01T12:00:00Z",
+    "most": {"0123abcd": 0.25},
+    "grain": "finding",
+    "wrong_results": False,
+}
 ROUTES = [
     Route("post", "/v1/records", Scope.INGEST, body=RECORD.model_dump(mode="json")),
     Route("get", "/v1/runs/{run_id}/artefacts", Scope.READ, refusal_elsewhere=404),
@@ -96,6 +107,8 @@ ROUTES = [
         OF_PROJECT,
         CLAIM | {"key": "new", "spent_s": 1.0},
     ),
+    Route("get", "/v1/acceptances", Scope.READ, OF_PROJECT),
+    Route("post", "/v1/acceptances", Scope.TRIAGE, OF_PROJECT, ACCEPTANCE),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
 ]

@@ -19,7 +19,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.acceptance import AcceptedRegression, Grain, PullRequestAcceptance
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Outcome
-from roofwatch.model.record import MergedChange, RunRecord
+from roofwatch.model.record import MergedPullRequest, RunRecord
 from roofwatch.model.triage import TriagedRegression, TriageState
 from tests.builders import (
     CASE_ID,
@@ -62,8 +62,8 @@ def slower_pair(head_median_ns: float = SLOWER) -> tuple[RunRecord, RunRecord]:
     return make_pair_of_records(3, 4, head_median_ns=head_median_ns, block_count=8)
 
 
-def merge_of(number: int | None, count: int, head_sha: str | None = None) -> MergedChange:
-    return MergedChange(first_parent_count=count, number=number, head_sha=head_sha)
+def merge_of(number: int | None, count: int, head_sha: str | None = None) -> MergedPullRequest:
+    return MergedPullRequest(first_parent_count=count, number=number, head_sha=head_sha)
 
 
 REGRESSION = make_regression(1)
@@ -84,7 +84,7 @@ TWENTY_PERCENT = AcceptedRegression("#12", "maintainer", "needed for accuracy")
     ],
 )
 def test_an_acceptance_covers_what_its_pull_request_merged_up_to_its_size(
-    head_ns: float, merged: list[MergedChange], is_accepted: bool
+    head_ns: float, merged: list[MergedPullRequest], is_accepted: bool
 ) -> None:
     acceptance = accepted(*slower_pair(head_ns))
 
@@ -176,7 +176,7 @@ def test_bounds_of_groups_cover_too(grain: Grain) -> None:
 # --- in the store
 
 
-def measure_main(store: Engine, *merged: MergedChange) -> None:
+def measure_main(store: Engine, *merged: MergedPullRequest) -> None:
     """Measure two commits of the main branch as a pair, three commits apart."""
     base, head = make_pair_of_records(2, 5, head_median_ns=SLOWER, block_count=8)
     commit = make_commit(5, merged=merged)
