@@ -29,7 +29,7 @@ _EXPLAINS_ONLY = frozenset(
     {"host_ns", "registers", "shared_bytes", "theoretical_occupancy", "local_bytes"}
     | {"spilled_registers", "spill_store_count", "spill_load_count"}
 )
-"""Metrics that explain a change of time, and need no acceptance of their own beside it."""
+"""Metrics that explain a change of time, and need no acceptance of their own."""
 
 
 def accepted_in(

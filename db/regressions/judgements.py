@@ -75,7 +75,7 @@ def replace_regressions(
     accepted: Mapping[RegressionKey, AcceptedRegression] | None = None,
 ) -> None:
     """Replace all regressions of a project in one transaction. Their triage follows (`triage.py`),
-    and those that a pull request accepted are settled before anybody is told.
+    and those that a pull request accepted are settled before an alert can fire.
 
     Those that had an alert and are not found now stay, as no longer found.
 
