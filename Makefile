@@ -17,13 +17,18 @@ GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 # without them each of the tests' hundreds of processes would compile everything anew
 unexport PYTHONDONTWRITEBYTECODE
 
+# the oldest pair that pyproject.toml allows, in an environment of its own
+OLDEST := build/oldest
+OLDEST_STAMP := $(OLDEST)/.set-up
+OLDEST_PAIR := torch==2.11.0 triton==3.6.0
+
 GPU_PYTHON_VERSION ?= 3.12
 GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfig markdown-it-py mdurl ncu-report \
   nvidia-ml-py orjson packaging pluggy pydantic pydantic-core pygments pytest pytest-xdist rich shellingham typer \
   typing-extensions typing-inspection
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
+.PHONY: help setup demo test test-slow test-oldest compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -49,6 +54,19 @@ test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at on
 
 test-slow: $(STAMP) ## Run the other tests that need no GPU: browsers, killed processes, large stores
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m 'slow and not compose'
+
+# torch 2.11 needs an older setuptools than the pinned one
+$(OLDEST_STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -m venv --clear $(OLDEST)
+	@grep --invert-match --extended-regexp '^(torch|triton|setuptools)==' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  --constraint $(OLDEST)/constraints.txt $(OLDEST_PAIR) setuptools wheel
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  --constraint $(OLDEST)/constraints.txt --no-build-isolation --editable '.[measure,dev,cuda]'
+	@touch $@
+
+test-oldest: $(OLDEST_STAMP) ## Run the tests of kernels and collector with the oldest supported torch and triton
+	@$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) -m '$(MARKS)' tests/kernels tests/collector
 
 compose-test: $(STAMP) ## Build the image and run the service in containers, as docs/how-to/operate.md says
 	@$(BIN)/python -m pytest --numprocesses 0 --exitfirst -m compose -o faulthandler_timeout=1800 tests/test_compose.py

@@ -7,7 +7,7 @@ Each step is a command with its own time limit that leaves a file in the folder;
 `STEP.log`. A step whose file exists is skipped, so the command can be repeated until everything is
 there. A step that fails or reaches its limit does not stop the others, and the next call repeats it
 after the steps that were not tried. The page, README.md, is written anew after each step. Exit
-status 1: a step is missing.
+status 1: a step is missing; 2: there is no GPU.
 
 An archive holds everything so far, for a machine whose files are lost between calls: it is written
 anew after each step, and unpacked into an empty folder.
@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.gpu_page import SLOWDOWNS, TIMERS, page
+from roofwatch.model.errors import CollectorError
 from roofwatch.model.record import RunRecord
 
 _STEP_SECONDS = 540
@@ -302,7 +303,7 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
                 timeout=seconds,
                 check=False,
             )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (CollectorError, OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = done.stdout.decode(errors="replace")
     with log.open("a") as log_file:
@@ -374,6 +375,17 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
     return times_ns
 
 
+def missing_gpu() -> str | None:
+    """Say why nothing can be measured on a GPU here; None if torch can use one."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"torch cannot be imported ({error})"
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no GPU on this machine"
+    return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
@@ -391,6 +403,11 @@ def main() -> int:
     if options.peers:
         print(json.dumps(peer_times_ns()))
         return 0
+    if options.device == "cuda":
+        problem = missing_gpu()
+        if problem is not None:
+            print(f"{problem}; to rehearse: python -m bench.gpu_rehearsal", file=sys.stderr)
+            return 2
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     if options.archive is not None:

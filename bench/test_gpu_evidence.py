@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
-from bench.gpu_evidence import EvidenceStep, read_archive, run_step, steps, write_archive
+from bench.gpu_evidence import EvidenceStep, main, read_archive, run_step, steps, write_archive
 from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
@@ -62,6 +63,29 @@ def test_a_step_leaves_its_file_or_a_reason(
 
     assert (tmp_path / "made.json").exists() == (failure is None)
     assert why == failure or (failure is not None and why is not None and why.startswith(failure))
+
+
+def test_a_step_whose_record_is_missing_costs_only_itself(tmp_path: Path) -> None:
+    counters = next(step for step in steps("cuda") if step.name == "counters-first")
+
+    why = run_step(counters, tmp_path, seconds=60.0)
+
+    assert why is not None
+    assert "first.json.gz: cannot be read" in why
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_ends_at_once_with_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_evidence", str(tmp_path / "results")])
+
+    status = main()
+
+    assert status == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "finds no GPU on this machine" in message
+    assert not (tmp_path / "results").exists()
 
 
 def test_an_archive_continues_in_an_empty_folder(tmp_path: Path) -> None:

@@ -44,6 +44,17 @@ _POWER_INSTANT_FIELD = 186
 _MEMORY_TEMPERATURE_FIELD = 82
 _HELD_BACK_FIELDS = {SW_POWER_CAP: 74, "sw_thermal_slowdown": 75, "board_limit": 77}
 
+_MEMBERS = {
+    0: "dVal",
+    1: "uiVal",
+    2: "ulVal",
+    3: "ullVal",
+    4: "sllVal",
+    5: "siVal",
+    6: "usVal",
+}
+"""Member of a field's union, by `nvmlValueType_t`: drivers differ in the type of a field."""
+
 _OPTIONAL = (
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetPerformanceState",
@@ -279,6 +290,9 @@ class NvmlDevice:
             arguments = (self._handle, *arguments)
         try:
             return getattr(nvml, function)(*arguments)
+        except nvml.NVMLLibraryMismatchError:  # the driver has only an older version of it
+            self._unsupported.add(query)
+            return None
         except nvml.NVMLError as error:
             if error.value in {
                 nvml.NVML_ERROR_UNINITIALIZED,
@@ -302,13 +316,10 @@ class NvmlDevice:
         values = self._query("nvmlDeviceGetFieldValues", (field,))
         if values is None or values[0].nvmlReturn != self._nvml.NVML_SUCCESS:
             return None
-        value = values[0].value
-        by_type = {
-            self._nvml.NVML_VALUE_TYPE_UNSIGNED_INT: value.uiVal,
-            self._nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: value.ulVal,
-            self._nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: value.ullVal,
-        }
-        return by_type.get(values[0].valueType)
+        member = _MEMBERS.get(values[0].valueType)
+        if member is None:
+            return None
+        return int(getattr(values[0].value, member))
 
     def _error(self, problem: str, error: Any) -> NvmlError:
         statuses: dict[int, Status] = {

@@ -5,6 +5,7 @@ of torch does not accept show without a GPU.
 from collections.abc import Iterator
 
 import pytest
+import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from roofwatch.collector.compile.counted_calls import counting_calls
@@ -12,8 +13,10 @@ from roofwatch.collector.compile.dataless import call_for_target
 from roofwatch.kernels.registry import suite
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language, UnsupportedError
 
-NEEDS_DATA_OR_DEVICE = (UnsupportedError, DynamicOutputShapeException)
-"""What a rival ends in that reads its inputs, or that another device is for."""
+NEEDS_DATA_OR_DEVICE = (UnsupportedError, DynamicOutputShapeException, torch.AcceleratorError)
+"""What a rival ends in that reads its inputs, that another device is for, or that asks the driver
+of a build of torch for CUDA.
+"""
 
 
 def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:

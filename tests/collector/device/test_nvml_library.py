@@ -1,0 +1,284 @@
+"""A device through the real `pynvml`, which calls a library in C that answers from a profile."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from roofwatch.collector.device.nvml import ClockLock, DeviceLostError, NvmlDevice, NvmlError
+from roofwatch.collector.device.telemetry import Sampler
+from roofwatch.model.errors import CollectorError
+from tests.collector.nvml import FOLDER
+
+SOURCE = Path(__file__).parents[1] / "stub_nvml.c"
+VARIABLE = "STUB_NVML_PROFILE"
+H100 = "GPU-01000100-0000-0000-0000-000000000000"
+A100 = "GPU-12345678-1234-1234-1234-123456780000"
+NO_PERMISSION, GPU_IS_LOST = 4, 15
+
+
+class Profile:
+    """The state of the device, in a file that the library reads at each call."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        lines = (FOLDER / "profiles" / f"{name}.txt").read_text().splitlines()
+        self._lines = dict(line.partition(" ")[::2] for line in lines)
+        self.change()
+
+    def change(self, **answers: str) -> None:
+        """Answer some functions otherwise from now on; `_` of a name is the `.` of the profile."""
+        self._lines.update({name.replace("_", "."): text for name, text in answers.items()})
+        lines = [f"{name} {answer}".strip() for name, answer in self._lines.items()]
+        self.path.write_text("\n".join(lines) + "\n")
+
+    def remove(self, *beginnings: str) -> None:
+        """Let the device not support some functions."""
+        for name in list(self._lines):
+            if name.startswith(beginnings):
+                del self._lines[name]
+        self.change()
+
+    def calls(self) -> list[str]:
+        """Changes of the clock so far."""
+        log = Path(f"{self.path}.calls")
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The library of a new and of an old driver."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler for the stub of NVML")
+    built: dict[str, Path] = {}
+    for driver, options in {"new": [], "old": ["-DOLD_DRIVER"]}.items():
+        built[driver] = tmp_path_factory.mktemp(driver) / "libnvidia-ml.so.1"
+        command = [compiler, *options, "-shared", "-fPIC", "-o", str(built[driver]), str(SOURCE)]
+        subprocess.run(command, check=True)
+    return built
+
+
+def load(library: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+    """Let `pynvml` call a library, here and in processes started from here."""
+    profile = Profile(tmp_path / "profile", name)
+    monkeypatch.setenv(VARIABLE, str(profile.path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library)))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return profile
+
+
+@pytest.fixture
+def h100(libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+    return load(libraries["new"], "h100", tmp_path, monkeypatch)
+
+
+@pytest.mark.usefixtures("h100")
+@pytest.mark.parametrize("name", [H100, H100.removeprefix("GPU-"), "00000000:1A:00.0"])
+def test_every_fact_and_quantity_of_an_idle_h100_is_read(name: str) -> None:
+    with NvmlDevice(name) as device:
+        assert device.uuid == H100
+        assert device.facts() == {
+            "driver_version": "550.163.01",
+            "power_limit_w": 700.0,
+            "is_persistence_on": True,
+            "is_ecc_on": True,
+            "is_mig_on": False,
+        }
+        assert device.quantities() == {
+            "energy_j": 600.0,
+            "sm_clock_mhz": 345,
+            "memory_clock_mhz": 2619,
+            "power_w": 95.0,
+            "temperature_c": 34,
+            "memory_temperature_c": 32,
+            "clock_event_reasons": ("gpu_idle",),
+        }
+        assert device.held_back_counts() == {
+            "sw_power_cap": 0,
+            "sw_thermal_slowdown": 0,
+            "board_limit": 0,
+        }
+        assert device.health() == {
+            "performance_state": 0,
+            "ecc_corrected_errors": 0,
+            "ecc_uncorrected_errors": 0,
+            "pcie_generation": 5,
+            "pcie_width": 16,
+            "pcie_width_max": 16,
+            "nvlink_count": 18,
+            "rows_remapped": 0,
+            "row_remap_pending": 0,
+            "row_remap_failed": 0,
+        }
+        assert device.compute_process_ids() == ()
+        assert device.unsupported == ()
+
+
+def test_an_old_driver_lacks_functions_and_the_older_ones_answer(
+    libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(libraries["old"], "a100", tmp_path, monkeypatch)
+
+    with NvmlDevice(A100) as device:
+        quantities = device.quantities()
+        assert quantities["clock_event_reasons"] == ("gpu_idle",)
+        assert quantities["power_w"] == 72.0, "the average of a second, without a field for it"
+        assert device.compute_process_ids() is None
+        assert device.held_back_counts() == {}
+        assert "rows_remapped" not in device.health()
+        assert device.health()["nvlink_count"] == 12
+        assert device.unsupported == (
+            "nvmlDeviceGetComputeRunningProcesses",
+            "nvmlDeviceGetCurrentClocksEventReasons",
+        )
+
+
+def test_a_device_without_ecc_links_and_counters_reports_the_rest(h100: Profile) -> None:
+    h100.remove("nvmlDeviceGetFieldValues", "nvmlDeviceGetEcc", "nvmlDeviceGetTotalEcc")
+    h100.remove("nvmlDeviceGetRemappedRows", "nvmlDeviceGetMigMode", "nvmlDeviceGetTotalEnergy")
+
+    with NvmlDevice(H100) as device:
+        assert device.facts()["is_ecc_on"] is None
+        assert device.facts()["is_mig_on"] is False
+        quantities = device.quantities()
+        assert (quantities["power_w"], quantities["memory_temperature_c"]) == (95.0, None)
+        assert quantities["energy_j"] is None
+        assert set(device.health()) == {
+            "performance_state",
+            "pcie_generation",
+            "pcie_width",
+            "pcie_width_max",
+        }
+        assert device.unsupported == (
+            "nvmlDeviceGetEccMode",
+            "nvmlDeviceGetMigMode",
+            "nvmlDeviceGetTotalEnergyConsumption",
+        )
+
+
+def test_a_mig_slice_has_its_uuid_and_no_clock(h100: Profile) -> None:
+    uuid = "MIG-41b36f64-1f5b-5a0e-9d1c-000000000000"
+    h100.change(nvmlDeviceGetUUID=uuid, nvmlDeviceIsMigDeviceHandle="1")
+    h100.remove("nvmlDeviceGetClockInfo")
+
+    with NvmlDevice(uuid.removeprefix("MIG-")) as device:
+        assert device.uuid == uuid
+        assert device.is_mig_on()
+        assert device.quantities()["sm_clock_mhz"] is None
+
+
+def test_a_gpu_divided_into_slices_is_not_a_whole_gpu(h100: Profile) -> None:
+    h100.change(nvmlDeviceGetMigMode="1 0")
+
+    with NvmlDevice(H100) as device:
+        assert device.is_mig_on()
+
+
+def test_throttling_shows_by_its_bits_and_by_counters_that_grew(h100: Profile) -> None:
+    sampler = Sampler(NvmlDevice(H100))
+    sampler.read()
+    h100.change(nvmlDeviceGetCurrentClocksEventReasons="0x60", nvmlDeviceGetTemperature_0="88")
+    sampler.read()
+    h100.change(nvmlDeviceGetCurrentClocksEventReasons="0x0")
+    h100.change(nvmlDeviceGetFieldValues_74="3 5000000000", nvmlDeviceGetFieldValues_186="1 703250")
+    sampler.read()
+    sampler.read()
+
+    readings = sampler.readings
+    assert [reading.clock_event_reasons for reading in readings] == [
+        ("gpu_idle",),
+        ("sw_thermal_slowdown", "hw_thermal_slowdown"),
+        ("sw_power_cap",),
+        (),
+    ]
+    assert [reading.temperature_c for reading in readings] == [34, 88, 88, 88]
+    assert [reading.power_w for reading in readings] == [95.0, 95.0, 703.25, 703.25]
+
+
+def test_errors_of_memory_and_narrow_links_show_in_the_health(h100: Profile) -> None:
+    h100.change(
+        nvmlDeviceGetTotalEccErrors_0_0="12",
+        nvmlDeviceGetTotalEccErrors_1_0="1",
+        nvmlDeviceGetRemappedRows="3 2 1 0",
+        nvmlDeviceGetCurrPcieLinkWidth="8",
+        nvmlDeviceGetCurrPcieLinkGeneration="1",
+        nvmlDeviceGetPerformanceState="8",
+        nvmlDeviceGetFieldValues_91="1 17",
+    )
+
+    with NvmlDevice(H100) as device:
+        assert device.health() == {
+            "performance_state": 8,
+            "ecc_corrected_errors": 12,
+            "ecc_uncorrected_errors": 1,
+            "pcie_generation": 1,
+            "pcie_width": 8,
+            "pcie_width_max": 16,
+            "nvlink_count": 17,
+            "rows_remapped": 5,
+            "row_remap_pending": 1,
+            "row_remap_failed": 0,
+        }
+
+
+@pytest.mark.parametrize("typed", ["1 50", "2 50", "3 50", "5 50", "6 50", "0 50"])
+def test_a_field_has_its_value_whatever_its_type(h100: Profile, typed: str) -> None:
+    h100.change(nvmlDeviceGetFieldValues_82=typed)
+
+    with NvmlDevice(H100) as device:
+        assert device.quantities()["memory_temperature_c"] == 50
+
+
+def test_processes_are_those_of_the_run_and_strangers(h100: Profile) -> None:
+    h100.change(nvmlDeviceGetComputeRunningProcesses=f"{os.getpid()} 1")
+    sampler = Sampler(NvmlDevice(H100))
+
+    sampler.read()
+
+    assert sampler.readings[0].foreign_process_count == 1
+
+
+def test_a_device_that_is_lost_says_so(h100: Profile) -> None:
+    with NvmlDevice(H100) as device:
+        h100.change(nvmlDeviceGetTotalEnergyConsumption=f"error {GPU_IS_LOST}")
+        with pytest.raises(DeviceLostError, match="GPU is lost"):
+            device.quantities()
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [(9, "unavailable", "load NVIDIA's driver"), (NO_PERMISSION, "not_permitted", "Insufficient")],
+)
+def test_a_driver_that_refuses_is_explained(
+    h100: Profile, code: int, status: str, words: str
+) -> None:
+    h100.change(nvmlInitWithFlags=f"error {code}")
+
+    with pytest.raises(NvmlError, match=words) as refusal:
+        NvmlDevice(H100)
+
+    assert refusal.value.status == status
+
+
+def test_the_watchdog_locks_the_clock_and_resets_it(h100: Profile) -> None:
+    lock = ClockLock(H100, 1500)
+    locked = h100.calls()
+
+    assert lock.release() is None
+    assert locked == ["lock 1500 1500"]
+    assert h100.calls() == ["lock 1500 1500", "reset 0 0"]
+
+
+def test_a_clock_that_may_not_be_locked_is_refused_with_a_remedy(h100: Profile) -> None:
+    h100.change(nvmlDeviceSetGpuLockedClocks=f"error {NO_PERMISSION}")
+
+    with pytest.raises(CollectorError, match=r"cannot be locked .*run as a user with permission"):
+        ClockLock(H100, 1500)
+
+    assert h100.calls() == []
