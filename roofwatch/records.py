@@ -9,6 +9,7 @@ from pathlib import Path
 from roofwatch.ci.ab.comparable import refuse_runner
 from roofwatch.ci.ab.prediction import shares_of
 from roofwatch.ci.messages import count_of
+from roofwatch.collector.device.health import describe_health
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.machine import DeviceState, Outcome, Telemetry
@@ -172,10 +173,18 @@ def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[s
     temperatures = [state.temperature_c for state in states if state.temperature_c is not None]
     if temperatures:
         parts.append(f"up to {max(temperatures):.0f} °C")
+    memory_temperatures = [
+        state.memory_temperature_c for state in states if state.memory_temperature_c is not None
+    ]
+    if memory_temperatures:
+        parts.append(f"memory up to {max(memory_temperatures):.0f} °C")
     capped_count = sum(SW_POWER_CAP in state.clock_event_reasons for state in states)
     if capped_count:
         parts.append(f"at the power limit in {capped_count} of {count_of(len(states), 'block')}")
     yield f"device: {', '.join(parts)}"
+    health = describe_health(telemetry.health)
+    if health:
+        yield f"device before the run: {health}"
     if telemetry.message:
         yield f"device: {telemetry.message}"
 

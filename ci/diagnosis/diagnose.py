@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
+from roofwatch.ci.diagnosis.counter_rules import COUNTER_RULES
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
@@ -126,7 +127,7 @@ def _by_subject(results: Iterable[_Result]) -> dict[CaseKey, list[_Result]]:
     return by_subject
 
 
-RULES = (*LIMIT_RULES, *MEASUREMENT_RULES, *CODE_RULES)
+RULES = (*LIMIT_RULES, *MEASUREMENT_RULES, *COUNTER_RULES, *CODE_RULES)
 """Rules in the order of findings of equal weight and speedup."""
 
 _MEANINGS = {
@@ -235,7 +236,10 @@ def _roof_in_words(evidence: Evidence) -> str:
     peak = f"{roof.bound} bandwidth"
     if roof.bound == "compute":
         peak = "arithmetic throughput"
-    text = f"; {share_in_words(share)} of peak {peak}, {format_ns(roof.ideal_ns)} possible"
+    text = f"; {share_in_words(share)} of achievable {peak} (measured)"
+    if evidence.datasheet_share is not None:
+        text += f", {share_in_words(evidence.datasheet_share)} of peak (datasheet)"
+    text += f", {format_ns(roof.ideal_ns)} possible"
     if roof.ridge is not None and evidence.intensity:
         text += f" ({_short(evidence.intensity)} FLOP/byte, ridge point {_short(roof.ridge)})"
     return text

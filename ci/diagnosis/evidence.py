@@ -42,6 +42,8 @@ measurement.
 """
 FIXED_SHARE = 0.5
 """Share of the time from which on empty launches bind."""
+BUSY_ISSUE_SLOTS = 0.8
+"""The share that Nsight Compute's rules call high."""
 GAP_SHARE = 0.2
 """Share of gaps between kernels from which on they bind; kernels issued ahead follow within a
 microsecond.
@@ -218,6 +220,35 @@ class Evidence:
         return totals
 
     @cached_property
+    def executed_flop_count(self) -> float | None:
+        """Counted operations of a call; None unless they were counted in all its kernels."""
+        counts = [entry.values.get("executed_flop_count") for entry in self.counters]
+        flop_counts = [count for count in counts if count is not None]
+        if not flop_counts or len(flop_counts) < len(counts):
+            return None
+        return sum(flop_counts)
+
+    @property
+    def is_issue_bound(self) -> bool:
+        """The schedulers of the only kernel are busy, and no ceiling explains the time."""
+        # with several kernels, the counters of one do not explain the call
+        if self.limit is not Limit.LATENCY or len(self.counters) != 1:
+            return False
+        return self.counters[0].values.get("issue_slots_share", 0.0) >= BUSY_ISSUE_SLOTS
+
+    @property
+    def datasheet_share(self) -> float | None:
+        """Share of the datasheet's peak of the binding ceiling; None if it states none."""
+        roof = self.roof
+        binding = roof.compute if roof.bound == "compute" else roof.memory
+        if self.utilisation is None or binding is None:
+            return None
+        for comparison in self.published:
+            if comparison.measured == binding:
+                return self.utilisation * binding.per_s / comparison.published_per_s
+        return None
+
+    @cached_property
     def levels(self) -> tuple[LevelPosition, ...]:
         if self.timing is None:
             return ()
@@ -329,6 +360,13 @@ class Evidence:
         if not self.has_roof:
             return None
         return max(self.roof.ideal_ns or 0.0, self.one_launch_ns)
+
+    @property
+    def most_speedup(self) -> float | None:
+        """Upper bound of what any change can gain; None without times or a roof."""
+        if self.reachable_ns is None or self.timing is None:
+            return None
+        return self.timing.median_ns / self.reachable_ns
 
     @property
     def is_past_fastest_cache(self) -> bool:

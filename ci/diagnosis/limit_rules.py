@@ -6,7 +6,8 @@ from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.collector.device.roofline import LevelPosition
-from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
+from roofwatch.collector.profiling.ncu_metrics import stalls_of
+from roofwatch.collector.profiling.ncu_names import STALL_REASONS
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 
 _MOVE_FEWER_BYTES = (
@@ -177,6 +178,8 @@ def _binding(
 def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
+    if evidence.is_issue_bound:  # it does not wait; `busy_issue_slots` reports that
+        return
     sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
     # with several kernels, the counters of one do not explain the call
     if len(evidence.counters) == 1:
@@ -195,7 +198,7 @@ def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         "warps if registers and "
         "shared memory allow.",
         weight=Weight.BINDING,
-        most_speedup=_most_speedup(evidence),
+        most_speedup=evidence.most_speedup,
     )
 
 
@@ -208,7 +211,7 @@ def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
             f"{_shares_in_words(evidence)}.",
             advice=_CPU_ADVICE,
             weight=Weight.BINDING,
-            most_speedup=_most_speedup(evidence),
+            most_speedup=evidence.most_speedup,
         )
 
 
@@ -228,13 +231,6 @@ def links(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
-
-
-def _most_speedup(evidence: Evidence) -> float | None:
-    reachable_ns = evidence.reachable_ns
-    if reachable_ns is None or evidence.timing is None:
-        return None
-    return evidence.timing.median_ns / reachable_ns
 
 
 def _shares_in_words(evidence: Evidence) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from roofwatch.collector.profiling.executed_work import WORK_METRICS
 from roofwatch.collector.profiling.ncu_files import read_ncu_report, require_module
 from roofwatch.collector.profiling.ncu_metrics import counters_of
 from roofwatch.install import python_command
@@ -31,16 +32,20 @@ _WARM_UP_COUNT = 3
 _TAIL_CHARACTERS = 1_500
 _QUERY_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 5.0
-KEPT_METRICS = (
+_OF_EVERY_GPU = (
     "gpu__time_duration.sum",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
     "lts__t_bytes.sum",
     "l1tex__t_bytes.sum",
+)
+KEPT_METRICS = (
+    *_OF_EVERY_GPU,
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    *WORK_METRICS,
 )
-"""Counted in addition to any set of sections."""
+"""Counted in addition to any set of sections, if the GPU has them."""
 _CACHE_CONTROL = {CacheState.COLD: "all", CacheState.HOT: "none"}
 
 _KNOWN_ERRORS = (
@@ -277,7 +282,8 @@ def _copy(report: Path, output: Path) -> None:
 
 
 def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
-    """Those of `KEPT_METRICS` that ncu knows on this machine; all if it does not answer in time.
+    """Those of `KEPT_METRICS` that ncu knows on this machine; if it does not answer in time, those
+    that every GPU has.
 
     One unknown name ends a whole run of ncu.
     """
@@ -291,7 +297,7 @@ def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        return KEPT_METRICS
+        return _OF_EVERY_GPU
     names = {line.split()[0] for line in listed.splitlines() if line.strip()}
     return tuple(metric for metric in KEPT_METRICS if metric.partition(".")[0] in names)
 

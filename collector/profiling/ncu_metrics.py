@@ -11,98 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from roofwatch.collector.profiling.executed_work import executed_flop_count, local_bytes
+from roofwatch.collector.profiling.ncu_names import FACTS
 from roofwatch.model.results import Counters, ProfilerFinding
-
-FACTS: Mapping[str, tuple[str, ...]] = {
-    "duration_ns": ("Duration", "gpu__time_duration.sum"),
-    "sm_clock_hz": (
-        "SM Frequency",
-        "gpc__cycles_elapsed.avg.per_second",
-        "sm__cycles_elapsed.avg.per_second",
-    ),
-    "dram_bytes": ("dram__bytes.sum",),
-    "dram_read_bytes": ("dram__bytes_read.sum",),
-    "dram_write_bytes": ("dram__bytes_write.sum",),
-    "l2_bytes": ("lts__t_bytes.sum",),
-    "l1_bytes": ("l1tex__t_bytes.sum",),
-    "dram_throughput_pct": (
-        "DRAM Throughput",
-        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "memory_throughput_pct": (
-        "Memory Throughput",
-        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "l2_throughput_pct": (
-        "L2 Cache Throughput",
-        "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "l1_throughput_pct": (
-        "L1/TEX Cache Throughput",
-        "l1tex__throughput.avg.pct_of_peak_sustained_active",
-        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "l2_hit_rate_pct": ("L2 Hit Rate", "lts__t_sector_hit_rate.pct"),
-    "l1_hit_rate_pct": ("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
-    "sm_throughput_pct": (
-        "Compute (SM) Throughput",
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "tensor_pipe_pct": (
-        # Blackwell
-        "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_elapsed",
-        # Ampere and Hopper; Volta and Turing have one pipe per operand type
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "achieved_occupancy_pct": (
-        "Achieved Occupancy",
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-    ),
-    "theoretical_occupancy_pct": (
-        "Theoretical Occupancy",
-        "sm__maximum_warps_per_active_cycle_pct",
-    ),
-    "waves_per_multiprocessor": ("Waves Per SM", "launch__waves_per_multiprocessor"),
-    "registers_per_thread": ("Registers Per Thread", "launch__registers_per_thread"),
-    "static_shared_memory_per_block_bytes": (
-        "Static Shared Memory Per Block",
-        "launch__shared_mem_per_block_static",
-    ),
-    "dynamic_shared_memory_per_block_bytes": (
-        "Dynamic Shared Memory Per Block",
-        "launch__shared_mem_per_block_dynamic",
-    ),
-}
-"""Our name of each fact, and its names on the details page and the raw page; the first with a
-number counts.
-"""
-STALL_REASONS = {
-    "long_scoreboard": "data from device memory, L2 or L1",
-    "short_scoreboard": "data from shared memory or a special function unit",
-    "lg_throttle": "a full queue of load and store instructions",
-    "mio_throttle": "a full queue of shared-memory and special-function instructions",
-    "tex_throttle": "a full queue of texture instructions",
-    "math_pipe_throttle": "a busy arithmetic pipe",
-    "barrier": "other warps of the block at a barrier",
-    "membar": "a memory fence",
-    "wait": "the fixed latency of the previous instruction",
-    "not_selected": "the scheduler, which selected another ready warp",
-    "no_instruction": "instruction fetch",
-    "no_instructions": "instruction fetch",
-    "imc_miss": "a miss in the constant cache",
-    "branch_resolving": "a branch target",
-    "dispatch_stall": "the dispatcher",
-    "drain": "memory writes before exit",
-    "sleeping": "a sleep instruction",
-    "gmma": "asynchronous tensor core instructions",
-    "misc": "other reasons",
-}
-"""What warps wait for, by Nsight Compute's name. Source: its documentation, warp stall reasons."""
 
 _STALL_METRICS = (
     re.compile(r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio"),
@@ -195,6 +106,17 @@ def facts(metrics: _MetricsByName) -> dict[str, Any]:
     # smaller sets of sections count the two directions only
     if "dram_bytes" not in values and read_bytes is not None and write_bytes is not None:
         values["dram_bytes"] = read_bytes + write_bytes
+    counted = {
+        name: candidates[0].value
+        for name, candidates in metrics.items()
+        if candidates and candidates[0].value is not None
+    }
+    uses_tensor_cores = values.get("tensor_pipe_pct", 0.0) > 0
+    calculated = {
+        "local_bytes": local_bytes(counted),
+        "executed_flop_count": executed_flop_count(counted, uses_tensor_cores=uses_tensor_cores),
+    }
+    values.update((fact, value) for fact, value in calculated.items() if value is not None)
     stalls = stall_shares(metrics)
     if stalls:
         values["stalls"] = stalls

@@ -10,6 +10,7 @@ from uuid import UUID
 import streamlit as st
 
 from roofwatch.ci.messages import count_of
+from roofwatch.collector.device.health import describe_health
 from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.dashboard import data
@@ -194,7 +195,11 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     )
     if telemetry is None:
         st.caption("No GPU telemetry.")
-    elif telemetry.message:
+        return
+    health = describe_health(telemetry.health)
+    if health:
+        st.caption(f"Before the run: {health}.")
+    if telemetry.message:
         st.caption(f"Not all was read: {code_span(telemetry.message)}")
 
 

@@ -10,12 +10,8 @@ from rich.table import Table
 
 from roofwatch.ci.messages import listed, short_name
 from roofwatch.collector.profiling.ncu_count import CountedCall
-from roofwatch.collector.profiling.ncu_metrics import (
-    STALL_REASONS,
-    counters_of,
-    finding_rank,
-    stalls_of,
-)
+from roofwatch.collector.profiling.ncu_metrics import counters_of, finding_rank, stalls_of
+from roofwatch.collector.profiling.ncu_names import STALL_REASONS
 from roofwatch.collector.runs.run_plan import matches
 from roofwatch.model.errors import RecordError, SuiteError
 from roofwatch.model.machine import Outcome

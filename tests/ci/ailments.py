@@ -275,6 +275,24 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
             ),
         ),
     ),
+    "latency, too many instructions": lambda: record(
+        NORM,
+        timed(NORM, 180_000.0),
+        counters=(
+            counted(
+                NORM,
+                dram_bytes=4e8,
+                issue_slots_share=0.93,
+                fma_pipe_share=0.41,
+                xu_pipe_share=0.77,
+            ),
+        ),
+    ),
+    "compute, masked tiles computed": lambda: record(
+        PRODUCT,
+        timed(PRODUCT, 150_000.0),
+        counters=(counted(PRODUCT, executed_flop_count=14e10),),
+    ),
     "latency, too few blocks": lambda: record(
         NORM,
         timed(NORM, 400_000.0),

@@ -119,7 +119,8 @@ def test_every_gradient_is_compared_and_a_result_without_a_graph_is_rejected_wit
     None
 ):
     right = check(lambda x: x * x, direction="bwd")
-    wrong = check(WrongGradient.apply, direction="bwd")
+    # torch 2.11 takes no keyword arguments there
+    wrong = check(lambda x: WrongGradient.apply(x), direction="bwd")  # type: ignore[no-untyped-call]
     assert [tensor.tensor for tensor in right.tensors] == ["out", "grad_x"]
     assert right.outcome is Outcome.OK
     assert wrong.outcome is Outcome.INCORRECT
