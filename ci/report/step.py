@@ -2,12 +2,18 @@
 changed most.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, LedgerKind, LedgerRow, StepLedger
 from roofwatch.ci.messages import count_of, short_name
+from roofwatch.collector.profiling.steady import StepKind
+from roofwatch.collector.profiling.steps import StepTimes
 from roofwatch.model.metrics import format_ns
+
+_FUSED = re.compile(r"(?:triton_[a-z]+|cpp|graph_\d+_cpp)_fused_(\w+?)_\d+$")
+"""Name of a kernel that torch.compile wrote; it lists the operators inside."""
 
 
 def what_a_step_is(ledger: StepLedger) -> str:
@@ -19,9 +25,22 @@ def what_a_step_is(ledger: StepLedger) -> str:
             f"one call; the step is the measured median, the terms are means of the profiled "
             f"calls, {counts}"
         )
-    if not base.has_markers:
-        return "the whole trace is one step, because not both traces have ProfilerStep markers"
-    return f"mean of the steps between ProfilerStep markers, {counts}"
+    if base.steps_are is StepKind.WHOLE:
+        return (
+            "the whole trace is one step, because not both traces have ProfilerStep markers, "
+            "optimizer steps or the same repeated operators"
+        )
+    return f"mean of the steps, seen as {base.steps_are}: {counts}{_spread(base, head)}"
+
+
+def _spread(base: StepTimes, head: StepTimes) -> str:
+    """How long the shortest and the longest step of each side took."""
+    if base.step_spread_ns is None or head.step_spread_ns is None:
+        return ""
+    ranges = []
+    for shortest_ns, longest_ns in (base.step_spread_ns, head.step_spread_ns):
+        ranges.append(f"{format_ns(shortest_ns)} to {format_ns(longest_ns)}")
+    return f"; a step of the base took {ranges[0]}, of the head {ranges[1]}"
 
 
 class Term(NamedTuple):
@@ -53,15 +72,14 @@ def terms(ledger: StepLedger) -> list[Term]:
 
 
 def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
-    return [row for row in ledger.rows if row.change_ns or row.change is not LedgerKind.MATCHED]
+    """List what was added or removed first, then what takes another time, the largest first."""
+    rows = [row for row in ledger.rows if row.change_ns or row.change is not LedgerKind.MATCHED]
+    return sorted(rows, key=lambda row: row.change is LedgerKind.MATCHED)
 
 
 def kernels_text(row: LedgerRow) -> str:
     """For example `3 kernels -> 1: pow, mean, mul -> rms_norm`."""
-    before, after = (
-        ", ".join(dict.fromkeys(map(short_name, names)))
-        for names in (row.base_names, row.head_names)
-    )
+    before, after = _names_text(row.base_names), _names_text(row.head_names)
     if row.change is LedgerKind.MATCHED:
         return before
     if row.change in {LedgerKind.ADDED, LedgerKind.REMOVED, LedgerKind.CODE_CHANGED}:
@@ -71,6 +89,17 @@ def kernels_text(row: LedgerRow) -> str:
     return (
         f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"
     )
+
+
+def _names_text(names: Iterable[str]) -> str:
+    texts = []
+    for name in dict.fromkeys(names):
+        text = short_name(name)
+        fused = _FUSED.match(name)
+        if fused is not None:
+            text += f" (torch.compile fused {fused[1]})"
+        texts.append(text)
+    return ", ".join(texts)
 
 
 def sentences(ledger: StepLedger) -> Iterator[str]:

@@ -19,6 +19,7 @@ from roofwatch.collector.profiling.activities import (
     length_ns,
     union,
 )
+from roofwatch.collector.profiling.steady import StepKind
 from roofwatch.collector.profiling.steps import has_markers, read_steps
 from roofwatch.collector.profiling.summary import weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
@@ -172,7 +173,7 @@ def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
     """Total in each marked call, by device and name."""
     if not has_markers(trace):
         return {}
-    steps = read_steps(trace, by_marker=True)
+    steps = read_steps(trace, StepKind.MARKERS)
     totals_ns: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for steps_of_device in steps:
         device = _storable(steps_of_device.device)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
+from roofwatch.collector.profiling.attribution import StepAttribution, read_attributions
 from roofwatch.collector.profiling.redact import redact_trace
+from roofwatch.collector.profiling.steady import SteadyPart, cut_out, find_steady_part
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import EVERYTHING, Redaction
@@ -46,7 +48,8 @@ class RecordingWindow:
     after_s: float = 0.0
     for_s: float | None = 20.0
     """None: until the program ends."""
-    warmup_steps: int = 0
+    warmup_steps: int | None = 0
+    """None: as many as the recorder finds right; what comes before them is recorded apart."""
     steps: int | None = None
     with_shapes: bool = False
     with_stacks: bool = False
@@ -62,7 +65,14 @@ class CapturedTrace:
     device: str
     end_reason: str
     """Why the recording ended."""
+    part: str
+    """`window`, or `start-up`: what came before the steps."""
+    recorded_ns: int
+    """Length of the whole trace."""
+    steady: SteadyPart | None
+    """The steps in it, if the program repeats itself."""
     time: TimeSpent
+    """Of the steady part if there is one, else of the whole trace."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,8 @@ class CapturedProcess:
     forked_count: int
     traces: tuple[CapturedTrace, ...]
     errors: tuple[str, ...]
+    attributions: tuple[StepAttribution, ...] = ()
+    """Times of one step by module, function and line, on devices and on the host."""
 
 
 @dataclass(frozen=True)
@@ -286,14 +298,23 @@ def _keep_process(
         of_kind[event["event"]].append(event)
     errors = [redaction.text(event["message"]) for event in of_kind["failed"]]
     traces = []
-    for number, event in enumerate(of_kind["trace"], start=1):
+    # without steps there is no start-up: what was recorded is the window
+    has_window = any(event["part"] == "window" for event in of_kind["trace"])
+    part_counts: Counter[str] = Counter()
+    for event in of_kind["trace"]:
+        part = event["part"] if has_window else "window"
+        part_counts[part] += 1
+        number = part_counts[part]
         number_suffix = f"-{number}" if number > 1 else ""
-        name = f"trace{process_suffix}{number_suffix}.json.gz"
+        stem = "trace" if part == "window" else part
+        name = f"{stem}{process_suffix}{number_suffix}.json.gz"
         try:
-            time = _keep_trace(recorded / event["file"], folder / name, redaction)
+            trace = _keep_trace(recorded / event["file"], folder / name, redaction)
         except ProfileError as error:
             errors.append(redaction.text(str(error)))
             continue
+        steady = find_steady_part(trace)
+        steps_alone = trace if steady is None else cut_out(trace, steady)
         traces.append(
             CapturedTrace(
                 trace=name,
@@ -302,9 +323,16 @@ def _keep_process(
                 command=command,
                 device=event["device"],
                 end_reason=event["end_reason"],
-                time=time,
+                part=part,
+                recorded_ns=trace.window_ns,
+                steady=steady,
+                time=time_spent(steps_alone),
             )
         )
+    attributions: tuple[StepAttribution, ...] = ()
+    for event in of_kind["attribution"]:
+        source_folders = _source_folders(first.get("arguments", ()))
+        attributions = read_attributions(event["times"], source_folders, redaction.text)
     return CapturedProcess(
         pid=pid,
         parent=first["parent"],
@@ -313,7 +341,18 @@ def _keep_process(
         forked_count=forked_count,
         traces=tuple(traces),
         errors=tuple(errors),
+        attributions=attributions,
     )
+
+
+def _source_folders(arguments: Sequence[str]) -> list[Path]:
+    """Folders that a program imports from first: that of its script, and the current one."""
+    folders = [Path.cwd()]
+    for argument in arguments:
+        if argument.endswith(".py"):
+            folders.insert(0, Path(argument).resolve().parent)
+            break
+    return folders
 
 
 def _process_suffix(pid: int, rank: int | None, *, is_alone: bool) -> str:
@@ -360,8 +399,8 @@ def _kernel(event: dict[str, Any]) -> CapturedKernel:
     )
 
 
-def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> TimeSpent:
-    """Compress a trace into its place, redacted, and return where its time went."""
+def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> Trace:
+    """Compress a trace into its place, redacted, and return it."""
     try:
         content = recorded.read_bytes()
         if redaction.kept_kinds != EVERYTHING:
@@ -374,4 +413,4 @@ def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> TimeSpent
         atomic_write(target, compress(content))
     except OSError as error:
         raise ProfilingError(f"{target}: cannot be written: {reason_of(error)}") from None
-    return time_spent(trace)
+    return trace

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from roofwatch.collector.profiling.activities import (
@@ -18,6 +19,7 @@ from roofwatch.collector.profiling.activities import (
     length_ns,
     union,
 )
+from roofwatch.collector.profiling.steady import StepKind, find_steady_part
 from roofwatch.collector.profiling.time_spent import WORK, by_thread, self_times
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.results import CaseProfile
@@ -61,8 +63,7 @@ class StepTimes:
     """
 
     device: str
-    has_markers: bool
-    """Steps are those of the profiler's schedule; otherwise the whole trace is one step."""
+    steps_are: StepKind
     step_count: int
     step_ns: int
     slots: tuple[Slot, ...]
@@ -73,6 +74,8 @@ class StepTimes:
     gap_after_last_ns: int = 0
     """Part of the gaps after the last launch."""
     notes: tuple[str, ...] = ()
+    step_spread_ns: tuple[int, int] | None = None
+    """Shortest and longest step; None if they were not timed one by one."""
     has_order: bool = True
     """Slots are in the order in which the host issued them; those of a record are not."""
 
@@ -107,14 +110,23 @@ def has_markers(trace: Trace) -> bool:
     return any(_MARKER.fullmatch(event.name) for event in trace.host_events)
 
 
-def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
+def step_kind(trace: Trace) -> StepKind:
+    """How the steps of a trace can be recognised best."""
+    if has_markers(trace):
+        return StepKind.MARKERS
+    steady = find_steady_part(trace)
+    if steady is None:
+        return StepKind.WHOLE
+    return steady.steps_are
+
+
+def read_steps(trace: Trace, steps_are: StepKind) -> list[StepTimes]:
     """Divide a trace into steps, for each device.
 
     Args:
         trace: A trace of torch.profiler.
-        by_marker: A step is one of the profiler's schedule. It ends where the next one starts, the
-            last where the work that it launched ends. Otherwise the whole trace is one step,
-            including the host's time.
+        steps_are: How to find the steps. A step ends where the next one starts, the last where the
+            work that it launched ends. A whole trace is one step, including the host's time.
 
     Returns:
         One for each device, the busiest first; one for the host if no device was active.
@@ -126,12 +138,10 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
     negative = sum(activity.duration_ns < 0 for activity in trace.activities)
     if negative:
         notes.append(f"{negative} activities have a negative duration and are left out")
-    spans = [(trace.start_ns or 0, trace.end_ns or 0)]
-    if by_marker:
-        spans = _marked_spans(trace)
+    spans = _spans(trace, steps_are)
     end_ns = spans[-1][1]
     by_device = dict(_device_launches(trace, events))
-    if by_device and by_marker:
+    if by_device and steps_are is not StepKind.WHOLE:
         launches = [launch for members in by_device.values() for launch in members]
         # the device may still run what the last step launched
         of_steps = [launch.end_ns for launch in launches if launch.issued_ns < end_ns]
@@ -149,12 +159,23 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
             device,
             launches,
             bounds,
-            has_markers=by_marker,
+            steps_are=steps_are,
             notes=tuple(notes),
         )
         for device, launches in by_device.items()
     ]
     return sorted(times_of_devices, key=lambda times: -times.busy_ns)
+
+
+def _spans(trace: Trace, steps_are: StepKind) -> list[Interval]:
+    if steps_are is StepKind.MARKERS:
+        return _marked_spans(trace)
+    steady = None
+    if steps_are is not StepKind.WHOLE:
+        steady = find_steady_part(trace)
+    if steady is None:
+        return [(trace.start_ns or 0, trace.end_ns or 0)]
+    return steady.spans
 
 
 def _marked_spans(trace: Trace) -> list[Interval]:
@@ -171,7 +192,7 @@ def _step_times(
     launches: Iterable[_Launch],
     bounds: Sequence[int],
     *,
-    has_markers: bool,
+    steps_are: StepKind,
     notes: tuple[str, ...],
 ) -> StepTimes:
     start_ns, end_ns = bounds[0], bounds[-1]
@@ -191,9 +212,13 @@ def _step_times(
         return launch.issued_ns, streams_in_order.index(launch.stream)
 
     issued = sorted(zip(inside, gaps_ns, strict=True), key=issue_order)
+    step_lengths_ns = [
+        step_end_ns - step_start_ns for step_start_ns, step_end_ns in pairwise(bounds)
+    ]
     return StepTimes(
         device=device,
-        has_markers=has_markers,
+        steps_are=steps_are,
+        step_spread_ns=(min(step_lengths_ns), max(step_lengths_ns)),
         step_count=len(bounds) - 1,
         step_ns=end_ns - start_ns,
         slots=tuple(_slots(issued, bounds)),
@@ -388,7 +413,7 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
     ]
     return StepTimes(
         device=profile.rows[0].device if profile.rows else HOST,
-        has_markers=True,
+        steps_are=StepKind.MARKERS,
         has_order=False,
         step_count=profile.call_count,
         step_ns=profile.span_ns,

@@ -22,6 +22,13 @@ from roofwatch.collector.profiling.activities import (
     overlap_ns,
     union,
 )
+from roofwatch.collector.profiling.steady import (
+    SteadyPart,
+    StepKind,
+    cut_out,
+    find_steady_part,
+)
+from roofwatch.collector.profiling.time_spent import operator_rows
 from roofwatch.collector.profiling.trace import Trace, scalar
 
 TOP_COUNT = 10
@@ -70,9 +77,39 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
             for device, members in group_by(trace.activities, "device").items()
         },
     }
+    summary["steps"] = {"steps_are": StepKind.WHOLE, "count": 1}
+    steps_alone = trace
+    steady = find_steady_part(trace)
+    if steady is not None:
+        steps_alone = cut_out(trace, steady)
+        summary["steps"] = _steps(steady)
+    summary["host_operators"] = _host_operators(steps_alone, top)
     if trace.counters:
         summary["cupti_profiler_ranges"] = _profiler_ranges(trace)
     return summary
+
+
+def _steps(steady: SteadyPart) -> dict[str, Any]:
+    return {
+        "steps_are": steady.steps_are,
+        "count": len(steady.step_ns),
+        "median_us": to_us(steady.median_step_ns),
+        "min_us": to_us(min(steady.step_ns)),
+        "max_us": to_us(max(steady.step_ns)),
+    }
+
+
+def _host_operators(trace: Trace, top: int | None) -> dict[str, Any]:
+    """Self times of operators and runtime calls in the steps, or in the whole trace without any."""
+    rows = operator_rows(trace.host_events, trace.window_ns)
+    return {
+        "distinct_names": len(rows),
+        "window_us": to_us(trace.window_ns),
+        "top_by_self_time": [
+            {"name": row.name, "count": row.count, "self_us": to_us(row.total_ns)}
+            for row in rows[:top]
+        ],
+    }
 
 
 def _header_facts(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from roofwatch.collector.profiling.activities import (
 )
 from roofwatch.collector.profiling.trace import Trace
 
-TOP_COUNT = 15
 GAP_COUNT = 5
 _HOST_ROWS_OF_A_GAP = 3
 WORK = {HostKind.OPERATOR, HostKind.CALL}
@@ -81,7 +80,6 @@ class TimeSpent:
     window_ns: int
     devices: tuple[DeviceTime, ...]
     kernels: tuple[TimeRow, ...]
-    kernel_names: int
     transfers: tuple[TimeRow, ...]
     median_launch_delay_ns: float | None
     """From a launch call to the start of its kernel; None if no kernel could be matched to its
@@ -90,7 +88,6 @@ class TimeSpent:
     gaps: tuple[IdleGap, ...]
     """The longest gaps of all devices, the longest first."""
     operators: tuple[TimeRow, ...]
-    operator_names: int
     marks: tuple[TimeRow, ...]
     """Annotations by the program."""
     host_inside_ns: int
@@ -117,14 +114,12 @@ def time_spent(trace: Trace) -> TimeSpent:
     return TimeSpent(
         window_ns=window_ns,
         devices=devices,
-        kernels=tuple(kernels[:TOP_COUNT]),
-        kernel_names=len(kernels),
-        transfers=tuple(transfers[:TOP_COUNT]),
+        kernels=tuple(kernels),
+        transfers=tuple(transfers),
         median_launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
         gaps=_longest_gaps(trace),
-        operators=tuple(operators[:TOP_COUNT]),
-        operator_names=len(operators),
-        marks=tuple(marks[:TOP_COUNT]),
+        operators=tuple(operators),
+        marks=tuple(marks),
         host_inside_ns=busiest_thread_ns(host_events),
     )
 

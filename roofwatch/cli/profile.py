@@ -197,7 +197,12 @@ def profile(
     seconds: Annotated[
         float, typer.Option("--for", help="Seconds to record; 0: to the end.", min=0)
     ] = 20,
-    warmup: Annotated[int, typer.Option(help="Start after so many optimizer steps.", min=0)] = 0,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            help="Start after so many optimizer steps. Default: found automatically.", min=0
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Stop after so many optimizer steps.", min=1)
     ] = None,
@@ -207,6 +212,9 @@ def profile(
             help="End the program after so many seconds, once its trace is written.", min=1
         ),
     ] = None,
+    top: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show N rows of each table. 0: all.")
+    ] = 15,
     shapes: Annotated[
         bool, typer.Option("--shapes", help="Record the input shapes of operators.")
     ] = False,
@@ -221,16 +229,19 @@ def profile(
     """
     from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
     from roofwatch.collector.redaction import Redaction, parse_kinds
-    from roofwatch.profiles.report import folder_for, print_report, report_of
+    from roofwatch.profiles.report import folder_for, report_of
+    from roofwatch.profiles.report_tables import print_report
 
     folder = output or folder_for(command)
+    # a window that the user gives is taken as it is
+    is_automatic = warmup is None and not after and steps is None and not stacks
     capture = profile_program(
         command,
         folder,
         window=RecordingWindow(
             after_s=after,
             for_s=seconds or None,
-            warmup_steps=warmup,
+            warmup_steps=None if is_automatic else warmup or 0,
             steps=steps,
             with_shapes=shapes,
             with_stacks=stacks,
@@ -243,7 +254,7 @@ def profile(
     if as_json:
         print_json(report)
     else:
-        print_report(report)
+        print_report(report, top=top or None)
     raise typer.Exit(0 if capture.was_ended else capture.exit_status)
 
 

@@ -19,7 +19,8 @@ from roofwatch.ci.report.step import (
     what_a_step_is,
 )
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
+from roofwatch.collector.profiling.steady import StepKind
+from roofwatch.collector.profiling.steps import HOST, StepTimes, read_steps, step_kind
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.metrics import format_ns
@@ -73,10 +74,12 @@ def _read(path: Path) -> Trace | RunRecord:
 
 
 def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
-    # markers of one side only would compare steps of different lengths
-    by_marker = has_markers(base) and has_markers(head)
-    base_devices = read_steps(base, by_marker=by_marker)
-    head_devices = read_steps(head, by_marker=by_marker)
+    steps_are = step_kind(base)
+    # steps that are recognised in different ways may have different lengths
+    if step_kind(head) is not steps_are:
+        steps_are = StepKind.WHOLE
+    base_devices = read_steps(base, steps_are)
+    head_devices = read_steps(head, steps_are)
     ledgers = []
     for base_times, head_times in _pairs_of_devices(base_devices, head_devices):
         is_host = base_times.device == HOST
@@ -115,7 +118,7 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
         yield make_table(
             _COLUMNS,
             printed_rows,
-            title=f"launches that changed most ({len(printed_rows)} of {len(rows)})",
+            title=f"added and removed, then what changed most ({len(printed_rows)} of {len(rows)})",
             left_column_count=3,
         )
     gaps = _gaps(ledger)
@@ -175,7 +178,15 @@ def _ledger_to_json(ledger: StepLedger) -> dict[str, Any]:
 
 
 def _side(times: StepTimes) -> dict[str, Any]:
-    names = ("device", "has_markers", "step_count", "step_ns", "launch_count", "busy_ns")
+    names = (
+        "device",
+        "steps_are",
+        "step_count",
+        "step_ns",
+        "step_spread_ns",
+        "launch_count",
+        "busy_ns",
+    )
     more = ("stream_busy_ns", "overlap_ns", "gap_ns", "gap_after_last_ns", "notes")
     return _values(times, *names, *more)
 

@@ -40,11 +40,16 @@ def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
         counters = counters_of(kernels, profile["format"], "ncu")
         yield from _counter_tables(counters, sizes, top)
         return
-    yield _devices(profile)
-    yield _kernels(profile["kernels"])
+    if profile["devices"]:
+        yield _devices(profile)
+        yield _kernels(profile["kernels"])
     if profile["memcpy"]["count"] or profile["memset"]["count"]:
         yield _transfers(profile)
-    yield _launches(profile["launches"])
+    if profile["devices"]:
+        yield _launches(profile["launches"])
+    # files of Nsight Systems have no operators
+    if "host_operators" in profile:
+        yield _host_operators(profile["host_operators"], profile["steps"])
 
 
 def _devices(profile: dict[str, Any]) -> Table:
@@ -124,6 +129,31 @@ def _kernels(kernels: dict[str, Any]) -> Table:
         title=title,
         left_column_count=1,
         omit_empty=True,
+    )
+
+
+def _host_operators(operators: dict[str, Any], steps: dict[str, Any]) -> Table:
+    rows = []
+    for row in operators["top_by_self_time"]:
+        share = None
+        if operators["window_us"]:
+            share = row["self_us"] / operators["window_us"]
+        rows.append((short_name(row["name"]), row["count"], _us(row["self_us"]), percent(share)))
+    title = "no steps were found: the whole trace"
+    if "median_us" in steps:
+        title = (
+            f"{steps['count']} steps of {_us(steps['median_us'])} ({_us(steps['min_us'])} to "
+            f"{_us(steps['max_us'])}), seen as {steps['steps_are']}"
+        )
+    if len(rows) < operators["distinct_names"]:
+        title += (
+            f"; the first {len(rows)} of {operators['distinct_names']} names, --top 0 shows all"
+        )
+    return make_table(
+        ("on the host", "calls", "total", "share of time"),
+        rows,
+        title=title,
+        left_column_count=1,
     )
 
 

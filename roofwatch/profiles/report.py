@@ -1,6 +1,4 @@
-"""The report of `roofwatch profile`: where a program spent its time, as values, sentences and
-tables.
-"""
+"""What `roofwatch profile` says: where a program spent its time, as values and sentences."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,19 +6,19 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from rich.table import Table
-
 from roofwatch.ci.messages import short_name
+from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
 from roofwatch.collector.profiling.profile_program import (
     CapturedKernel,
     CapturedProcess,
     CapturedProgram,
     CapturedTrace,
 )
-from roofwatch.collector.profiling.time_spent import IdleGap, TimeRow, TimeSpent
-from roofwatch.model.metrics import format_bytes, format_ns
-from roofwatch.terminal import console, make_table
+from roofwatch.collector.profiling.time_spent import TimeSpent
+from roofwatch.model.metrics import format_ns
 
+_WORTH_NAMING = 0.1
+"""Share of a step from which a function or line is named in the summary."""
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
@@ -37,7 +35,11 @@ class ProfileReport:
     notes: tuple[str, ...]
     """What is missing from the profile, and why."""
     traces: tuple[CapturedTrace, ...]
-    """The trace with the most work comes first."""
+    """The trace of the steps with the most work comes first, start-up last."""
+    step: tuple[StepAttribution, ...]
+    """Times of one step of the first trace's process by module, function and line: first where the
+    work is done, on devices or the host.
+    """
     kernels: tuple[CapturedKernel, ...]
 
 
@@ -53,16 +55,20 @@ def folder_for(command: Sequence[str]) -> Path:
 def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
     """Rank the traces of a profile by their work, and summarise the first."""
     traces = [trace for process in capture.processes for trace in process.traces]
-    traces.sort(
-        key=lambda trace: (_busy_ns(trace.time), trace.time.host_inside_ns),
-        reverse=True,
-    )
+    traces.sort(key=_rank, reverse=True)
+    step: tuple[StepAttribution, ...] = ()
+    if traces:
+        main_process = next(
+            process for process in capture.processes if process.pid == traces[0].pid
+        )
+        step = _work_first(main_process.attributions, traces[0].time)
     return ProfileReport(
         folder=str(folder),
         exit_status=capture.exit_status,
-        summary=" ".join(_summary(traces, capture.processes)),
+        summary=" ".join(_summary(traces, step, capture.processes)),
         notes=tuple(_notes(capture)),
         traces=tuple(traces),
+        step=step,
         kernels=capture.kernels,
     )
 
@@ -80,23 +86,97 @@ def text_or_none(write: Callable[[float], str], value: float | None) -> str | No
     return write(value)
 
 
+def _rank(trace: CapturedTrace) -> tuple[bool, int, int]:
+    return trace.part == "window", _busy_ns(trace.time), trace.time.host_inside_ns
+
+
 def _busy_ns(time: TimeSpent) -> int:
     return sum(device.busy_ns for device in time.devices)
 
 
+def _work_first(
+    attributions: Sequence[StepAttribution], time: TimeSpent
+) -> tuple[StepAttribution, ...]:
+    """Put the times first that a reader needs: those of the host if the GPU mostly waits for it."""
+    busiest_share = max((device.busy_share for device in time.devices), default=0.0)
+    needed = "device" if busiest_share >= _MOSTLY_IDLE else "host"
+    return tuple(sorted(attributions, key=lambda attribution: attribution.where != needed))
+
+
 def _summary(
-    traces: Sequence[CapturedTrace], processes: Sequence[CapturedProcess]
+    traces: Sequence[CapturedTrace],
+    step: Sequence[StepAttribution],
+    processes: Sequence[CapturedProcess],
 ) -> Iterator[str]:
     if not traces:
         yield _why_nothing_was_recorded(processes)
         return
+    if step:
+        yield from _culprit_sentences(step[0])
     time = traces[0].time
+    yield _recorded_part(traces)
     if time.devices:
         yield from _device_sentences(time)
     else:
         yield from _host_sentences(time)
-    if len(traces) > 1:
-        yield f"{len(traces) - 1} more trace(s) were written."
+    more_count = sum(trace.part == "window" for trace in traces[1:])
+    if more_count:
+        yield f"{more_count} more trace(s) were written."
+
+
+def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
+    """Name the narrowest module, function and line that take much of a step."""
+    where = "a step" if step.where == "host" else "the GPU's time of a step"
+    module = _narrowest(step.modules, step.total_ns)
+    if module is not None:
+        share = module.inclusive_ns / step.total_ns
+        backward = module.backward_ns / step.total_ns
+        yield (
+            f"{share:.0%} of {where} is in the module {module.name} ({module.detail}), "
+            f"{backward:.0%} in its backward pass."
+        )
+    for function in step.functions[:1]:
+        share = function.inclusive_ns / step.total_ns
+        if share >= _WORTH_NAMING:
+            yield f"{share:.0%} is in the autograd function {function.name}, backward included."
+    lines = sorted(step.lines, key=lambda line: -line.innermost_ns)
+    for line in lines[:1]:
+        share = line.innermost_ns / step.total_ns
+        if share >= _WORTH_NAMING:
+            yield f"The line with the most time is {line.name} in {line.detail}: {share:.0%}."
+
+
+def _narrowest(modules: Sequence[AttributedTime], total_ns: int) -> AttributedTime | None:
+    """The innermost module with at least half of the time, else the one with the most inside it."""
+    large = [module for module in modules if module.inclusive_ns >= total_ns / 2]
+    if large:
+        return max(large, key=lambda module: (module.name.count("."), module.inclusive_ns))
+    busiest = max(modules, key=lambda module: module.innermost_ns, default=None)
+    if busiest is None or busiest.inclusive_ns < _WORTH_NAMING * total_ns:
+        return None
+    return busiest
+
+
+def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
+    """Which part of the recording is shown, and what is left out."""
+    main_trace = traces[0]
+    start_up_ns = sum(trace.recorded_ns for trace in traces if trace.part == "start-up")
+    steady = main_trace.steady
+    if steady is None:
+        return (
+            f"No step was seen three times, so the whole recording is shown, start-up included: "
+            f"{format_ns(main_trace.recorded_ns)}. Choose a part with --warmup and --steps, or "
+            f"--after and --for."
+        )
+    omitted_ns = main_trace.recorded_ns - main_trace.time.window_ns
+    if main_trace.part == "window":
+        omitted_ns += start_up_ns
+    step_ns = sorted(steady.step_ns)
+    return (
+        f"Shown are {len(step_ns)} steps of {format_ns(steady.median_step_ns)} "
+        f"({format_ns(step_ns[0])} to {format_ns(step_ns[-1])}), seen as {steady.steps_are}. "
+        f"Not counted: {format_ns(omitted_ns)} of start-up and other parts of the recording."
+    )
 
 
 def _device_sentences(time: TimeSpent) -> Iterator[str]:
@@ -200,6 +280,8 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
                 "workers: the trace shows waiting for them, but not their work."
             )
         for trace in process.traces:
+            if trace.part == "start-up":
+                continue
             if trace.end_reason == "the window ended":
                 yield f"{trace.trace} ends after --for seconds; the program went on."
             elif trace.end_reason not in _EXPECTED_ENDS:
@@ -212,202 +294,3 @@ def _percent(share: float | None) -> str:
     if share is None:
         return ""
     return f"{share:.0%}"
-
-
-# --- tables
-
-
-def print_report(report: ProfileReport) -> None:
-    """Print to standard error: standard output belongs to the program."""
-    output = console(to_stderr=True)
-    output.print()
-    for table in _tables(report):
-        output.print(table)
-    for text in (report.summary, *report.notes):
-        output.print(text, soft_wrap=True)
-    if report.traces:
-        files = ", ".join(f"{report.folder}/{trace.trace}" for trace in report.traces)
-        output.print(f"Written: {files}; open it in https://ui.perfetto.dev", soft_wrap=True)
-
-
-def _tables(report: ProfileReport) -> Iterator[Table]:
-    """The first trace in full, and a row for each of several traces."""
-    if report.traces:
-        time = report.traces[0].time
-        if len(report.traces) > 1:
-            yield _traces(report)
-        if time.devices:
-            yield _devices(time)
-        if time.kernels:
-            yield _time_rows(
-                "kernel",
-                "launches",
-                "share of busy",
-                time.kernels,
-                time.kernel_names,
-            )
-        if time.transfers:
-            yield _time_rows(
-                "copies and fills",
-                "count",
-                "share of busy",
-                time.transfers,
-                len(time.transfers),
-            )
-        if time.gaps:
-            yield _gaps(time)
-        if time.operators:
-            yield _time_rows(
-                "on the host",
-                "calls",
-                "share of time",
-                time.operators,
-                time.operator_names,
-            )
-        if time.marks:
-            yield _time_rows(
-                "annotations",
-                "count",
-                "share of time",
-                time.marks,
-                len(time.marks),
-            )
-    if report.kernels:
-        yield _compiled(report.kernels)
-
-
-def _traces(report: ProfileReport) -> Table:
-    rows = []
-    for trace in report.traces:
-        time = trace.time
-        busy_shares = [device.busy_share for device in time.devices]
-        inside_share = time.host_inside_ns / time.window_ns if time.window_ns else None
-        cells = (
-            trace.trace,
-            trace.pid if trace.rank is None else f"rank {trace.rank}",
-            short_name(trace.command),
-            format_ns(time.window_ns),
-            percent(max(busy_shares, default=None)),
-            percent(inside_share),
-        )
-        rows.append(cells)
-    return make_table(
-        ("trace", "process", "command", "recorded", "GPU busy", "in operators"),
-        rows,
-        left_column_count=3,
-    )
-
-
-def _devices(time: TimeSpent) -> Table:
-    columns = (
-        "GPU",
-        "busy",
-        "idle",
-        "busy share",
-        "kernels",
-        "in kernels",
-        "copies and fills",
-        "launch delay",
-    )
-    rows = [
-        (
-            device.device,
-            format_ns(device.busy_ns),
-            format_ns(device.window_ns - device.busy_ns),
-            percent(device.busy_share),
-            device.kernel_count,
-            format_ns(device.kernel_ns),
-            format_ns(device.transfer_ns),
-            text_or_none(format_ns, time.median_launch_delay_ns),
-        )
-        for device in time.devices
-    ]
-    return make_table(columns, rows, left_column_count=1)
-
-
-def _time_rows(
-    kind: str,
-    count: str,
-    share: str,
-    rows: Sequence[TimeRow],
-    name_count: int,
-) -> Table:
-    title = None
-    if name_count > len(rows):
-        title = f"the first {len(rows)} of {name_count} names"
-    cells = [
-        (
-            short_name(row.name),
-            row.count,
-            format_ns(row.total_ns),
-            percent(row.share),
-            format_ns(row.mean_ns),
-            row.registers,
-        )
-        for row in rows
-    ]
-    return make_table(
-        (kind, count, "total", share, "mean", "registers"),
-        cells,
-        title=title,
-        left_column_count=1,
-        omit_empty=True,
-    )
-
-
-def _gaps(time: TimeSpent) -> Table:
-    columns = ("longest idle times", "host meanwhile", "until", "at", "length")
-    rows = [
-        (
-            f"GPU {gap.device}",
-            ", ".join(_host_work(gap)),
-            short_name(gap.before),
-            format_ns(gap.after_start_ns),
-            format_ns(gap.length_ns),
-        )
-        for gap in time.gaps
-    ]
-    return make_table(columns, rows, left_column_count=3)
-
-
-def _host_work(gap: IdleGap) -> Iterator[str]:
-    for name, ns in gap.host:
-        yield f"{short_name(name)} {format_ns(ns)}"
-    outside_ns = gap.length_ns - gap.host_inside_ns
-    if outside_ns > gap.length_ns / 10:
-        yield f"outside PyTorch {format_ns(outside_ns)}"
-
-
-def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
-    columns = (
-        "Triton kernel",
-        "target",
-        "warps",
-        "stages",
-        "registers",
-        "spills",
-        "shared",
-        "compiled in",
-    )
-    rows = [
-        (
-            short_name(kernel.name),
-            f"{kernel.backend} {kernel.arch}",
-            kernel.warps,
-            kernel.stages,
-            kernel.registers,
-            _spills(kernel),
-            text_or_none(format_bytes, kernel.shared_bytes),
-            "cached" if kernel.was_cached else format_ns(sum(kernel.compile_ns.values())),
-        )
-        for kernel in kernels
-    ]
-    return make_table(columns, rows, left_column_count=1)
-
-
-def _spills(kernel: CapturedKernel) -> str | None:
-    if kernel.spilled_registers is not None:
-        return str(kernel.spilled_registers)
-    if not kernel.spill_bytes:
-        return None
-    return f"{kernel.spill_bytes} B"

@@ -18,15 +18,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
+
+import roofwatch_attribution  # type: ignore[import-not-found]  # a neighbour on PYTHONPATH
 
 VARIABLE = "ROOFWATCH_CAPTURE"
 """Environment variable with the folder and the window as JSON."""
 _COMPILE_WORKER = "torch/_inductor/compile_worker"
 _CODE_SUFFIXES = (".cubin", ".amdgcn")
+_AUTOMATIC_WARMUP_STEPS = 3
+"""Steps before the window if the user named none. Compiling and filling caches mostly takes two;
+the third is recorded with Python stacks.
+"""
 
 
 class EventFile:
@@ -64,21 +70,36 @@ class SessionRecorder:
         self._profiler: Any = None
         self._session_count = 0
         self._device = "cpu"
+        self._part = "window"
         self._is_over = False
 
     def owns(self, profiler: object) -> bool:
         return profiler is self._profiler
 
-    def start(self) -> None:
+    def start(self, part: str) -> None:
+        """Start a session; it records the "start-up", a "step" with its stacks, or the "window"."""
         with self._lock:
             if self._profiler is None and not self._is_over:
+                self._part = part
                 self._journal.guard(self._start)
 
     def start_window(self) -> None:
-        self.start()
+        self.start("window")
         limit_s = self._window.get("for_s")
         if limit_s:
             _call_later(limit_s, lambda: self.stop("the window ended"))
+
+    def start_up(self) -> None:
+        """Record from the import on, until steps are seen or the time is over."""
+        self.start("start-up")
+        limit_s = self._window.get("for_s")
+        if limit_s:
+            _call_later(limit_s, partial(self.stop_part, "start-up", "the window ended"))
+
+    def stop_part(self, part: str, end_reason: str) -> None:
+        with self._lock:
+            if self._part == part:
+                self.stop(end_reason, for_good=False)
 
     def stop(self, end_reason: str, *, for_good: bool = True) -> None:
         with self._lock:
@@ -94,7 +115,7 @@ class SessionRecorder:
                 self.stop("the program began to use a GPU", for_good=False)
             self._device = device
             if was_running:
-                self.start()
+                self.start(self._part)
 
     def abandon(self) -> None:
         """In a forked child: the session belongs to the parent."""
@@ -108,7 +129,10 @@ class SessionRecorder:
             )
 
     def _start(self) -> None:
-        self._profiler = _new_profiler(self._device, self._window)
+        window = self._window
+        if self._part == "step":
+            window = {"with_stacks": True}
+        self._profiler = _new_profiler(self._device, window)
         try:
             self._profiler.__enter__()
         except Exception:
@@ -125,6 +149,10 @@ class SessionRecorder:
             # synchronising fails after an illegal memory access; earlier events are still there
             profiler.use_device = None
             profiler.__exit__(None, None, None)
+        if self._part == "step":
+            times = roofwatch_attribution.attribute(profiler)
+            self._journal.write("attribution", times=times)
+            return
         name = f"{os.getpid()}-{self._session_count}.json"
         self._session_count += 1
         unfinished = self._journal.folder / f"{name}.part"
@@ -135,6 +163,7 @@ class SessionRecorder:
             file=name,
             end_reason=end_reason,
             device=self._device,
+            part=self._part,
         )
 
     def warm_up(self) -> None:
@@ -205,6 +234,8 @@ class ProcessCapture:
         self._journal = EventFile(Path(settings["folder"]))
         self._recorder = SessionRecorder(self._journal, self._window)
         self._step_count = 0
+        self._optimizer: int | None = None
+        """Identity of the optimizer whose steps are counted; None: backward passes are."""
         self._exit = os._exit
 
     def prepare(self) -> None:
@@ -234,22 +265,53 @@ class ProcessCapture:
             # asking for a GPU here would make it unusable in forked children
             torch.cuda._lazy_call(lambda: self._recorder.use_device("cuda"))
         after_s = self._window.get("after_s") or 0
-        warmup_steps = self._window.get("warmup_steps")
-        if self._window.get("steps") or warmup_steps:
+        warmup_steps = self._window["warmup_steps"]
+        if self._window.get("steps") or warmup_steps != 0:
             from torch.optim.optimizer import register_optimizer_step_post_hook
 
-            register_optimizer_step_post_hook(self._after_step)
+            register_optimizer_step_post_hook(self._after_optimizer_step)
         if after_s:
             self._journal.guard(self._recorder.warm_up)
             _call_later(after_s, self._recorder.start_window)
+        elif warmup_steps is None:
+            self._count_backward_passes(torch)
+            self._recorder.start_up()
         elif not warmup_steps:
             self._recorder.start_window()
 
-    def _after_step(self, *_: object) -> None:
+    def _count_backward_passes(self, torch: ModuleType) -> None:
+        """Let backward passes be the steps of a program that has no optimizer."""
+        backward = torch.autograd.backward
+
+        @wraps(backward)
+        def count_backward(*arguments: Any, **named: Any) -> Any:
+            result = backward(*arguments, **named)
+            if self._optimizer is None:
+                self._after_step()
+            return result
+
+        torch.autograd.backward = count_backward
+
+    def _after_optimizer_step(self, optimizer: object, *_: object) -> None:
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)
+            self._step_count = 0
+        # with several optimizers a step of the program has a step of each
+        if self._optimizer == id(optimizer):
+            self._after_step()
+
+    def _after_step(self) -> None:
         self._step_count += 1
-        warmup_steps = self._window.get("warmup_steps") or 0
+        warmup_steps = self._window["warmup_steps"]
+        if warmup_steps is None:
+            warmup_steps = _AUTOMATIC_WARMUP_STEPS
         steps = self._window.get("steps")
-        if self._step_count == warmup_steps:
+        # the first step compiles and loads: a single one is not like the others
+        if self._step_count == warmup_steps - 1:
+            self._recorder.stop_part("start-up", "the steps began")
+            self._recorder.start("step")
+        elif self._step_count == warmup_steps:
+            self._recorder.stop_part("step", "the step was done")
             self._recorder.start_window()
         elif steps and self._step_count == warmup_steps + steps:
             self._recorder.stop("the steps were done")

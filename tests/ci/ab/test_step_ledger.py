@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.step_ledger import LedgerKind, LedgerRow, StepLedger, find_ledger
+from roofwatch.collector.profiling.steady import StepKind
 from roofwatch.collector.profiling.steps import (
     HOST,
     StepTimes,
     fold,
-    has_markers,
     read_steps,
     steps_of_profile,
 )
@@ -43,7 +43,7 @@ def is_gpu(event: Event) -> bool:
 
 
 def steps_of(events: list[Event]) -> StepTimes:
-    (times,) = read_steps(make_trace(events), by_marker=False)
+    (times,) = read_steps(make_trace(events), StepKind.WHOLE)
     return times
 
 
@@ -104,7 +104,7 @@ def test_the_terms_add_up_between_any_two_traces(base: str, head: str) -> None:
 
 def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_done() -> None:
     trace = make_trace(events_of("nccl_ddp_a100.json.gz"))
-    (times,) = read_steps(trace, by_marker=has_markers(trace))
+    (times,) = read_steps(trace, StepKind.MARKERS)
 
     markers = [event for event in trace.host_events if event.name.startswith("ProfilerStep#")]
     last_kernel_ns = max(activity.start_ns + activity.duration_ns for activity in trace.activities)
@@ -116,9 +116,9 @@ def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_do
 def test_a_slower_step_is_compared_with_a_mean_step_of_another_number() -> None:
     events = events_of("nccl_ddp_a100.json.gz")
     third = next(event for event in events if event["name"] == "ProfilerStep#6")
-    (base,) = read_steps(make_trace(events), by_marker=True)
+    (base,) = read_steps(make_trace(events), StepKind.MARKERS)
     (head,) = read_steps(
-        make_trace([event for event in events if event is not third]), by_marker=True
+        make_trace([event for event in events if event is not third]), StepKind.MARKERS
     )
 
     ledger = find_ledger(base, head, title="GPU 0")

@@ -64,7 +64,19 @@ def traced(
     name: str, end_reason: str = "the program ended", *, folder: Path = DATA
 ) -> CapturedProcess:
     time = time_of(folder / name)
-    return process_of(traces=(CapturedTrace(name, 1, None, "train.py", "cuda", end_reason, time),))
+    trace = CapturedTrace(
+        trace=name,
+        pid=1,
+        rank=None,
+        command="train.py",
+        device="cuda",
+        end_reason=end_reason,
+        part="window",
+        recorded_ns=time.window_ns,
+        steady=None,
+        time=time,
+    )
+    return process_of(traces=(trace,))
 
 
 def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
@@ -90,7 +102,8 @@ def test_json_is_one_document(tmp_path: Path) -> None:
     assert "hello" in done.error
     (trace,) = done.parsed["traces"]
     (multiplied,) = [row for row in trace["time"]["operators"] if row["name"] == "aten::mm"]
-    assert multiplied["count"] == 40
+    # the first calls are left out where they are slower
+    assert multiplied["count"] == len(trace["steady"]["step_ns"]) > 3
 
 
 def test_a_program_without_torch_keeps_its_status(tmp_path: Path) -> None:

@@ -1,0 +1,181 @@
+"""Find the part of a trace in which a program repeats its steps."""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate, pairwise
+
+from roofwatch.collector.profiling.activities import HostEvent, HostKind, Interval
+from roofwatch.collector.profiling.time_spent import WORK, by_thread
+from roofwatch.collector.profiling.trace import Trace
+
+_OPTIMIZER_STEP = "Optimizer.step#"
+"""Start of the annotation that PyTorch puts around a step of each optimizer."""
+_MIN_STEPS = 3
+"""Fewer steps show no repetition."""
+_SLOW_START_RATIO = 1.5
+"""A first step that takes so much longer than the median is not counted: it compiled or loaded."""
+_PERIOD_CANDIDATES = 40
+
+
+class StepKind(StrEnum):
+    """How the steps of a trace were recognised."""
+
+    MARKERS = "ProfilerStep markers"
+    OPTIMIZER = "optimizer steps"
+    REPEATED = "repeated operators"
+    WHOLE = "the whole trace"
+
+
+@dataclass(frozen=True)
+class SteadyPart:
+    """Steps that follow each other without a pause."""
+
+    steps_are: StepKind
+    step_ns: tuple[int, ...]
+    start_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + sum(self.step_ns)
+
+    @property
+    def median_step_ns(self) -> float:
+        return statistics.median(self.step_ns)
+
+    @property
+    def spans(self) -> list[Interval]:
+        """Start and end of each step."""
+        ends_ns = list(accumulate(self.step_ns, initial=self.start_ns))
+        return list(pairwise(ends_ns))
+
+
+def find_steady_part(trace: Trace) -> SteadyPart | None:
+    """Find the steps of a trace; None if nothing in it repeats three times.
+
+    Steps end where the steps of the optimizer end. Without an optimizer, they are the longest run
+    of the busiest thread in which the same operators repeat in the same order.
+    """
+    boundaries = _optimizer_boundaries(trace)
+    steps_are = StepKind.OPTIMIZER
+    if len(boundaries) <= _MIN_STEPS:
+        boundaries = _repeated_boundaries(trace)
+        steps_are = StepKind.REPEATED
+    boundaries = _without_slow_start(boundaries)
+    if len(boundaries) <= _MIN_STEPS:
+        return None
+    return SteadyPart(
+        steps_are=steps_are,
+        step_ns=tuple(end_ns - start_ns for start_ns, end_ns in pairwise(boundaries)),
+        start_ns=boundaries[0],
+    )
+
+
+def cut_out(trace: Trace, part: SteadyPart) -> Trace:
+    """Return the events of a part; those that reach over its ends are cut."""
+    host_events = []
+    for event in trace.host_events:
+        if event.start_ns < part.end_ns and event.end_ns > part.start_ns:
+            cut_event = event._replace(
+                start_ns=max(event.start_ns, part.start_ns),
+                end_ns=min(event.end_ns, part.end_ns),
+            )
+            host_events.append(cut_event)
+    activities = []
+    for activity in trace.activities:
+        start_ns, end_ns = activity.interval
+        if start_ns < part.end_ns and end_ns > part.start_ns:
+            cut_start_ns = max(start_ns, part.start_ns)
+            duration_ns = min(end_ns, part.end_ns) - cut_start_ns
+            cut_activity = activity._replace(start_ns=cut_start_ns, duration_ns=duration_ns)
+            activities.append(cut_activity)
+    return replace(
+        trace,
+        host_events=host_events,
+        activities=activities,
+        start_ns=part.start_ns,
+        end_ns=part.end_ns,
+    )
+
+
+def _optimizer_boundaries(trace: Trace) -> list[int]:
+    """Ends of the steps of one optimizer, the one with the most."""
+    ends_ns: dict[str, list[int]] = {}
+    for event in trace.host_events:
+        if event.kind == HostKind.ANNOTATION and event.name.startswith(_OPTIMIZER_STEP):
+            ends_ns.setdefault(event.name, []).append(event.end_ns)
+    most_ends: list[int] = []
+    for optimizer_ends in ends_ns.values():
+        if len(optimizer_ends) > len(most_ends):
+            most_ends = optimizer_ends
+    return sorted(most_ends)
+
+
+def _without_slow_start(boundaries: Sequence[int]) -> list[int]:
+    remaining = list(boundaries)
+    while len(remaining) > _MIN_STEPS:
+        lengths_ns = [end_ns - start_ns for start_ns, end_ns in pairwise(remaining)]
+        if lengths_ns[0] <= _SLOW_START_RATIO * statistics.median(lengths_ns):
+            break
+        del remaining[0]
+    return remaining
+
+
+def _repeated_boundaries(trace: Trace) -> list[int]:
+    """Starts of the repetitions of the longest repeated sequence of outermost operators."""
+    threads = by_thread(event for event in trace.host_events if event.kind in WORK)
+    busiest = max(threads.values(), key=len, default=[])
+    outermost = _outermost(busiest)
+    names = [event.name for event in outermost]
+    best_length, best_start, best_period = 0, 0, 0
+    for period in _period_candidates(names):
+        length, start = _longest_run(names, period)
+        # a multiple of the period repeats as well, and is a little shorter
+        if length > best_length:
+            best_length, best_start, best_period = length, start, period
+    if not best_period:
+        return []
+    repetitions = best_length // best_period
+    if repetitions < _MIN_STEPS:
+        return []
+    starts = range(best_start, best_start + repetitions * best_period, best_period)
+    boundaries = [outermost[index].start_ns for index in starts]
+    boundaries.append(outermost[best_start + repetitions * best_period - 1].end_ns)
+    return boundaries
+
+
+def _outermost(events: Sequence[HostEvent]) -> list[HostEvent]:
+    outermost: list[HostEvent] = []
+    for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
+        if not outermost or event.start_ns >= outermost[-1].end_ns:
+            outermost.append(event)
+    return outermost
+
+
+def _period_candidates(names: Sequence[str]) -> list[int]:
+    """Distances between equal names, the commonest first.
+
+    A rare name marks a step best: a common one occurs many times in it.
+    """
+    counts = Counter(names)
+    frequent = [name for name, count in counts.items() if count >= _MIN_STEPS]
+    distances: Counter[int] = Counter()
+    for name in sorted(frequent, key=lambda name: counts[name])[:_PERIOD_CANDIDATES]:
+        places = [index for index, candidate in enumerate(names) if candidate == name]
+        distances.update(end - start for start, end in pairwise(places))
+    return sorted(period for period, _ in distances.most_common(_PERIOD_CANDIDATES))
+
+
+def _longest_run(names: Sequence[str], period: int) -> tuple[int, int]:
+    """Length and start of the longest part that equals itself a period later, with that period."""
+    best_length, best_start = 0, 0
+    length = 0
+    for index in range(len(names) - period):
+        length = length + 1 if names[index] == names[index + period] else 0
+        if length > best_length:
+            best_length, best_start = length, index - length + 1
+    if not best_length:
+        return 0, 0
+    return best_length + period, best_start

@@ -1,0 +1,154 @@
+"""Times by module, function and line: of real programs, recorded in their own process."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.profiling.attribution import (
+    AttributedTime,
+    StepAttribution,
+    read_attributions,
+)
+from roofwatch.collector.profiling.profile_program import (
+    CapturedProcess,
+    RecordingWindow,
+    profile_program,
+)
+from roofwatch.collector.redaction import Redaction
+
+QUANTISED = """import torch
+
+
+class Quantise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        levels = torch.linspace(-1, 1, 33)
+        distances = (x.unsqueeze(-1) - levels).abs()
+        return levels[distances.argmin(-1)]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        scale = 2.0
+        return gradient * scale
+
+
+class QuantisedLinear(torch.nn.Linear):
+    def forward(self, x):
+        weight = Quantise.apply(self.weight)
+        return torch.nn.functional.linear(x, weight)
+
+
+model = torch.nn.Sequential(*[QuantisedLinear(96, 96, bias=False) for _ in range(3)])
+"""
+OPTIMIZED = """
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(9):
+    model(torch.ones(4, 96)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+BY_HAND = """
+for _ in range(9):
+    model(torch.ones(4, 96)).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+"""
+
+
+def profiled(folder: Path, script: str) -> CapturedProcess:
+    (folder / "train.py").write_text(script)
+    capture = profile_program(
+        [sys.executable, str(folder / "train.py")],
+        folder / "profile",
+        window=RecordingWindow(warmup_steps=None),
+        redaction=Redaction(),
+    )
+    (process,) = capture.processes
+    assert process.errors == ()
+    return process
+
+
+def named(times: tuple[AttributedTime, ...], name: str) -> AttributedTime:
+    (time,) = [time for time in times if time.name == name]
+    return time
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> StepAttribution:
+    process = profiled(tmp_path_factory.mktemp("quantised"), QUANTISED + OPTIMIZED)
+    (host,) = process.attributions
+    return host
+
+
+@pytest.mark.slow
+def test_a_module_has_the_time_of_its_operators_and_of_their_backward_pass(
+    step: StepAttribution,
+) -> None:
+    layer = named(step.modules, "Sequential.*")
+
+    assert (layer.detail, layer.call_count) == ("QuantisedLinear", 3)
+    assert layer.forward_ns > layer.backward_ns > 0
+    assert layer.inclusive_ns <= named(step.modules, "Sequential").inclusive_ns <= step.total_ns
+
+
+@pytest.mark.slow
+def test_an_autograd_function_has_the_time_inside_it(step: StepAttribution) -> None:
+    function = named(step.functions, "Quantise")
+
+    assert function.call_count == 3
+    assert function.backward_ns > 0
+    inside_ns = sum(named(step.lines, f"train.py:{line}").forward_ns for line in (7, 8, 9))
+    assert function.forward_ns >= inside_ns > function.forward_ns / 2
+
+
+@pytest.mark.slow
+def test_a_line_without_calls_is_found_by_its_operator(step: StepAttribution) -> None:
+    # `gradient * scale` is no call that a profiler of Python sees
+    assert named(step.lines, "train.py:14").detail == "backward"
+
+
+@pytest.mark.slow
+def test_lines_of_installed_packages_are_left_out(step: StepAttribution) -> None:
+    assert {line.name.partition(":")[0] for line in step.lines} == {"train.py"}
+
+
+@pytest.mark.slow
+def test_backward_passes_are_the_steps_of_a_program_without_an_optimizer(tmp_path: Path) -> None:
+    process = profiled(tmp_path, QUANTISED + BY_HAND)
+
+    (host,) = process.attributions
+    assert named(host.functions, "Quantise").call_count == 3
+    steps = process.traces[-1].steady
+    assert steps is not None
+    assert steps.steps_are == "repeated operators"
+
+
+@pytest.mark.slow
+def test_start_up_is_kept_apart_from_the_steps(tmp_path: Path) -> None:
+    process = profiled(tmp_path, QUANTISED + OPTIMIZED)
+
+    start_up, window = process.traces
+    assert (start_up.part, window.part) == ("start-up", "window")
+    assert window.steady is not None
+    assert window.steady.steps_are == "optimizer steps"
+    assert window.time.window_ns < window.recorded_ns
+
+
+def test_a_range_of_lines_is_kept_if_the_source_is_gone(tmp_path: Path) -> None:
+    row = {
+        "kind": "line",
+        "name": "gone.py",
+        "detail": "forward",
+        "first_line": 3,
+        "last_line": 7,
+        "call_count": 1,
+        "forward_ns": 5,
+        "backward_ns": 0,
+        "innermost_ns": 5,
+    }
+    times = {"host": {"total_ns": 5, "rows": [row]}, "device": {"total_ns": 0, "rows": []}}
+    (host,) = read_attributions(times, [tmp_path], str)
+
+    assert [line.name for line in host.lines] == ["gone.py:3-7"]
