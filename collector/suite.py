@@ -65,6 +65,19 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     return tuple(specs)
 
 
+def forget_failed_imports() -> None:
+    """Forget the modules of packages whose own import failed, so that they can be tried again."""
+    for name in list(sys.modules):
+        if any(package not in sys.modules for package in _packages_around(name)):
+            del sys.modules[name]
+
+
+def _packages_around(module: str) -> Iterator[str]:
+    parts = module.split(".")
+    for count in range(1, len(parts)):
+        yield ".".join(parts[:count])
+
+
 def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
     """The bundled suite, from one of the roots if given."""
     try:

@@ -22,6 +22,7 @@ from roofwatch.collector.accuracy.fairness import why_unfair
 from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
+from roofwatch.collector.suite import forget_failed_imports
 from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
@@ -133,6 +134,7 @@ def _run_in_interpreter(
     except IncorrectResultError:
         raise
     except Exception as error:  # noqa: BLE001  a launcher raises many types
+        forget_failed_imports()
         try:
             with as_on_gpu():
                 return run_once(prepared, implementation, launch)

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.jit import TensorWrapper
 
 from roofwatch.collector.accuracy.memory_guard import GUARD, Operand, operand_of
 
@@ -33,7 +35,31 @@ class _GuardedExecutor(interpreter.GridExecutor):  # type: ignore[misc]  # trito
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> Any:
         with GUARD.launching(self.fn.__name__):
-            return super().__call__(*args_dev, **kwargs)
+            tensors = [_as_tensor(argument) for argument in args_dev]
+            named_tensors = {name: _as_tensor(argument) for name, argument in kwargs.items()}
+            return super().__call__(*tensors, **named_tensors)
+
+
+def _as_tensor(argument: Any) -> Any:
+    """Replace an object that says no more than its address by a tensor there.
+
+    Packages have such objects for strides that torch does not allow.
+    """
+    is_known = isinstance(argument, (torch.Tensor, TensorWrapper))
+    if is_known or not hasattr(argument, "data_ptr"):
+        return argument
+    address = argument.data_ptr()
+    for held in vars(argument).values():
+        if not isinstance(held, torch.Tensor):
+            continue
+        storage = held.untyped_storage()
+        distance, item_bytes = address - storage.data_ptr(), argument.dtype.itemsize
+        if 0 <= distance < max(storage.nbytes(), 1) and distance % item_bytes == 0:
+            length = (storage.nbytes() - distance) // item_bytes
+            return torch.empty(0, dtype=argument.dtype).set_(
+                storage, distance // item_bytes, (length,), (1,)
+            )
+    return argument
 
 
 def guard_memory() -> None:

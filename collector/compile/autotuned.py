@@ -1,8 +1,11 @@
 """Chooses which configurations of an autotuned function are compiled."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from roofwatch.collector.compile.target_device import replaced
 
 MOST_CONFIGURATIONS = 12
 """Of one launch. A backward pass of an attention kernel may have hundreds."""
@@ -24,6 +27,7 @@ def every_chosen_configuration(
         for config in chosen:
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+            self.best_config = config  # which callers may read
             if len(self.configs) > 1:
                 tuned[:] = [_in_words(config)]
             try:
@@ -33,6 +37,30 @@ def every_chosen_configuration(
         return kernel
 
     return run
+
+
+@contextlib.contextmanager
+def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
+    """Replace `run` of Triton's autotuner within the block, and of those that packages derive from
+    it, also if they are imported there.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    def derived_from(kind: Any) -> Iterator[Any]:
+        for derived in kind.__subclasses__():
+            yield derived
+            yield from derived_from(derived)
+
+    with contextlib.ExitStack() as stack:
+
+        def replace_run(kind: Any, /, **_options: object) -> None:
+            if "run" in vars(kind):
+                stack.enter_context(replaced(kind, "run", run))
+
+        for kind in (Autotuner, *derived_from(Autotuner)):
+            replace_run(kind)
+        stack.enter_context(replaced(Autotuner, "__init_subclass__", classmethod(replace_run)))
+        yield
 
 
 def _in_words(config: Any) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from roofwatch.collector.compile.autotuned import every_chosen_configuration
+from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
 from roofwatch.collector.compile.target_device import target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
@@ -140,7 +140,6 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
-    from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
@@ -186,7 +185,7 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
         _replaced(JITFunction, "run", compile_only),
-        _replaced(Autotuner, "run", every_chosen_configuration(tuned)),
+        tuning_with(every_chosen_configuration(tuned)),
         _replaced(driver, "_active", target_driver(gpu, target)),
         triton.knobs.compilation.scope(),
     ):

@@ -242,10 +242,21 @@ def _find_spec(name: str) -> ModuleSpec | None:
     parent = name.rpartition(".")[0]
     if not parent:
         return PathFinder.find_spec(name)
-    package = _find_spec(parent)
-    if package is None or package.submodule_search_locations is None:
+    folders = _folders_of(parent)
+    try:
+        return PathFinder.find_spec(name, folders) if folders else None
+    except KeyError:  # a folder without `__init__.py` in a package that is not imported
         return None
-    return PathFinder.find_spec(name, package.submodule_search_locations)
+
+
+@cache
+def _folders_of(package: str) -> list[str]:
+    spec = _find_spec(package)
+    if spec is not None:
+        return list(spec.submodule_search_locations or ())
+    parent, _, name = package.rpartition(".")
+    folders = [Path(folder) / name for folder in (_folders_of(parent) if parent else ())]
+    return [str(folder) for folder in folders if folder.is_dir()]
 
 
 def find_module(name: str) -> Path | None:

@@ -160,6 +160,10 @@ def target_driver(gpu: Any, name: str) -> SimpleNamespace:
         get_current_stream=lambda _device: 0,
         get_current_target=lambda: gpu,
         get_active_torch_device=lambda: torch.device("cpu"),
+        # what tuners ask for that packages derive from Triton's; nothing is timed
+        get_benchmarker=lambda: lambda *_args, **_options: [0.0, 0.0, 0.0],
+        get_empty_cache_for_benchmark=lambda: torch.empty(0),
+        clear_cache=_ignoring(),
     )
 
 

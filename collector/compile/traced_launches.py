@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.compile.autotuned import every_chosen_configuration
+from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.target_device import replaced, target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import Function, parse_function
+from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.cuda import CudaKernel
 
 _MAX_FUNCTION_NAME = 400
@@ -65,7 +66,6 @@ def tracing_launches(
     """Record each launch within the block and launch nothing; yield the list of launches."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
-    from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
     launches: list[TracedLaunch] = []
@@ -77,11 +77,13 @@ def tracing_launches(
         grid: Any,
         warmup: bool,  # noqa: ARG001  Triton's signature
         **kwargs: Any,
-    ) -> None:
+    ) -> LaunchedKernel:
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
         launches.append(_traced(self, name, args, kwargs, grid, cache, range_of))
+        constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
+        return LaunchedKernel(self, args, kwargs, constants)
 
     def trace_cuda(
         self: CudaKernel,
@@ -105,7 +107,7 @@ def tracing_launches(
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
         replaced(JITFunction, "run", trace_only),
-        replaced(Autotuner, "run", every_chosen_configuration(tuned, most_configurations)),
+        tuning_with(every_chosen_configuration(tuned, most_configurations)),
         replaced(CudaKernel, "launch", trace_cuda),
         replaced(driver, "_active", target_driver(gpu, target)),
     ):

@@ -39,7 +39,7 @@ from roofwatch.collector.device.environment import choose_device, collect_enviro
 from roofwatch.collector.jobs.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.jobs.kernel_info import describe_kernel, find_case, repository_of
 from roofwatch.collector.profiling.case_profile import profile_calls
-from roofwatch.collector.suite import load_suite
+from roofwatch.collector.suite import forget_failed_imports, load_suite
 from roofwatch.collector.timing.memory import (
     Copies,
     keep_freed_memory,
@@ -177,6 +177,7 @@ def _load(source: SuiteSource, device: str) -> tuple[KernelSpec, ...]:
     except SuiteError as error:
         if device != "cpu":
             raise
+        forget_failed_imports()
         try:
             with pretending_driver(DEFAULT_TARGETS[0]):
                 return load_suite(source)

@@ -196,9 +196,11 @@ def prove_subjects(
 def _cache_keys(
     workers: WorkerPool, subjects: Sequence[Subject], asked_for: tuple[str, ...]
 ) -> dict[Subject, str]:
-    codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
+    reply = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S)
+    codes = reply.source_digests
     if codes is None:
-        raise CollectorError("the source files of the suite cannot be read")
+        reason = "" if reply.failure is None else f": {reply.failure.message}"
+        raise CollectorError(f"the source files of the suite cannot be read{reason}")
     toolchain = toolchain_digest({**os.environ, **workers.fork_server.extra_environment})
     if workers.python is not None:  # with compilers of its own
         toolchain = digest_of(toolchain, str(workers.python))

@@ -1,0 +1,26 @@
+"""What a launch that ran no GPU code returns to a package that keeps compiled kernels itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+class LaunchedKernel:
+    """Launches a function again, with the same constant arguments, as a compiled kernel does."""
+
+    def __init__(
+        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], constants: set[str]
+    ) -> None:
+        self._function = function
+        named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+        self._constants = {name: value for name, value in named.items() if name in constants}
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any) -> Any:
+            # some releases of Triton leave the constants out
+            names: list[str] = self._function.arg_names
+            if len(args) < len(names):
+                names = [name for name in names if name not in self._constants]
+            arguments = {**self._constants, **dict(zip(names, args, strict=False))}
+            return self._function.run(grid=grid, warmup=False, **arguments)
+
+        return launch
