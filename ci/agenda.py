@@ -47,7 +47,9 @@ def _confirmations(state: WatchState) -> Iterator[Job]:
     for (base, head), suspects in ranked:
         clearest = _clearest(suspects)
         case_id, implementation = clearest.subject
-        others = f" and {len(suspects) - 1} more" if len(suspects) > 1 else ""
+        others = ""
+        if len(suspects) > 1:
+            others = f" and {len(suspects) - 1} more"
         yield _pair_job(
             state,
             JobKind.CONFIRM,
@@ -125,7 +127,12 @@ def _recoveries(state: WatchState) -> Iterator[Job]:
             continue
         reason = f"{regression.kernel} changed again at {head.short_sha}"
         yield _pair_job(
-            state, JobKind.RECOVER, reason, regression.commit, head, regression.subjects
+            state,
+            JobKind.RECOVER,
+            reason,
+            regression.commit,
+            head,
+            regression.subjects,
         )
 
 
@@ -141,7 +148,13 @@ def _newest(state: WatchState) -> Iterator[Job]:
         reason = "the first run of this runner class"
     else:
         reason = f"the newest commit; {base.short_sha} is the last measured one"
-    yield Job(kind=JobKind.NEW, reason=reason, seconds=state.seconds_of_run, head=newest, base=base)
+    yield Job(
+        kind=JobKind.NEW,
+        reason=reason,
+        seconds=state.seconds_of_run,
+        head=newest,
+        base=base,
+    )
 
 
 def _bridges(state: WatchState) -> Iterator[Job]:
@@ -191,7 +204,9 @@ def _fills(state: WatchState) -> Iterator[Job]:
     ]
     if not measured_places:
         return
-    first = 0 if state.is_range else measured_places[0]
+    first = 0
+    if not state.is_range:
+        first = measured_places[0]
     # the newest commit is the job `new`
     older_commits = state.commits[first:-1]
     candidates = [commit for commit in older_commits if commit.sha not in state.skipped]
@@ -219,7 +234,9 @@ def _fills(state: WatchState) -> Iterator[Job]:
 
 def _last_measured(state: WatchState) -> CommitRef | None:
     measured = [ref for ref in state.commits if ref.sha in state.measured]
-    return measured[-1] if measured else None
+    if not measured:
+        return None
+    return measured[-1]
 
 
 def _pair_job(

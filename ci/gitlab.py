@@ -57,10 +57,8 @@ def job_of(variables: Mapping[str, str]) -> Job:
         ForgeError: this is not a job of GitLab CI, or its pipeline belongs to a fork.
     """
     project = variables.get("CI_PROJECT_ID", "")
-    target, number = (
-        variables.get("CI_MERGE_REQUEST_PROJECT_ID"),
-        variables.get("CI_MERGE_REQUEST_IID"),
-    )
+    target = variables.get("CI_MERGE_REQUEST_PROJECT_ID")
+    number = variables.get("CI_MERGE_REQUEST_IID")
     # in a pipeline for merged results, CI_COMMIT_SHA is the merge
     head_sha = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or variables.get(
         "CI_COMMIT_SHA", ""
@@ -87,7 +85,12 @@ def job_of(variables: Mapping[str, str]) -> Job:
             "the change and press Run pipeline in the merge request"
         )
     page = safe_link(variables.get("CI_PIPELINE_URL", ""))
-    run = ActionsRun(variables.get("CI_SERVER_URL", ""), project, order, page)
+    run = ActionsRun(
+        api_url=variables.get("CI_SERVER_URL", ""),
+        repository=project,
+        order=order,
+        url=page,
+    )
     return Job(run, head_sha, pull_requests=pull_requests)
 
 
@@ -186,7 +189,12 @@ class GitLabProject:
         return str((merge_request.attributes.get("author") or {}).get("username") or "")
 
     def conclude(
-        self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+        self,
+        head_sha: str,
+        name: str,
+        order: RunOrder,
+        check: CheckRun,
+        url: str | None,
     ) -> None:
         """Set the status of this name in the pipeline."""
         # the status belongs to the commit of the pipeline, which may be a merge of the head

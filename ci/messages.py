@@ -76,7 +76,9 @@ def on_one_line(text: str) -> str:
 
 def short_name(name: str) -> str:
     """Cut the name of a kernel at 80 characters."""
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[: _MAX_NAME - 1]}…"
 
 
 # --- Markdown
@@ -122,7 +124,9 @@ def plain(text: str, *, limit: int = 160) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}s"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -167,7 +171,14 @@ def join_sections(
         more = section.rows[_MAX_OPEN_ROWS:]
         if more:
             title = f"{len(more)} more: {section.title}"
-            folds.append(Section(title, section.columns, more, is_folded=True))
+            folds.append(
+                Section(
+                    title=title,
+                    columns=section.columns,
+                    rows=more,
+                    is_folded=True,
+                )
+            )
     folds += [section for section in sections if section.is_folded]
     row_limit = max((len(section.rows) for section in sections), default=0)
     while True:
@@ -186,11 +197,15 @@ def _lines_of(sections: Iterable[Section], row_limit: int, whole_url: str | None
 
 def _section_lines(section: Section, row_limit: int, whole_url: str | None) -> list[str]:
     """Write a table, and how many rows were cut."""
-    lines = [section.text, ""] if section.text else []
+    lines = []
+    if section.text:
+        lines = [section.text, ""]
     lines += table(section.columns, section.rows[:row_limit])
     cut_count = len(section.rows) - row_limit
     if cut_count > 0:
-        link = f" [All of them]({whole_url})" if whole_url else ""
+        link = ""
+        if whole_url:
+            link = f" [All of them]({whole_url})"
         count = count_of(cut_count, "more row")
         lines += ["", f"_{count} cut to keep this comment short._{link}"]
     if section.is_folded:

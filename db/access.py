@@ -111,7 +111,8 @@ def create_token(
         raise StoreError(f"a token needs a scope: {', '.join(Scope)}")
     if not timedelta() < validity <= MAX_VALIDITY:
         raise StoreError(f"a token is valid for 1 to {MAX_VALIDITY.days} days, not {validity.days}")
-    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    token_id = secrets.token_hex(6)
+    secret = secrets.token_urlsafe(32)
     row = TokenRow(
         token_id=token_id,
         secret_sha256=_sha256(secret),
@@ -143,7 +144,9 @@ def check_token(engine: Engine, text: str, now: datetime) -> Token | None:
     """
     parsed = _TOKEN.fullmatch(text)
     with Session(engine) as session:
-        row = None if parsed is None else session.get(TokenRow, parsed["token_id"])
+        row = None
+        if parsed is not None:
+            row = session.get(TokenRow, parsed["token_id"])
         stored = _NO_HASH if row is None else row.secret_sha256
         is_right = hmac.compare_digest(
             stored, _sha256(text if parsed is None else parsed["secret"])
@@ -188,14 +191,23 @@ def revoke_token(engine: Engine, token_id: str, *, now: datetime, actor: str) ->
         if row.revoked_at is None:
             row.revoked_at = now
             add_entry(
-                session, actor=actor, action="token.revoke", project=row.project, subject=token_id
+                session,
+                actor=actor,
+                action="token.revoke",
+                project=row.project,
+                subject=token_id,
             )
         session.flush()
         return _to_token(row)
 
 
 def trust_repository(
-    engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str
+    engine: Engine,
+    repository: str,
+    project: str,
+    refs: Sequence[str],
+    *,
+    actor: str,
 ) -> None:
     """Let a repository's workflows send records of a project. Records of other refs are
     quarantined.
@@ -225,7 +237,11 @@ def distrust_repository(engine: Engine, repository: str, project: str, *, actor:
             raise StoreError(f"repository {repository}: not trusted for {project}")
         session.delete(row)
         add_entry(
-            session, actor=actor, action="repository.distrust", project=project, subject=repository
+            session,
+            actor=actor,
+            action="repository.distrust",
+            project=project,
+            subject=repository,
         )
 
 

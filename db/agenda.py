@@ -27,7 +27,11 @@ _REQUESTED = -1
 
 
 def take_job(
-    engine: Engine, project: str, runner_class: str, jobs: Sequence[PlannedJob], claim_id: UUID
+    engine: Engine,
+    project: str,
+    runner_class: str,
+    jobs: Sequence[PlannedJob],
+    claim_id: UUID,
 ) -> str | None:
     """Replace the plan of a runner class, and lease its most valuable job.
 
@@ -86,7 +90,11 @@ def take_job(
 
 
 def _store(
-    session: Session, project_row: int, runner_class: str, position: int, job: PlannedJob
+    session: Session,
+    project_row: int,
+    runner_class: str,
+    position: int,
+    job: PlannedJob,
 ) -> None:
     insert = upsert(AgendaJobRow).values(
         project_id=project_row,
@@ -127,7 +135,12 @@ def request_job(session: Session, project: str, runner_class: str, job: PlannedJ
 
 
 def finish_job(
-    engine: Engine, project: str, runner_class: str, key: str, claim_id: UUID, spent_s: float
+    engine: Engine,
+    project: str,
+    runner_class: str,
+    key: str,
+    claim_id: UUID,
+    spent_s: float,
 ) -> bool:
     """End the lease of a job; False if another runner has taken it over."""
     row = AgendaJobRow
@@ -158,6 +171,11 @@ def list_jobs(session: Session, project: ProjectName) -> list[StoredJob]:
             row.project_id == project_id(project),
             or_(row.finished_at.is_(None), row.finished_at > func.now() - _LISTED),
         )
-        .order_by(row.finished_at.desc().nulls_first(), row.runner_class, row.position, row.id)
+        .order_by(
+            row.finished_at.desc().nulls_first(),
+            row.runner_class,
+            row.position,
+            row.id,
+        )
     )
     return [to_value(StoredJob, job) for job in session.scalars(query)]

@@ -111,7 +111,10 @@ def begin_bisection(
     """
     with Session(engine) as session, session.begin():
         bisection_id = request_bisection(
-            session, commit_range, requested_by=requested_by, regression_id=regression_id
+            session,
+            commit_range,
+            requested_by=requested_by,
+            regression_id=regression_id,
         )
         same = BisectionRow.bisection_id == bisection_id
         claim = _take(
@@ -126,7 +129,10 @@ def begin_bisection(
 
 
 def claim_bisection(
-    engine: Engine, project: str, runner_class: str, claim_id: UUID
+    engine: Engine,
+    project: str,
+    runner_class: str,
+    claim_id: UUID,
 ) -> Claim | None:
     """Claim the oldest request for this runner class or any; also one whose runner is gone.
 
@@ -192,11 +198,20 @@ def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
     if stored is None:
         return None
     row, project = stored
-    progress = (
-        BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
+    if row.progress is None:
+        progress = BisectionProgress()
+    else:
+        progress = _PROGRESS.validate_python(row.progress)
+    answer = None
+    if row.answer is not None:
+        answer = _ANSWER.validate_python(row.answer)
+    return to_value(
+        Bisection,
+        row,
+        project=project,
+        progress=progress,
+        answer=answer,
     )
-    answer = None if row.answer is None else _ANSWER.validate_python(row.answer)
-    return to_value(Bisection, row, project=project, progress=progress, answer=answer)
 
 
 def _take(session: Session, condition: ColumnElement[bool], claim_id: UUID) -> Claim | None:
@@ -218,4 +233,6 @@ def _take(session: Session, condition: ColumnElement[bool], claim_id: UUID) -> C
         )
         .returning(BisectionRow.bisection_id)
     )
-    return None if taken is None else Claim(taken, claim_id)
+    if taken is None:
+        return None
+    return Claim(taken, claim_id)

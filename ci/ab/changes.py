@@ -44,7 +44,8 @@ def judge_launches(pairing: Pairing, keys: Iterable[CaseKey]) -> list[Change[Non
         return []
     measured = dict(_timed_alike(pairing, keys))
     changes: list[Change[None]] = []
-    base, head = pairing.base.environment, pairing.head.environment
+    base = pairing.base.environment
+    head = pairing.head.environment
     for key, (base_measured, head_measured) in measured.items():
         memory = _judge_memory(
             key,
@@ -74,7 +75,11 @@ def _timed_alike(pairing: Pairing, keys: Iterable[CaseKey]) -> Iterator[tuple[Ca
 
 
 def _judge_memory(
-    key: CaseKey, base: Measurement, head: Measurement, *, is_one_allocator: bool
+    key: CaseKey,
+    base: Measurement,
+    head: Measurement,
+    *,
+    is_one_allocator: bool,
 ) -> Change[None] | None:
     if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
         return None
@@ -87,7 +92,8 @@ def _judge_memory(
     reason = Reason.MEMORY_CHANGED
     # another release of torch rounds allocations in another way
     if not is_one_allocator:
-        verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
+        verdict = Verdict.UNCHANGED
+        reason = Reason.TOOLCHAIN_CHANGED
     return counted_change(
         ChangeSubject(*key),
         "peak_allocated_bytes",
@@ -125,7 +131,8 @@ def _compare_hosts(base: Measurement, head: Measurement) -> PairedEstimate | Non
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
     pairs = block_pairs(base, head)
-    base_ns, head_ns = _host_times(pairs.base), _host_times(pairs.head)
+    base_ns = _host_times(pairs.base)
+    head_ns = _host_times(pairs.head)
     if pairs.are_too_few or not pairs.base or base_ns is None or head_ns is None:
         return None
     return compare(
@@ -173,7 +180,8 @@ def judge_accuracy(pairing: Pairing) -> list[Change[None]]:
 def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
     base_errors = {tensor.tensor: tensor.rmse_ratio for tensor in base.tensors}
     for tensor in head.tensors:
-        base_error, head_error = base_errors.get(tensor.tensor), tensor.rmse_ratio
+        base_error = base_errors.get(tensor.tensor)
+        head_error = tensor.rmse_ratio
         if base_error is None or base_error == head_error:
             continue
         if max(base_error, head_error) > error_floor(head.case_id):
@@ -191,7 +199,9 @@ def error_floor(case_id: str) -> float:
     """RMSE ratio up to which a result is as accurate as its arithmetic. Kernels accumulate in
     float32 or wider.
     """
-    return _FLOAT64_EPSILON if "/float64/" in case_id else _FLOAT32_EPSILON
+    if "/float64/" in case_id:
+        return _FLOAT64_EPSILON
+    return _FLOAT32_EPSILON
 
 
 # --- counters
@@ -220,19 +230,24 @@ def compare_counters(base: Iterable[Counters], head: Iterable[Counters]) -> list
 def _changed_counters(base: Counters, head: Counters) -> Iterator[Change[None]]:
     least = math.log1p(_MIN_COUNTER_CHANGE)
     for name in head.values.keys() & base.values.keys():
-        base_value, head_value = base.values[name], head.values[name]
+        base_value = base.values[name]
+        head_value = head.values[name]
         # twice next to nothing is still next to nothing
         if name.endswith("_share") and max(base_value, head_value) < _MIN_SHARE:
             continue
         if abs(log_ratio_of(base_value, head_value)) >= least:
             subject = ChangeSubject(
-                head.case_id,
-                head.implementation,
+                case_id=head.case_id,
+                implementation=head.implementation,
                 part=head.function,
                 launch_index=head.launch_index,
             )
             yield counted_change(
-                subject, name, base_value, head_value, reason=Reason.COUNTER_CHANGED
+                subject,
+                name,
+                base_value,
+                head_value,
+                reason=Reason.COUNTER_CHANGED,
             )
 
 

@@ -60,7 +60,8 @@ class BlockPairs:
         reasons: dict[str, None] = {}
         for pair in self.left_out:
             reasons |= dict.fromkeys((*pair.base, *pair.head))
-        count, total = len(self.left_out), len(self.base) + len(self.left_out)
+        count = len(self.left_out)
+        total = len(self.base) + len(self.left_out)
         text = f"{count} of {total} block pairs left out, by {{}}"
         return Remark(text, (", ".join(reasons),))
 
@@ -90,7 +91,8 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
     left_out: list[LeftOut] = []
     pairs = zip(base.blocks, head.blocks, strict=True)
     for position, (base_block, head_block) in enumerate(pairs):
-        base_reasons, head_reasons = _degraded_by(base_block), _degraded_by(head_block)
+        base_reasons = _degraded_by(base_block)
+        head_reasons = _degraded_by(head_block)
         if base_reasons or head_reasons:
             left_out.append(LeftOut(position, base_reasons, head_reasons))
         else:
@@ -100,14 +102,17 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
 
 
 def _degraded_by(block: Block) -> tuple[str, ...]:
-    return () if block.device_state is None else block.device_state.degraded_by
+    if block.device_state is None:
+        return ()
+    return block.device_state.degraded_by
 
 
 def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CyclesEvidence | None:
     """Compare clock cycles the way times are compared; None unless the SM clock of every block is
     known.
     """
-    base, head = _in_cycles(pairs.base), _in_cycles(pairs.head)
+    base = _in_cycles(pairs.base)
+    head = _in_cycles(pairs.head)
     if base is None or head is None:
         return None
     comparison = compare(base.kilocycles, head.kilocycles, threshold=threshold)
@@ -126,12 +131,16 @@ def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
     kilocycles: list[list[float]] = []
     clocks_mhz: list[float] = []
     for block in blocks:
-        clock_mhz = None if block.device_state is None else block.device_state.sm_clock_mhz
+        clock_mhz = None
+        if block.device_state is not None:
+            clock_mhz = block.device_state.sm_clock_mhz
         if not clock_mhz:
             return None
         clocks_mhz.append(clock_mhz)
         kilocycles.append([sample_ns * clock_mhz / 1e3 for sample_ns in block.samples_ns])
-    return _Cycles(kilocycles, statistics.median(clocks_mhz)) if clocks_mhz else None
+    if not clocks_mhz:
+        return None
+    return _Cycles(kilocycles, statistics.median(clocks_mhz))
 
 
 def is_clock_move(times: PairedEstimate, cycles: CyclesEvidence) -> bool:
@@ -190,7 +199,8 @@ def clock_step(
     """Convert a step, ln(after / before) of times, to clock cycles; None if too few runs of a level
     have a clock.
     """
-    old_clock, new_clock = _clock_of(before), _clock_of(after)
+    old_clock = _clock_of(before)
+    new_clock = _clock_of(after)
     if old_clock is None or new_clock is None:
         return None
     return ClockStep(

@@ -44,7 +44,9 @@ def differences_of(environments: Sequence[Environment]) -> list[DifferingField]:
 
 
 def _in_words(value: object) -> str:
-    return "not known" if value is None else str(value)
+    if value is None:
+        return "not known"
+    return str(value)
 
 
 # --- refusals
@@ -146,7 +148,9 @@ def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCas
 
 def _refuse(facts: _Facts) -> Remark | None:
     differing = [f"{name} {base} and {head}" for name, base, head in facts if base != head]
-    return Remark("; ".join(differing)) if differing else None
+    if not differing:
+        return None
+    return Remark("; ".join(differing))
 
 
 def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
@@ -198,7 +202,9 @@ def note_on_requirements(pairing: Pairing) -> Remark | None:
             changed.append(f"{name} {' → '.join(versions)}")
     if not changed:
         return None
-    more = f" and {len(changed) - _MAX_PACKAGES} more" if len(changed) > _MAX_PACKAGES else ""
+    more = ""
+    if len(changed) > _MAX_PACKAGES:
+        more = f" and {len(changed) - _MAX_PACKAGES} more"
     which = "each side ran with its own packages"
     if not (base.is_isolated and head.is_isolated):
         which = (

@@ -92,7 +92,9 @@ class PairedEstimate:
         """
         log_ratio = math.log(self.head_ns / self.base_ns)
         is_visible = abs(log_ratio - self.log_ratio) > _VISIBLE
-        return math.expm1(log_ratio) if is_visible else None
+        if not is_visible:
+            return None
+        return math.expm1(log_ratio)
 
     @property
     def speedup(self) -> float:
@@ -107,7 +109,11 @@ class PairedEstimate:
 
 
 def compare(
-    base_ns: Blocks, head_ns: Blocks, *, threshold: float = 0.03, error_rate: float | None = None
+    base_ns: Blocks,
+    head_ns: Blocks,
+    *,
+    threshold: float = 0.03,
+    error_rate: float | None = None,
 ) -> PairedEstimate:
     """Judge the times of a head against those of its base. Swapping the sides flips every sign.
 
@@ -145,7 +151,10 @@ def compare(
         return comparison
     edge = math.log1p(threshold)
     error = pairs.error_at(pairs.count)
-    level = alpha_at(pairs.count) if error_rate is None else error_rate
+    if error_rate is None:
+        level = alpha_at(pairs.count)
+    else:
+        level = error_rate
     half = critical(_degrees(pairs.count), level) * error
     interval = (pairs.centre - half, pairs.centre + half)
     verdict, reason = judge_interval(interval, edge)
@@ -174,7 +183,8 @@ class _BlockMedian:
         ordered = sorted(block_ns)
         middle = len(ordered) // 2
         # the logarithm is monotone, so only the samples in the middle need one
-        low, high = float(ordered[(len(ordered) - 1) // 2]), float(ordered[middle])
+        low = float(ordered[(len(ordered) - 1) // 2])
+        high = float(ordered[middle])
         return cls((low + high) / 2, (math.log(low) + math.log(high)) / 2)
 
 
@@ -188,7 +198,8 @@ def detectable_change(
         block_count: On each side, 3 or more.
         threshold: Practical threshold as a fraction.
     """
-    error, degrees = block_deviation * math.sqrt(2 / block_count), _degrees(block_count)
+    error = block_deviation * math.sqrt(2 / block_count)
+    degrees = _degrees(block_count)
     errors = critical(degrees, alpha_at(block_count)) + critical(degrees, _POWER_ERROR)
     return math.expm1(math.log1p(threshold) + errors * error)
 
@@ -289,7 +300,8 @@ class _Pairs:
             raise ValueError("there are no blocks to compare")
         ordered = sorted(log_ratios)
         trimmed = _trimmed(count)
-        lowest, highest = ordered[trimmed], ordered[count - trimmed - 1]
+        lowest = ordered[trimmed]
+        highest = ordered[count - trimmed - 1]
         winsorised = [min(max(log_ratio, lowest), highest) for log_ratio in ordered]
         mean = math.fsum(winsorised) / count
         centre = math.fsum(ordered[trimmed : count - trimmed]) / (count - 2 * trimmed)
@@ -302,10 +314,13 @@ class _Pairs:
         return math.sqrt(self.variance * count / (remaining * (remaining - 1)))
 
     def p_beyond(self, edge: float) -> float:
-        distance, error = abs(self.centre) - edge, self.error_at(self.count)
+        distance = abs(self.centre) - edge
+        error = self.error_at(self.count)
         if distance <= 0:
             return 1.0
-        return two_sided_p(distance / error, _degrees(self.count)) if error > 0 else 0.0
+        if error > 0:
+            return two_sided_p(distance / error, _degrees(self.count))
+        return 0.0
 
 
 def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
@@ -318,7 +333,9 @@ def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
 
 def _trimmed(count: int) -> int:
     """Pairs that are trimmed on either side."""
-    return count // _BLOCKS_PER_TRIMMED if count >= _TRIM_FROM_BLOCKS else 0
+    if count >= _TRIM_FROM_BLOCKS:
+        return count // _BLOCKS_PER_TRIMMED
+    return 0
 
 
 def _degrees(count: int) -> int:
@@ -333,4 +350,6 @@ def critical(degrees: int, error_rate: float) -> float:
 
 
 def _expm1(value: float) -> float:
-    return math.inf if value > 700 else math.expm1(value)
+    if value > 700:
+        return math.inf
+    return math.expm1(value)

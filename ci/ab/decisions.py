@@ -58,7 +58,11 @@ class Decisions:
         return verdict is Verdict.UNCHANGED
 
     def refutes(
-        self, subject: Subject, base: CommitRef, head: CommitRef, log_change: float
+        self,
+        subject: Subject,
+        base: CommitRef,
+        head: CommitRef,
+        log_change: float,
     ) -> bool:
         """Whether the pairs exclude a change of this size and show none, verdict or not."""
         comparison = self._comparisons.get((subject, base, head))
@@ -78,7 +82,11 @@ class Decisions:
         return is_open and _job_count(self._pairs.get((subject, base, head), ())) >= MAX_PAIR_JOBS
 
     def _count_agreeing(
-        self, subject: Subject, base: CommitRef, head: CommitRef, verdict: Verdict
+        self,
+        subject: Subject,
+        base: CommitRef,
+        head: CommitRef,
+        verdict: Verdict,
     ) -> int:
         """Count the jobs with this verdict whose commits overlap."""
         count = 0
@@ -99,8 +107,12 @@ class Decisions:
             error = (comparison.log_interval[1] - comparison.log_interval[0]) / 4
             is_given_up = self.is_given_up(*key)
             job_count = _job_count(self._pairs[key])
-            pairs = "one pair" if job_count == 1 else f"{job_count} pairs"
-            reason = "could not decide it" if is_given_up else "another one decides"
+            pairs = "one pair"
+            if job_count != 1:
+                pairs = f"{job_count} pairs"
+            reason = "another one decides"
+            if is_given_up:
+                reason = "could not decide it"
             yield SuspectCase(
                 subject=subject,
                 evidence=(

@@ -90,7 +90,8 @@ _NOT_LAUNCHED = _Launched()
 
 
 def _changes(base: CaseProfile, head: CaseProfile) -> Iterator[Change[LaunchEvidence]]:
-    base_kernels, head_kernels = _launched(base), _launched(head)
+    base_kernels = _launched(base)
+    head_kernels = _launched(head)
     for base_name, head_name in _paired_names(
         base_kernels,
         head_kernels,
@@ -130,8 +131,12 @@ def _paired_names(
         if name in base and base[name].count != head[name].count:
             yield name, name
     # what an incomplete profile lacks may only be left out of it
-    new_names = [name for name in head if name not in base] if is_base_complete else []
-    gone_names = [name for name in base if name not in head] if is_head_complete else []
+    new_names = []
+    if is_base_complete:
+        new_names = [name for name in head if name not in base]
+    gone_names = []
+    if is_head_complete:
+        gone_names = [name for name in base if name not in head]
     for base_name in gone_names:
         count = base[base_name].count
         head_name = next((name for name in new_names if head[name].count == count), "")
@@ -160,7 +165,9 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
         if not row.has_lasting_name:
             continue
         earlier = kernels.get(row.name, _NOT_LAUNCHED)
-        share = row.total_ns / profile.busy_ns if profile.busy_ns else 0.0
+        share = 0.0
+        if profile.busy_ns:
+            share = row.total_ns / profile.busy_ns
         kernels[row.name] = _Launched(
             count=earlier.count + row.count / profile.call_count, share=earlier.share + share
         )
@@ -207,10 +214,13 @@ def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Auto
 def _flip(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> Remark:
     """Describe the choices of both sides, with their times by the head's tuning."""
     timed = next((tuning for tuning in head if tuning.timings), head[0])
-    head_time, base_time = _time_of(timed, timed.chosen), _time_of(timed, base[0].chosen)
+    head_time = _time_of(timed, timed.chosen)
+    base_time = _time_of(timed, base[0].chosen)
     timings = ""
     if head_time is not None:
-        against = f" against {base_time}" if base_time else ", and the other was not tried"
+        against = ", and the other was not tried"
+        if base_time:
+            against = f" against {base_time}"
         timings = f"; its own timings: {head_time}{against}"
     base_chosen = [tuning.chosen for tuning in base]
     head_chosen = [timed.chosen, *(tuning.chosen for tuning in head if tuning is not timed)]

@@ -68,7 +68,12 @@ class CaseNoise(BaseModel):
 
     @classmethod
     def of(
-        cls, key: tuple[str, str], compared: PairedEstimate, *, timing: str, sample_count: float
+        cls,
+        key: tuple[str, str],
+        compared: PairedEstimate,
+        *,
+        timing: str,
+        sample_count: float,
     ) -> Self | None:
         """Noise of a commit compared with itself; None if there are too few blocks."""
         deviation = compared.block_deviation
@@ -254,7 +259,9 @@ class RunnerNoise:
 
     @property
     def median_floor(self) -> float | None:
-        return statistics.median(case.noise_floor for case in self.cases) if self.cases else None
+        if not self.cases:
+            return None
+        return statistics.median(case.noise_floor for case in self.cases)
 
 
 def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:

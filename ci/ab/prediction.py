@@ -114,7 +114,12 @@ def predict_steps(
         is_kernel = len(parts) == _CASE_PARTS and parts[0] not in workloads
         interval = change.log_interval
         if is_kernel and interval is not None and math.isfinite(interval[1]):
-            group = _Group(parts[0], change.implementation, dtype=parts[2], direction=parts[3])
+            group = _Group(
+                kernel=parts[0],
+                implementation=change.implementation,
+                dtype=parts[2],
+                direction=parts[3],
+            )
             groups[group].append(change)
     predictions: list[StepChange] = []
     for group, cases in groups.items():

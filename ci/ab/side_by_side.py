@@ -46,7 +46,8 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     """Gather the evidence of two runs about a case and implementation."""
     pairing = Pairing(base, head)
     base_results, head_results = pairing.of((case_id, implementation))
-    base_measured, head_measured = base_results.measurement, head_results.measurement
+    base_measured = base_results.measurement
+    head_measured = head_results.measurement
     launches: list[Change[LaunchEvidence]] = []
     if base_results.profile is not None and head_results.profile is not None:
         launches = compare_profiles(base_results.profile, head_results.profile)

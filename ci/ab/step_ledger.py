@@ -117,7 +117,11 @@ class StepLedger:
 
 
 def find_ledger(
-    base: StepTimes, head: StepTimes, *, title: str, measured_ns: tuple[float, float] | None = None
+    base: StepTimes,
+    head: StepTimes,
+    *,
+    title: str,
+    measured_ns: tuple[float, float] | None = None,
 ) -> StepLedger:
     """Explain the difference of two steps.
 
@@ -176,7 +180,8 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
         if base_results.profile is None:
             continue
         measured_ns = None
-        base_ns, head_ns = base_results.median_ns, head_results.median_ns
+        base_ns = base_results.median_ns
+        head_ns = head_results.median_ns
         if base_ns is not None and head_ns is not None:
             measured_ns = base_ns, head_ns
         ledger = find_ledger(
@@ -216,7 +221,8 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     for base_index, head_index in _common(list(map(_key, base)), list(map(_key, head))):
         gaps.append((base[base_start:base_index], head[head_start:head_index]))
         yield [base[base_index]], [head[head_index]]
-        base_start, head_start = base_index + 1, head_index + 1
+        base_start = base_index + 1
+        head_start = head_index + 1
     gaps.append((base[base_start:], head[head_start:]))
     # the order of streams and threads may differ between the sides
     base_gaps = chain.from_iterable(base_slots for base_slots, _ in gaps)
@@ -270,7 +276,8 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
         rows.append(((rows[-1] + matching) | (rows[-1] - matching)) & rows[0])
     # walk back from the end: a bit that is 0 belongs to the subsequence or to a row above
     indices: list[tuple[int, int]] = []
-    base_index, head_index = len(base) - 1, len(head) - 1
+    base_index = len(base) - 1
+    head_index = len(head) - 1
     while base_index >= 0 and head_index >= 0:
         if base[base_index] == head[head_index]:
             indices.append((base_index, head_index))
@@ -390,7 +397,9 @@ def _kind(base: Sequence[Slot], head: Sequence[Slot]) -> LedgerKind:
     if not head:
         return LedgerKind.REMOVED
     if len(base) != len(head):
-        return LedgerKind.FUSED if len(head) < len(base) else LedgerKind.SPLIT
+        if len(head) < len(base):
+            return LedgerKind.FUSED
+        return LedgerKind.SPLIT
     if len(base) > 1:
         return LedgerKind.REPLACED
     return _kind_of_one(base[0], head[0])
@@ -402,4 +411,6 @@ def _kind_of_one(base: Slot, head: Slot) -> LedgerKind:
     if base.name == head.name:
         is_changed = is_code_known and not is_same_code
         return LedgerKind.CODE_CHANGED if is_changed else LedgerKind.MATCHED
-    return LedgerKind.SAME_CODE if is_code_known and is_same_code else LedgerKind.RENAMED
+    if is_code_known and is_same_code:
+        return LedgerKind.SAME_CODE
+    return LedgerKind.RENAMED

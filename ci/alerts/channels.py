@@ -304,8 +304,12 @@ def _change_text(change: ReportedValue) -> str:
     (-8.2%)`.
     """
     definition = metric(change.metric)
-    base = "failed" if change.before is None else definition.format(change.before)
-    head = "failed" if change.after is None else definition.format(change.after)
+    base = "failed"
+    if change.before is not None:
+        base = definition.format(change.before)
+    head = "failed"
+    if change.after is not None:
+        head = definition.format(change.after)
     subject = f"{change.case_id} · {change.implementation}"
     text = f"{subject}: {definition.title} {base} to {head}"
     if change.is_limit:

@@ -128,7 +128,10 @@ class ProjectState:
         return case.costs
 
     def covers(
-        self, rule: RegressionRule | MetricRule, case_id: str, implementation: str | None = None
+        self,
+        rule: RegressionRule | MetricRule,
+        case_id: str,
+        implementation: str | None = None,
     ) -> bool:
         if implementation is not None and matches(implementation, rule.exclude_implementations):
             return False
@@ -320,7 +323,9 @@ def _change_told(
     rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
 ) -> ReportedValue:
     """Tell a change once: as a rate if the rule is about one, else as it was measured."""
-    series, base, head = point.series, point.before, point.after
+    series = point.series
+    base = point.before
+    head = point.after
     if isinstance(rule, MetricRule) and series.metric == "median_ns" and base and head:
         cost = state.costs_of(series.case_id).get(rule.metric)
         if cost:
@@ -330,7 +335,11 @@ def _change_told(
 
 
 def change_of(
-    series: SeriesKey, base: float | None, head: float | None, *, is_limit: bool = False
+    series: SeriesKey,
+    base: float | None,
+    head: float | None,
+    *,
+    is_limit: bool = False,
 ) -> ReportedValue:
     relative_change = None
     if base and head is not None:

@@ -69,7 +69,11 @@ class SendError(AlertError):
     """A message could not be sent; if `is_uncertain`, it may have arrived."""
 
     def __init__(
-        self, message: str, *, is_uncertain: bool, retry_after: timedelta | None = None
+        self,
+        message: str,
+        *,
+        is_uncertain: bool,
+        retry_after: timedelta | None = None,
     ) -> None:
         super().__init__(message)
         self.is_uncertain = is_uncertain

@@ -45,7 +45,10 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
 
 
 def within_limit(
-    steps: Sequence[AlertStep], limit: int, sent_counts: Mapping[str, int], now: datetime
+    steps: Sequence[AlertStep],
+    limit: int,
+    sent_counts: Mapping[str, int],
+    now: datetime,
 ) -> list[AlertStep]:
     """Let at most `limit` messages an hour pass to a channel; the last of them sums up the rest.
 
@@ -73,7 +76,10 @@ def within_limit(
 
 
 def _limited(
-    step: AlertStep, passed: Mapping[str, Delivery], deferred: set[str], now: datetime
+    step: AlertStep,
+    passed: Mapping[str, Delivery],
+    deferred: set[str],
+    now: datetime,
 ) -> AlertStep:
     alert = step.alert
     told_at = dict(alert.told_at)
@@ -148,7 +154,9 @@ def _others(alerts: Sequence[Alert]) -> list[Fact]:
     names = ", ".join(kernels[:WORST_COUNT])
     if more > 0:
         names += f" and {more} more"
-    return [Fact("Also", names)] if names else []
+    if not names:
+        return []
+    return [Fact("Also", names)]
 
 
 def _summary(deliveries: Sequence[Delivery], limit: int) -> Delivery:

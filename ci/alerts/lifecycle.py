@@ -178,11 +178,11 @@ def _is_escalated(
 def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertStep:
     deliveries = [
         Delivery(
-            alert,
-            event,
-            channel,
-            now,
-            now,
+            alert=alert,
+            event=event,
+            channel=channel,
+            created_at=now,
+            next_attempt_at=now,
         )
         for channel, event in due.items()
     ]

@@ -94,7 +94,9 @@ def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[
             continue
         device = state.device_of(runner_class)
         for level in _levels(rule, runner_class, state, now):
-            kernel = "" if rule.over == "geomean" else level.series.kernel
+            kernel = ""
+            if rule.over != "geomean":
+                kernel = level.series.kernel
             cause = _cause(rule, kernel, device)
             previous_worst = worst.get(cause)
             if previous_worst is None or (level.ratio < previous_worst.ratio) == rule.is_floor:
@@ -137,11 +139,11 @@ def _levels(
         case_id, implementation = subject
         yield _Level(
             series=SeriesKey(
-                state.project,
-                case_id,
-                implementation,
-                rule.metric,
-                runner_class,
+                project=state.project,
+                case_id=case_id,
+                implementation=implementation,
+                metric=rule.metric,
+                runner_class=runner_class,
             ),
             reference=reference,
             value=statistics.median(point.value for point in new),
@@ -239,7 +241,10 @@ def _condition(
         facts=tuple(_facts(rule, worst)),
         owners=state.ownership.owners_of(kernels),
         links=state.link(
-            "Trend", "trends", kernel=worst.series.kernel, runner=worst.series.runner_class
+            "Trend",
+            "trends",
+            kernel=worst.series.kernel,
+            runner=worst.series.runner_class,
         ),
         kernels=kernels,
         devices=(device,),

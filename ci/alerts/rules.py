@@ -245,7 +245,10 @@ class MetricRule(_KernelRule):
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
-        allowed = ("at_least", "drops_by") if self.is_floor else ("at_most", "grows_by")
+        if self.is_floor:
+            allowed = ("at_least", "drops_by")
+        else:
+            allowed = ("at_most", "grows_by")
         limit_names = ("at_least", "at_most", "drops_by", "grows_by")
         set_names = [name for name in limit_names if getattr(self, name) is not None]
         if len(set_names) != 1 or set_names[0] not in allowed:
@@ -355,7 +358,8 @@ _PLAIN = {
 
 def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
     """Write a fault in plain words: where it is, what is wrong, and what is probably meant."""
-    kind, context = fault["type"], fault.get("ctx", {})
+    kind = fault["type"]
+    context = fault.get("ctx", {})
     if kind == "extra_forbidden":
         text = f"unknown key{_suggestion(str(fault['loc'][-1]), _KEYS)}"
     elif kind == "union_tag_invalid":

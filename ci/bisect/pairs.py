@@ -47,7 +47,8 @@ def read_pair(
     for result in (results.accuracy, results.measurement):
         if result is not None and result.outcome is not Outcome.OK:
             return PairResult(error=f"{result.outcome}: {result.message or 'unknown reason'}")
-    base, head = good_results.measurement, results.measurement
+    base = good_results.measurement
+    head = results.measurement
     if base is None or head is None:
         return PairResult(error=f"{case_id} {implementation} was not measured")
     refusal = refuse_timing(base, head) or refuse_host_bound(base, head)

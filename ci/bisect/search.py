@@ -357,11 +357,23 @@ def next_move(
             unmeasured = _unmeasured_edge(commits, edge)
             if unmeasured is not None:
                 return Measure(unmeasured, _FIRST_PAIRS)
-        state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-        return SearchEnd(state, first, last, confidence)
+        state = BisectionState.NARROWED
+        if first == last:
+            state = BisectionState.FOUND
+        return SearchEnd(
+            state=state,
+            first=first,
+            last=last,
+            confidence=confidence,
+        )
     best = _halving_commit(commits, probabilities, plan)
     if best is None:
-        return SearchEnd(BisectionState.UNDECIDED, first, last, confidence)
+        return SearchEnd(
+            state=BisectionState.UNDECIDED,
+            first=first,
+            last=last,
+            confidence=confidence,
+        )
     return Measure(best, max(1, _FIRST_PAIRS - len(commits[best].log_ratios)))
 
 

@@ -129,7 +129,10 @@ class SupportingEvidence:
         return Observation(True, f"{counters}: {descriptions}")
 
     def launches_around(
-        self, key: SeriesKey, levels: Levels, log_change: float
+        self,
+        key: SeriesKey,
+        levels: Levels,
+        log_change: float,
     ) -> Observation | None:
         """Compare what calls launch on both sides of a step.
 
@@ -325,8 +328,10 @@ def _grouped(
 def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
     """The last run of the old level and the first of the new one; None if a level has none."""
     old_level, new_level = levels
-    old_first, old_last = old_level[0], old_level[-1]
-    new_first, new_last = new_level[0], new_level[-1]
+    old_first = old_level[0]
+    old_last = old_level[-1]
+    new_first = new_level[0]
+    new_last = new_level[-1]
     old_runs = [run for run in runs if old_first <= run.commit <= old_last]
     new_runs = [run for run in runs if new_first <= run.commit <= new_last]
     if not old_runs or not new_runs:

@@ -426,7 +426,9 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
             suspects.append(Suspect(cause, weight, cause_odds.sentence))
         elif cause_odds.sentence:
             excluded.append(cause_odds.sentence)
-    unknown = "unknown cause" if suspects else "no recorded change coincides"
+    unknown = "no recorded change coincides"
+    if suspects:
+        unknown = "unknown cause"
     sentence = "; ".join([unknown, *excluded])
     suspects.append(Suspect(Cause.UNKNOWN, 1.0 / total, sentence))
     return ranked(suspects)

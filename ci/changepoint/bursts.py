@@ -146,7 +146,14 @@ def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
     for index, (start, end) in enumerate(pairwise([0, *cut.starts, count])):
         neighbours = levels[max(index - 1, 0) : index]
         neighbours += levels[index + 1 : index + 2]
-        segments.append(_Segment(start, end, levels[index], neighbours))
+        segments.append(
+            _Segment(
+                start=start,
+                end=end,
+                level=levels[index],
+                neighbours=neighbours,
+            )
+        )
     return segments
 
 

@@ -238,7 +238,10 @@ class _Steps:
         costs = self._position_costs(start, boundary, end)
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
         rises = self._level(boundary, end) > self._level(start, boundary)
-        cheapest = ties[0] if rises else ties[-1]
+        if rises:
+            cheapest = ties[0]
+        else:
+            cheapest = ties[-1]
         return start + MIN_SEGMENT + int(cheapest)
 
     def _position_costs(self, start: int, boundary: int, end: int) -> Values:

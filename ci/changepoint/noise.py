@@ -178,11 +178,11 @@ def prior_noise(deviation: float, autocorrelation: float = 0.0) -> Noise:
     whole = deviation / math.sqrt(1 - autocorrelation)
     innovation = whole * math.sqrt(1 - autocorrelation**2)
     return Noise(
-        whole,
-        _PRIOR_COSTS,
-        autocorrelation,
-        innovation,
-        _PRIOR_COSTS,
+        deviation=whole,
+        costs=_PRIOR_COSTS,
+        autocorrelation=autocorrelation,
+        innovation=innovation,
+        innovation_costs=_PRIOR_COSTS,
     )
 
 
@@ -220,8 +220,8 @@ def estimate_noise(
         stickiness, alone_cost = _stickiness(is_outlier)
         # an outlier that stands alone has two neighbours that are none
         return Noise(
-            deviation,
-            costs + 2 * alone_cost * _FAR,
+            deviation=deviation,
+            costs=costs + 2 * alone_cost * _FAR,
             stickiness=stickiness,
             inflation=inflation,
         )
@@ -273,7 +273,8 @@ def _stickiness(is_outlier: Flags) -> tuple[float, float]:
     Each is -2 ln of how much likelier the pair is than if the two were independent, shrunk towards
     independence.
     """
-    ahead, behind = is_outlier[1:], is_outlier[:-1]
+    ahead = is_outlier[1:]
+    behind = is_outlier[:-1]
     both_count = int(np.count_nonzero(ahead & behind))
     either_count = int(np.count_nonzero(ahead) + np.count_nonzero(behind))
     share = (int(np.count_nonzero(is_outlier)) + 1) / (len(is_outlier) + 10)

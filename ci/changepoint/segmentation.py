@@ -88,7 +88,8 @@ class Segmenter:
             before = np.minimum(before, offer - tie) + block
             cheapest.append(before)
             offers.append(offer)
-        level, end = int(before.argmin()), len(blocks) - 1
+        level = int(before.argmin())
+        end = len(blocks) - 1
         cost = float(before[level])
         starts: list[int] = []
         levels = [float(self.levels[level])]

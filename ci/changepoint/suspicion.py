@@ -71,7 +71,8 @@ def _around_levels(logs: NDArray[np.float64], level_start: int) -> NDArray[np.fl
     """The values without the step between two levels."""
     if level_start == 0:
         return logs
-    older, newer = logs[:level_start], logs[level_start:]
+    older = logs[:level_start]
+    newer = logs[level_start:]
     return np.concatenate([older - np.median(older), newer - np.median(newer)])
 
 

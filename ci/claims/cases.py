@@ -112,8 +112,15 @@ def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[Case
     # a wrong result counts however fast it is
     ruling = judge_outcomes(evidence.base, evidence.head, rules.code.state(key))
     if ruling is not None:
-        detail = Remark(ruling.detail) if ruling.detail else None
-        return replace(case, verdict=ruling.verdict, reason=ruling.reason, detail=detail)
+        detail = None
+        if ruling.detail:
+            detail = Remark(ruling.detail)
+        return replace(
+            case,
+            verdict=ruling.verdict,
+            reason=ruling.reason,
+            detail=detail,
+        )
     if not rules.has_times or base.measurement is None or head.measurement is None:
         return case
     threshold = THRESHOLDS.relative_change
@@ -246,7 +253,8 @@ def with_claim(
     head_environment: Environment | None,
 ) -> Change[CaseEvidence]:
     """Add what may be claimed about a judged case, and why it has no time."""
-    key, evidence = case.subject.case_key, case.evidence
+    key = case.subject.case_key
+    evidence = case.evidence
     is_compiled = key in code.compiled
     why = ""
     sides = ((evidence.base, base_environment), (evidence.head, head_environment))

@@ -71,7 +71,8 @@ class CodeStates:
         if key in self.changed:
             return CodeState.CHANGED
         kernel = key[0].partition("/")[0]
-        base, head = self.base_sources.get(kernel), self.head_sources.get(kernel)
+        base = self.base_sources.get(kernel)
+        head = self.head_sources.get(kernel)
         if base is None or head is None:
             return CodeState.UNKNOWN
         return CodeState.SAME if base == head else CodeState.CHANGED
@@ -135,7 +136,9 @@ def why_untimed(side: SideResult, environment: Environment, *, is_compiled: bool
     """Say why a working case has no time, without words of the record."""
     is_cpu = environment.device_kind == "cpu"
     if side.measured is None:
-        return "no GPU" if is_cpu and is_compiled else "not timed in this run"
+        if is_cpu and is_compiled:
+            return "no GPU"
+        return "not timed in this run"
     if is_cpu and (is_compiled or _NAMES_A_GPU.search(side.message or "")):
         return "no GPU"
     return "unsupported here"
@@ -163,15 +166,19 @@ def claim_of(
         why: Why it has no time.
     """
     is_timed = all(side is not None and side.median_ns is not None for side in (base, head))
-    kind, text = ClaimKind.NOT_MEASURED, reason_words(reason)
+    kind = ClaimKind.NOT_MEASURED
+    text = reason_words(reason)
     if reason in _OF_RESULTS:
         kind = ClaimKind.CHECKED_ONLY
     elif is_timed and verdict is Verdict.INCONCLUSIVE:
-        kind, text = ClaimKind.TIMED_UNDECIDED, f"undecided: {reason_words(reason)}"
+        kind = ClaimKind.TIMED_UNDECIDED
+        text = f"undecided: {reason_words(reason)}"
     elif is_timed:
         kind, text = ClaimKind.TIMED, _TIMED_WORDS[verdict]
     elif reason in {Reason.NOT_TIMED, Reason.SAME_CODE}:
-        kind = ClaimKind.COMPILED_ONLY if is_compiled else ClaimKind.CHECKED_ONLY
+        kind = ClaimKind.CHECKED_ONLY
+        if is_compiled:
+            kind = ClaimKind.COMPILED_ONLY
         is_checked = all(side is not None and side.accuracy is Outcome.OK for side in (base, head))
         if not (is_compiled or is_checked):
             kind = ClaimKind.NOT_MEASURED
@@ -180,7 +187,13 @@ def claim_of(
         text = "undecided: timed at the base only"
     elif reason is Reason.NOT_COMPARABLE:
         text = "undecided: not comparable"
-    return Claim(kind, verdict, reason, code, text)
+    return Claim(
+        kind,
+        verdict,
+        reason,
+        code,
+        text,
+    )
 
 
 def claim_of_regression(regression: Regression) -> str:
@@ -189,7 +202,9 @@ def claim_of_regression(regression: Regression) -> str:
     layers = {point.series.definition.layer for point in regression.change_points}
     if any(point.before is not None and point.after is not None for point in times):
         text = _TIMED_WORDS.get(regression.verdict, "undecided")
-        return text if regression.is_confirmed else f"{text}, not confirmed by a pair"
+        if regression.is_confirmed:
+            return text
+        return f"{text}, not confirmed by a pair"
     if times or Layer.ACCURACY in layers:
         is_fixed = regression.verdict is Verdict.IMPROVED
         return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)

@@ -26,7 +26,8 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
     head_cases = {(case.case_id, case.implementation): case for case in head.cases}
     changes: list[Change[CaseEvidence]] = []
     for key in base_cases | head_cases:
-        base_case, head_case = base_cases.get(key), head_cases.get(key)
+        base_case = base_cases.get(key)
+        head_case = head_cases.get(key)
         change = Change(
             subject=ChangeSubject(*key),
             metric=TIME.key,
@@ -55,7 +56,10 @@ def _judge(
 
 
 def _may_be_compared(
-    base_case: MeasuredCase | None, head_case: MeasuredCase | None, base: RunDetail, head: RunDetail
+    base_case: MeasuredCase | None,
+    head_case: MeasuredCase | None,
+    base: RunDetail,
+    head: RunDetail,
 ) -> bool:
     if base_case is None or head_case is None:
         return False
@@ -81,7 +85,8 @@ _Hashes = Mapping[tuple[str, str], str | None]
 
 
 def _code(base: RunDetail, head: RunDetail) -> CodeStates:
-    base_hashes, head_hashes = _hashes(base), _hashes(head)
+    base_hashes = _hashes(base)
+    head_hashes = _hashes(head)
     both = base_hashes.keys() & head_hashes.keys()
     changed = {key for key in both if base_hashes[key] != head_hashes[key]}
     is_one_toolchain = (

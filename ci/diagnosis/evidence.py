@@ -294,7 +294,9 @@ class Evidence:
         if self.case.bus_bytes is not None:
             return Limit.LINKS
         if self.counted_ceiling is not None:
-            return Limit.MEMORY if self.counted_ceiling.level == "dram" else Limit.CACHE
+            if self.counted_ceiling.level == "dram":
+                return Limit.MEMORY
+            return Limit.CACHE
         # where launches take half of the time, only a near ceiling explains the rest
         binding_share = FAR if self.fixed_share < FIXED_SHARE else NEAR
         if (self.utilisation or 0.0) >= binding_share:
@@ -306,9 +308,13 @@ class Evidence:
             return Limit.COMPUTE
         # memory cannot be faster than its ceiling: then a slower level of the cache binds
         if self.is_past_fastest_cache:
-            return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
+            if (self.dram_share or 0.0) <= 1 / NEAR:
+                return Limit.MEMORY
+            return Limit.CACHE
         if self.is_gpu:
-            return Limit.UNDETERMINED if self.utilisation is None else Limit.LATENCY
+            if self.utilisation is None:
+                return Limit.UNDETERMINED
+            return Limit.LATENCY
         # kernels are not counted on a CPU: call overhead binds if the work takes less than half of
         # one call
         work_ns = self.roof.ideal_ns or 0.0

@@ -204,7 +204,9 @@ def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
-        work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
+        work = "move its data"
+        if evidence.roof.bound == "compute":
+            work = "do its arithmetic"
         yield DiagnosisFinding(
             title="extra work",
             text=f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "

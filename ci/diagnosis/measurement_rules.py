@@ -198,7 +198,9 @@ def small_launches(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if timing is None or evidence.limit is not Limit.LAUNCH or evidence.gap_share >= GAP_SHARE:
         return
     time = f"A call takes {format_ns(timing.median_ns)}"
-    source = "measured in the same run" if evidence.floor_ns else "a typical value"
+    source = "a typical value"
+    if evidence.floor_ns:
+        source = "measured in the same run"
     if evidence.fixed_share >= FIXED_SHARE:
         kernels = "an empty kernel"
         if (timing.kernel_count or 1) > 1:

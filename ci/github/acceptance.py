@@ -137,7 +137,8 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
 
 def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_Size]:
     name = *case.subject.case_key, case.reason
-    base, head = case.evidence.base, case.evidence.head
+    base = case.evidence.base
+    head = case.evidence.head
     if case.relative_interval is not None:
         low, high = case.relative_interval
         yield (*name, "time"), min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)

@@ -87,11 +87,14 @@ class CheckRun:
 
     def accepted(self, sentence: str) -> "CheckRun":
         """Return the same check-run, neutral because someone accepted it."""
-        title, summary = (
-            f"accepted: {self.title}"[:_MAX_TITLE],
-            f"**Accepted** {sentence}.\n\n{self.summary}",
+        title = f"accepted: {self.title}"[:_MAX_TITLE]
+        summary = f"**Accepted** {sentence}.\n\n{self.summary}"
+        return replace(
+            self,
+            conclusion=Conclusion.NEUTRAL,
+            title=title,
+            summary=summary,
         )
-        return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)
 
 
 BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
@@ -105,7 +108,12 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
     conclusion = _CONCLUSIONS[judgement.verdict]
     if judgement.missing:
         conclusion = Conclusion.FAILURE
-    return CheckRun(conclusion, title, summary, annotations_of(judgement))
+    return CheckRun(
+        conclusion=conclusion,
+        title=title,
+        summary=summary,
+        annotations=annotations_of(judgement),
+    )
 
 
 def not_measured(
@@ -132,7 +140,9 @@ def _required(policy: CheckPolicy) -> str:
 
 def without_records(note: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) -> CheckRun:
     """Write the check-run of a measurement that ended without records."""
-    conclusion = _without_result(policy) if note.error else Conclusion.SUCCESS
+    conclusion = Conclusion.SUCCESS
+    if note.error:
+        conclusion = _without_result(policy)
     if note.is_failure:
         conclusion = Conclusion.FAILURE
     return CheckRun(conclusion, plain(note.title, limit=_MAX_TITLE), note.to_markdown())
@@ -165,4 +175,10 @@ def _annotation(line: SourceLine, changes: Sequence[Change[Any]]) -> Annotation:
         lines.append(f"and {len(listed_changes) - _MAX_FINDINGS} more")
     word = "regressed" if regressed else "improved"
     title = f"{plain(line.function, limit=100)}: {len(listed_changes)} {word}"
-    return Annotation(line.file, line.line, bool(regressed), title, "\n".join(lines))
+    return Annotation(
+        file=line.file,
+        line=line.line,
+        is_failure=bool(regressed),
+        title=title,
+        message="\n".join(lines),
+    )

@@ -130,7 +130,9 @@ class GitHubRepository:
         if document is None:
             return ()
         pull_request = to_pull_request(document)
-        return () if pull_request != job.queued else (pull_request,)
+        if pull_request != job.queued:
+            return ()
+        return (pull_request,)
 
     def branch_and_head(self, number: int) -> tuple[str, str]:
         """Return the target branch and the head commit of a pull request."""
@@ -140,7 +142,12 @@ class GitHubRepository:
     def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]:
         """List the check-runs of that name on a commit."""
         path = f"commits/{quote(head_sha)}/check-runs"
-        documents = self._requests.list(path, key="check_runs", check_name=name, filter="all")
+        documents = self._requests.list(
+            path,
+            key="check_runs",
+            check_name=name,
+            filter="all",
+        )
         return [_found_check_run(document) for document in documents]
 
     def create_check_run(self, fields: Mapping[str, Any]) -> int:
@@ -152,7 +159,12 @@ class GitHubRepository:
         self._requests.call("PATCH", f"check-runs/{check_run_id}", dict(fields))
 
     def conclude(
-        self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+        self,
+        head_sha: str,
+        name: str,
+        order: RunOrder,
+        check: CheckRun,
+        url: str | None,
     ) -> None:
         """Leave one check-run of a run on a commit: the one in progress becomes the one that
         concludes.
@@ -234,13 +246,11 @@ def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckR
 
 
 def _found_check_run(document: Mapping[str, Any]) -> FoundCheckRun:
-    output, ours = (
-        document.get("output") or {},
-        _EXTERNAL_ID.fullmatch(document.get("external_id") or ""),
-    )
+    output = document.get("output") or {}
+    ours = _EXTERNAL_ID.fullmatch(document.get("external_id") or "")
     return FoundCheckRun(
-        int(document["id"]),
-        document["status"] == "completed",
+        check_run_id=int(document["id"]),
+        is_completed=document["status"] == "completed",
         order=RunOrder(int(ours[1]), int(ours[2])) if ours else None,
         conclusion=document.get("conclusion"),
         title=str(output.get("title") or ""),

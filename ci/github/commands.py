@@ -161,7 +161,12 @@ def _parse_bisect(words: Sequence[str]) -> Command:
             "name a case and an implementation, and the commit that you reviewed: "
             f"`{COMMAND_PREFIX} bisect <case> <implementation> at 0123abcd`"
         )
-    return Command(Verb.BISECT, rest=series, runner=options["on"], commit=options["at"])
+    return Command(
+        verb=Verb.BISECT,
+        rest=series,
+        runner=options["on"],
+        commit=options["at"],
+    )
 
 
 def _is_valid(word: str, form: re.Pattern[str]) -> bool:
@@ -169,7 +174,11 @@ def _is_valid(word: str, form: re.Pattern[str]) -> bool:
 
 
 def valid_acceptance(
-    repository: Forge, number: int, name: str, findings: Findings, accept_by: AcceptBy
+    repository: Forge,
+    number: int,
+    name: str,
+    findings: Findings,
+    accept_by: AcceptBy,
 ) -> tuple[Acceptance, Comment, str] | None:
     """Return an acceptance of these findings with its comment and reason, if its author still may
     accept.
@@ -177,7 +186,9 @@ def valid_acceptance(
     ours = find_report(repository, number, name)
     if ours is not None and not repository.starts_jobs_for_comments:
         ours = _with_new_acceptance(repository, ours, accept_by)
-    acceptance = None if ours is None else read_state(ours.body).acceptance
+    acceptance = None
+    if ours is not None:
+        acceptance = read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
     by_id = {comment.comment_id: comment for comment in repository.comments(number)}
@@ -212,7 +223,10 @@ def to_service(
 
 
 def why_may_not_accept(
-    repository: Forge, number: int, login: str, accept_by: AcceptBy
+    repository: Forge,
+    number: int,
+    login: str,
+    accept_by: AcceptBy,
 ) -> str | None:
     """Return why somebody may not accept the findings of a pull request; None if they may."""
     if not repository.may_write(login):
@@ -231,7 +245,8 @@ def _with_new_acceptance(repository: Forge, ours: Comment, accept_by: AcceptBy) 
     """Add to a report's state what somebody with write access accepted since it was last
     written.
     """
-    findings, written_at = read_state(ours.body).findings, datetime.fromisoformat(ours.updated_at)
+    findings = read_state(ours.body).findings
+    written_at = datetime.fromisoformat(ours.updated_at)
     if findings is None or not findings.most:
         return ours
     for comment in repository.comments(ours.number):
@@ -273,7 +288,8 @@ def carry_out(
     Raises:
         ForgeError: GitHub refuses to show the pull request, or the reply.
     """
-    comment, lines = request.comment, commands_in(request.comment.body)
+    comment = request.comment
+    lines = commands_in(request.comment.body)
     if not lines:
         return Reply()
     is_label = request.labelled_sha is not None
@@ -300,7 +316,12 @@ def carry_out(
     if not is_label:
         repository.react(comment.comment_id, reaction)
     reply(repository, comment.number, f"answer {comment.comment_id}", request.run, answer)
-    return Reply(tuple(verbs), reaction, answer, tuple(pull_request.requests))
+    return Reply(
+        tuple(verbs),
+        reaction,
+        answer,
+        tuple(pull_request.requests),
+    )
 
 
 def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
@@ -314,7 +335,9 @@ def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) 
 
 def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
     """Write which commit is measured where, with a link to the run, as Markdown."""
-    where = f" on {code(request.runner)}" if request.runner else ""
+    where = ""
+    if request.runner:
+        where = f" on {code(request.runner)}"
     return f"{code(request.head[:8])}{where}" + (f" ([run]({run.url}))" if run.url else "")
 
 
@@ -427,11 +450,17 @@ class _PullRequest:
         login = self._request.comment.login
         if command.commit or head_sha in self._repository.reviewed_commits(self._number, login):
             return head_sha
-        runner = f" {command.runner}" if command.runner else ""
+        runner = ""
+        if command.runner:
+            runner = f" {command.runner}"
         example = f"run{runner} {head_sha[:8]}"
         if command.verb is Verb.BISECT:
-            on_runner = f" on {command.runner}" if command.runner else ""
-            series = f" {command.rest}" if command.rest else ""
+            on_runner = ""
+            if command.runner:
+                on_runner = f" on {command.runner}"
+            series = ""
+            if command.rest:
+                series = f" {command.rest}"
             example = f"bisect{series}{on_runner} at {head_sha[:8]}"
         raise CommandError(
             "The runner executes the code of the pull request, so name the commit that you "
@@ -468,7 +497,9 @@ class _PullRequest:
 
     def _reported(self) -> tuple[Comment, Findings]:
         ours = find_report(self._repository, self._number, self._name)
-        findings = None if ours is None else read_state(ours.body).findings
+        findings = None
+        if ours is not None:
+            findings = read_state(ours.body).findings
         if ours is None or findings is None:
             raise CommandError("No regression is reported on this pull request.")
         return ours, findings

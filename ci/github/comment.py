@@ -78,7 +78,9 @@ def check_name(name: str) -> None:
 
 
 def report_marker(name: str) -> str:
-    return COMMENT_MARKER if name == DEFAULT_NAME else f"<!-- roofwatch:report {name} -->"
+    if name == DEFAULT_NAME:
+        return COMMENT_MARKER
+    return f"<!-- roofwatch:report {name} -->"
 
 
 def compose(marker: str, state: CommentState, text: str) -> str:
@@ -90,7 +92,9 @@ def compose(marker: str, state: CommentState, text: str) -> str:
 def read_state(body: str) -> CommentState:
     """Read the state of a comment; the oldest possible run if it has none."""
     lines = body.splitlines()
-    match = _STATE.fullmatch(lines[1].rstrip()) if len(lines) > 1 else None
+    match = None
+    if len(lines) > 1:
+        match = _STATE.fullmatch(lines[1].rstrip())
     with contextlib.suppress(ValidationError, binascii.Error):
         if match is not None:
             return CommentState.model_validate_json(base64.b64decode(match[1]))
@@ -126,7 +130,11 @@ def accepted_by(comment: Comment, reason: str) -> str:
 
 
 def post_comment(
-    repository: Forge, number: int, body: str, *, is_silent: bool = False
+    repository: Forge,
+    number: int,
+    body: str,
+    *,
+    is_silent: bool = False,
 ) -> CommentAction:
     """Leave one comment with a marker on a pull request or an issue, with the newest run's text.
 
@@ -157,7 +165,9 @@ def post_comment(
             return CommentAction.POSTED if uncertain else CommentAction.LEFT
         if repository.edit_comment(oldest, body):
             return CommentAction.EDITED
-    reason = "is something deleting it?" if uncertain is None else str(uncertain)
+    reason = "is something deleting it?"
+    if uncertain is not None:
+        reason = str(uncertain)
     raise ForgeError(
         f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}"
     )

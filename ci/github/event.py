@@ -135,7 +135,8 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     Raises:
         ForgeError: this is not a job of GitHub Actions, or the event is not valid.
     """
-    run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
+    run = _run_of(variables)
+    name = variables.get("GITHUB_EVENT_NAME", "")
     requested = requested_measurement(variables)
     if requested is not None:
         pull_request = PullRequest(requested.number, requested.base)
@@ -149,7 +150,9 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             return Job(run, head_sha, pull_requests=(to_pull_request(document),))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
-    queue_ref = _queue_ref_of(event) if name == "merge_group" else ""
+    queue_ref = ""
+    if name == "merge_group":
+        queue_ref = _queue_ref_of(event)
     try:
         return Job(
             run, _matched(SHA, variables.get("GITHUB_SHA")), queued=queued_pull_request(queue_ref)
@@ -168,7 +171,9 @@ def queued_pull_request(ref: str) -> PullRequest | None:
 
 def _queue_ref_of(event: Mapping[str, Any]) -> str:
     group = event.get("merge_group")
-    return str(group.get("head_ref", "")) if isinstance(group, Mapping) else ""
+    if not isinstance(group, Mapping):
+        return ""
+    return str(group.get("head_ref", ""))
 
 
 def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement | None:
@@ -180,7 +185,9 @@ def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement 
     """
     text = variables.get(REQUEST_VARIABLE)
     try:
-        return RequestedMeasurement.model_validate_json(text) if text else None
+        if not text:
+            return None
+        return RequestedMeasurement.model_validate_json(text)
     except ValidationError as error:
         raise ForgeError(f"{REQUEST_VARIABLE} is not valid: {error.errors()[0]['msg']}") from None
 
@@ -194,7 +201,8 @@ def command_request(
     Raises:
         ForgeError: this is not a job of GitHub Actions that a comment or a label started.
     """
-    run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME")
+    run = _run_of(variables)
+    name = variables.get("GITHUB_EVENT_NAME")
     try:
         if name == "issue_comment":
             if event["action"] != "created" or "pull_request" not in event["issue"]:
@@ -257,7 +265,10 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
     return ActionsRun(
-        api_url, repository, order, safe_link(f"{server}/{repository}/actions/runs/{order.run_id}")
+        api_url=api_url,
+        repository=repository,
+        order=order,
+        url=safe_link(f"{server}/{repository}/actions/runs/{order.run_id}"),
     )
 
 

@@ -69,7 +69,12 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
     if len(parts) == 1 and not expected and not worst.state.name:
         text = worst.text.strip()
         state = _counted(worst.state, text)
-        return Merged(state.conclusion, state.title, text, (state,))
+        return Merged(
+            conclusion=state.conclusion,
+            title=state.title,
+            text=text,
+            parts=(state,),
+        )
     conclusion = worst.state.conclusion
     if missing and conclusion is Conclusion.SUCCESS:
         conclusion = Conclusion.NEUTRAL

@@ -108,7 +108,9 @@ class GitHubRequests:
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the JSON of an answer; None without content."""
         answer = self._answer(method, path, json=body)
-        return _json_of(answer) if answer.content else None
+        if not answer.content:
+            return None
+        return _json_of(answer)
 
     def _answer(self, method: str, path: str, **content: Any) -> httpx.Response:
         """Return a successful answer, after up to six attempts."""
@@ -131,7 +133,9 @@ class GitHubRequests:
                 self._wait_to_look_for_it()
                 words = self._explained(request, answer, error)
                 raise UncertainError(f"GitHub: {words}; it is unknown whether this was done")
-            limit_s = None if answer is None else _limit_wait_s(answer)
+            limit_s = None
+            if answer is not None:
+                limit_s = _limit_wait_s(answer)
             is_last = attempt == MAX_ATTEMPTS
             if is_last or not self._waits(attempt, limit_s, is_uncertain=is_uncertain):
                 break
@@ -170,7 +174,10 @@ class GitHubRequests:
         return True
 
     def _explained(
-        self, request: httpx.Request, answer: httpx.Response | None, error: Exception | None
+        self,
+        request: httpx.Request,
+        answer: httpx.Response | None,
+        error: Exception | None,
     ) -> str:
         if answer is None:
             return f"no answer: {self._quoted(f'{type(error).__name__}: {error}')}"

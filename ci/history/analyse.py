@@ -188,7 +188,10 @@ def _read_analysis(engine: Engine, project: str) -> SeriesAnalysis:
 
 
 def _analyse_part(
-    engine: Engine, project: str, row_ids: Sequence[int], cases: Mapping[int, str]
+    engine: Engine,
+    project: str,
+    row_ids: Sequence[int],
+    cases: Mapping[int, str],
 ) -> dict[int, SeriesAnalysis]:
     """Screen the series of some cases, and analyse the cases that changed."""
     by_case = {cases[row_id]: SeriesAnalysis() for row_id in row_ids}

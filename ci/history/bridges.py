@@ -103,14 +103,17 @@ def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bo
 
 
 def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
-    before, after = _median(bridge.before), _median(bridge.after)
+    before = _median(bridge.before)
+    after = _median(bridge.after)
     software = bridge.after[0].setting
     later = [
         commit
         for commit in line.commits
         if commit > bridge.commit and _has_software(line.points[commit], software)
     ]
-    commit = later[0] if later else bridge.commit
+    commit = bridge.commit
+    if later:
+        commit = later[0]
     time = line.key.definition
     is_worse = time.is_worse(base=before, head=after)
     change = ChangePoint(

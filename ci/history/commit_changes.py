@@ -93,13 +93,18 @@ class CompiledHistory:
                 yield from _findings_of(by_commit)
 
     def code_change(
-        self, key: SeriesKey, base: CommitRef, head: CommitRef, verdict: Verdict
+        self,
+        key: SeriesKey,
+        base: CommitRef,
+        head: CommitRef,
+        verdict: Verdict,
     ) -> CodeObservation | None:
         """Compare an implementation's machine code at two commits; None unless it is known at both.
 
         Only the code for the timed device counts, if it is known.
         """
-        base_facts, head_facts = self._compiled_at(key, base), self._compiled_at(key, head)
+        base_facts = self._compiled_at(key, base)
+        head_facts = self._compiled_at(key, head)
         common = sorted(base_facts.keys() & head_facts.keys())
         device_targets = _device_targets(head_facts.values())
         timed = [function for function in common if function[-1] in device_targets] or common
@@ -113,7 +118,8 @@ class CompiledHistory:
         words: list[str] = []
         is_worse = False
         for function in timed:
-            base_function, head_function = base_facts[function], head_facts[function]
+            base_function = base_facts[function]
+            head_function = head_facts[function]
             if base_function.code_hash != head_function.code_hash:
                 words.append(facts_in_words(base_function.values, head_function.values))
                 is_worse |= base_function.verdict_on(head_function) is verdict
@@ -136,7 +142,9 @@ class CompiledHistory:
 
 
 def _code_hash(facts: Mapping[_Function, _Facts], function: _Function) -> str | None:
-    return facts[function].code_hash if function in facts else None
+    if function not in facts:
+        return None
+    return facts[function].code_hash
 
 
 def _device_targets(facts: Iterable[_Facts]) -> set[str]:
@@ -156,7 +164,8 @@ def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding
 
 
 def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
-    old, new = before.point.setting, after.point.setting
+    old = before.point.setting
+    new = after.point.setting
     if old is None or new is None or old.toolchain == new.toolchain:
         return weigh({Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")})
     old_versions = dict(old.toolchain)
@@ -170,9 +179,13 @@ def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
 
 
 def _changes(
-    before: _Facts, after: _Facts, previous: CommitRef, commit: CommitRef
+    before: _Facts,
+    after: _Facts,
+    previous: CommitRef,
+    commit: CommitRef,
 ) -> Iterator[ChangePoint]:
-    works, worked = after.point.outcome is Outcome.OK, before.point.outcome is Outcome.OK
+    works = after.point.outcome is Outcome.OK
+    worked = before.point.outcome is Outcome.OK
     if works and worked:
         if before.code_hash is not None and before.code_hash == after.code_hash:
             return
@@ -239,7 +252,10 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
         if (before.outcome is Outcome.OK) == works:
             continue
         # the run of failing commits that begins or ends here
-        side = reversed(ends[:position]) if works else ends[position:]
+        if works:
+            side = ends[:position][::-1]
+        else:
+            side = ends[position:]
         failing = takewhile(lambda end: end[1].outcome is not Outcome.OK, side)
         failing_runs = sum(len(by_commit[failing_commit]) for failing_commit, _ in failing)
         change = ChangePoint(
@@ -270,11 +286,15 @@ def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:
 
 
 def _outcomes_in_words(key: SeriesKey, before: SeriesPoint, after: SeriesPoint) -> str:
-    check = "accuracy" if key.definition.layer is Layer.ACCURACY else "measurement"
+    check = "measurement"
+    if key.definition.layer is Layer.ACCURACY:
+        check = "accuracy"
     message = _in_brackets(after.message)
     return f"{check} was {before.outcome}, is {after.outcome}{message}"
 
 
 def _in_brackets(message: str | None) -> str:
     """The message of a failure on one line, shortened."""
-    return f" ({plain(message, limit=_MAX_MESSAGE)})" if message else ""
+    if not message:
+        return ""
+    return f" ({plain(message, limit=_MAX_MESSAGE)})"

@@ -22,10 +22,14 @@ def cost_of(point: ChangePoint) -> float:
     """Return the log cost of a change: above 0 is worse."""
     is_worse = point.verdict is not Verdict.IMPROVED
     if not point.before or not point.after or point.before < 0 or point.after < 0:
-        return _MOST_COST if is_worse else -_MOST_COST
+        if is_worse:
+            return _MOST_COST
+        return -_MOST_COST
     log_change = math.log(point.after / point.before)
     is_rate = point.series.definition.better is Better.HIGHER
-    return -log_change if is_rate else log_change
+    if not is_rate:
+        return log_change
+    return -log_change
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ class CommitEntry:
         points = [point for part in self.parts for point in part.regression.change_points]
         ordered = sorted(points, key=lambda point: -abs(cost_of(point)))
         timed = [point for point in ordered if point.series.is_performance]
-        return timed[0] if timed else self.parts[0].regression.change_points[0]
+        if timed:
+            return timed[0]
+        return self.parts[0].regression.change_points[0]
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -107,7 +113,14 @@ def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry
     for (commit, verdict), parts in groups.items():
         is_confirmed = any(part.regression.is_confirmed for part in parts)
         ordered = sorted(parts, key=_largest_cost, reverse=True)
-        rows.append(CommitEntry(commit, verdict, tuple(ordered), None if is_confirmed else chance))
+        rows.append(
+            CommitEntry(
+                commit=commit,
+                verdict=verdict,
+                parts=tuple(ordered),
+                probability=None if is_confirmed else chance,
+            )
+        )
     return sorted(rows, key=lambda row: row.commit, reverse=True)
 
 

@@ -110,7 +110,9 @@ class Controls:
             is_divisor = (
                 series.metric == RATIO_TO_REFERENCE or line.series.definition.title == title
             )
-            change = line.log_change_around(finding) if is_divisor else None
+            change = None
+            if is_divisor:
+                change = line.log_change_around(finding)
             if change is not None and -change / finding.log_change >= _SAME_SHARE:
                 return True
         return False
@@ -260,7 +262,9 @@ def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Reg
     change = largest.change
     names = sorted({finding.change.series.implementation for finding in findings})
     listed = ", ".join(names)
-    count = "1 row" if len(findings) == 1 else f"{len(findings)} rows"
+    count = "1 row"
+    if len(findings) != 1:
+        count = f"{len(findings)} rows"
     relative = change.relative_change or 0.0
     sentence = (
         f"only rows of libraries changed in these cases ({listed}), which the project's code does "

@@ -21,7 +21,10 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     """
     count = len(line.commits)
     start = min(drift.start, count - 2)
-    end = count - 1 if drift.end is None else drift.end
+    if drift.end is None:
+        end = count - 1
+    else:
+        end = drift.end
     before = float(np.median(line.values[: start + 1]))
     after = before * (1 + drift.relative_change)
     log_change = math.log1p(drift.relative_change)

@@ -92,7 +92,10 @@ class TrendFinding:
 
     @classmethod
     def at_commit(
-        cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]
+        cls,
+        change: ChangePoint,
+        status: Status,
+        suspects: tuple[Suspect, ...],
     ) -> "TrendFinding":
         """A finding that is certain to lie between two neighbouring commits."""
         window, _ = windows_between([change.previous_commit, change.commit], 1, 1)
@@ -127,7 +130,9 @@ class TrendFinding:
     def log_cost_change(self) -> float:
         """The log change, positive if the value got worse."""
         is_rate = self.change.series.definition.better is Better.HIGHER
-        return -self.log_change if is_rate else self.log_change
+        if not is_rate:
+            return self.log_change
+        return -self.log_change
 
 
 def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:

@@ -134,7 +134,9 @@ def _places_per_commit(ordered: Sequence[Site]) -> float:
         if site.reach.first > last:
             count += 1
         last = max(last, site.reach.last)
-    return count / (last - ordered[0].core.first + 1) if ordered else 0.0
+    if not ordered:
+        return 0.0
+    return count / (last - ordered[0].core.first + 1)
 
 
 def _best_status(site: Site) -> Status:
@@ -169,7 +171,9 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
             site = by_key[key].joined(site)
         by_key[key] = site
     joined = list(by_key.values())
-    return joined if len(joined) == len(sites) else _join_keys(joined)
+    if len(joined) == len(sites):
+        return joined
+    return _join_keys(joined)
 
 
 def _is_machine(findings: Sequence[TrendFinding]) -> bool:
@@ -212,7 +216,9 @@ def _take_events(
     for finding in findings:
         if is_level_step(finding.change):
             series = finding.change.series
-            steps = confirmed if finding.status is Status.CONFIRMED else unconfirmed
+            steps = unconfirmed
+            if finding.status is Status.CONFIRMED:
+                steps = confirmed
             steps[series.project, series.runner_class, finding.direction].append(finding)
     common: dict[tuple[str, Verdict], list[_CommonChange]] = defaultdict(list)
     taken: set[int] = set()

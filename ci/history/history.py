@@ -172,7 +172,9 @@ def choose_alerts(
         for position in positions:
             _, findings = regressions[position]
             changed += sum(finding.p_value is not None for finding in findings)
-        judged = series_by_date.get(day, 0) if day is not None else 0
+        judged = 0
+        if day is not None:
+            judged = series_by_date.get(day, 0)
         count = len(positions) + max(judged - changed, 0)
         largest = largest_discovery([p_values[position] for position in positions], rate, count)
         alerts.update(position for position in positions if p_values[position] <= largest)

@@ -20,7 +20,8 @@ def code_around(line: Timeline, positions: Sequence[int]) -> Observation | None:
     Returns:
         Whether the code changed; None if that is not known.
     """
-    base, head = line.commits[min(positions) - 1], line.commits[max(positions)]
+    base = line.commits[min(positions) - 1]
+    head = line.commits[max(positions)]
     base_code = CodeIdentity.parse(line.points[base][-1].code_hash)
     head_code = CodeIdentity.parse(line.points[head][-1].code_hash)
     sources_changed = _differ(base_code.sources, head_code.sources)
@@ -43,7 +44,9 @@ def code_around(line: Timeline, positions: Sequence[int]) -> Observation | None:
 
 
 def _differ(base: str | None, head: str | None) -> bool | None:
-    return None if base is None or head is None else base != head
+    if base is None or head is None:
+        return None
+    return base != head
 
 
 def _verb(has_changed: bool) -> str:

@@ -107,7 +107,9 @@ class KernelSuspicion:
     @property
     def claim(self) -> str:
         """What may be claimed of it: no verdict, and what gives one."""
-        values = "1 value" if self.run_count == 1 else f"{self.run_count} values"
+        values = "1 value"
+        if self.run_count != 1:
+            values = f"{self.run_count} values"
         change = f"{self.relative_change:+,.0%}".replace("%", " %")
         more = []
         if self.run_count < RUNS_FOR_A_VERDICT:
@@ -115,7 +117,9 @@ class KernelSuspicion:
         if self.count_before < MIN_SEGMENT:
             more.append(f"{MIN_SEGMENT - self.count_before} more of earlier commits")
         # nothing here can measure a pair of another tool's values
-        decided_by = [] if self.is_imported else ["a pair"]
+        decided_by = []
+        if not self.is_imported:
+            decided_by = ["a pair"]
         if more:
             decided_by.append(" and ".join(more))
         return (
@@ -296,7 +300,8 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
         return 0, 0.0
     count, widest = 0, 0.0
     for start in range(1, len(logs)):
-        base, head = logs[:start], logs[start:]
+        base = logs[:start]
+        head = logs[start:]
         is_judged = len(base) >= MIN_SEGMENT and len(head) >= RUNS_FOR_A_VERDICT
         gap = max(min(head) - max(base), min(base) - max(head))
         scatter = max(max(base) - min(base), max(head) - min(head))

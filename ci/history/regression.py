@@ -92,7 +92,10 @@ class Population:
             kinds.update(self._by_kernel[project_and_kernel])
         shared = frozenset.intersection(*(frozenset(_traits(key).items()) for key in keys))
         # a trait that every series of the kernels has tells nothing
-        telling = shared - frozenset.intersection(*kinds) if kinds else frozenset()
+        if kinds:
+            telling = shared - frozenset.intersection(*kinds)
+        else:
+            telling = frozenset()
         total = sum(count for kind, count in kinds.items() if telling <= kind)
         return _family_in_words(dict(telling), keys, total)
 
@@ -100,7 +103,9 @@ class Population:
 def _family_in_words(traits: Mapping[str, str], keys: Collection[SeriesKey], total: int) -> str:
     count = f"{len(keys)} of {total}"
     if total <= len(keys):
-        count = "the only" if len(keys) == 1 else f"all {len(keys)}"
+        count = "the only"
+        if len(keys) != 1:
+            count = f"all {len(keys)}"
     adjectives = [
         traits[name] for name in ("dtype", "direction", "implementation") if name in traits
     ]
@@ -216,7 +221,9 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
     series = change.series
     is_derived = series.is_share_of_step or series.is_ratio_to_reference
     is_secondary = series.metric in SECONDARY_METRICS or is_derived
-    layer = _SECONDARY if is_secondary else _LAYER_ORDER[change.series.definition.layer]
+    layer = _SECONDARY
+    if not is_secondary:
+        layer = _LAYER_ORDER[change.series.definition.layer]
     return layer, -abs(log_change(change))
 
 
@@ -255,7 +262,8 @@ def _label(change: ChangePoint) -> str:
 def _headline(change: ChangePoint) -> str:
     if change.before is None or change.after is None:
         return f"{change.evidence} in {_subject(change)}"
-    metric, relative = change.series.definition, change.relative_change
+    metric = change.series.definition
+    relative = change.relative_change
     levels = f"{metric.format(change.before)} to {metric.format(change.after)}"
     if relative is not None:
         levels += f" ({relative:+.1%})"
@@ -284,7 +292,9 @@ class Size:
     """Half the interquartile range; None below three changes."""
 
     def __str__(self) -> str:
-        around = "" if self.spread is None else f" ± {self.spread:.1%}"
+        around = ""
+        if self.spread is not None:
+            around = f" ± {self.spread:.1%}"
         return f"{self.typical_change:+.1%}{around}"
 
 
@@ -353,7 +363,9 @@ def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef 
         if undoing:
             undone.append(min(undoing))
     is_recovered = len(undone) >= math.ceil(_RECOVERED_SHARE * len(slower))
-    return max(undone) if undone and is_recovered else None
+    if undone and is_recovered:
+        return max(undone)
+    return None
 
 
 def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> bool:

@@ -116,7 +116,9 @@ def _time_findings(
 
 def _start_of_level(steps: Sequence[Step], count: int) -> int:
     """Position at which the level after so many steps begins."""
-    return steps[count - 1].index if count else 0
+    if not count:
+        return 0
+    return steps[count - 1].index
 
 
 def is_sure_step(step: Step, chance: float) -> bool:
@@ -194,14 +196,20 @@ def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory)
 
 def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
     """Join a step with a pair that saw the same change: the narrower of the two places it."""
-    base, head = pair.change.previous_commit, pair.change.commit
+    base = pair.change.previous_commit
+    head = pair.change.commit
     is_in_range = base < step.change.commit <= head
     if not is_in_range or step.window.width >= pair.window.width:
         return pair
     evidence = f"{step.change.evidence}; {pair.change.evidence}"
     return replace(
         step,
-        change=replace(step.change, verdict=pair.change.verdict, reason=None, evidence=evidence),
+        change=replace(
+            step.change,
+            verdict=pair.change.verdict,
+            reason=None,
+            evidence=evidence,
+        ),
         status=Status.CONFIRMED,
         suspects=pair.suspects,
     )
@@ -239,10 +247,14 @@ def _drift_after(
 
 
 def _time_finding(
-    line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory
+    line: Timeline,
+    step: Step,
+    evidence: SupportingEvidence,
+    compiled: CompiledHistory,
 ) -> TrendFinding:
     commits = line.commits
-    start, end = step.index - step.count_before, step.index + step.count_after
+    start = step.index - step.count_before
+    end = step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
     verdict = Verdict.of_change(is_worse=log_change > 0)
@@ -259,7 +271,8 @@ def _time_finding(
         has_code=code is not None,
     )
     if status is Status.UNCONFIRMED:
-        before, after = line.runs(start, step.index), line.runs(step.index, end)
+        before = line.runs(start, step.index)
+        after = line.runs(step.index, end)
         change = clock_checked(change, before, after, log_change)
     levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)

@@ -222,7 +222,10 @@ def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64
 def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
     """Weeks since the first day; None if they do not span one."""
     numbers = np.asarray(days, dtype="datetime64[D]").astype(np.float64)
-    return (numbers - numbers[0]) / _WEEK_DAYS if numbers[-1] - numbers[0] >= _WEEK_DAYS else None
+    days_since_first = numbers - numbers[0]
+    if days_since_first[-1] < _WEEK_DAYS:
+        return None
+    return np.divide(days_since_first, _WEEK_DAYS)
 
 
 # --- errors, memory, host times and imported values
@@ -243,11 +246,10 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     if not len(positive) or raw.min() < 0:
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
-    floored = (
-        np.where(raw > 0, raw, float(positive.min()) / 2)
-        if smallest is None
-        else np.maximum(raw, smallest)
-    )
+    if smallest is None:
+        floored = np.where(raw > 0, raw, float(positive.min()) / 2)
+    else:
+        floored = np.maximum(raw, smallest)
     min_change = threshold_of(key.metric)
     if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
@@ -289,7 +291,9 @@ def _newest_exact_step(
         min_relative_change: Smallest step to report.
     """
     others = np.flatnonzero(values != values[-1])
-    index = int(others[-1]) + 1 if len(others) else 0
+    index = 0
+    if len(others):
+        index = int(others[-1]) + 1
     old = values[begins:index]
     count = len(values) - index
     if (
@@ -301,5 +305,11 @@ def _newest_exact_step(
     if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
         return None
     return Step(
-        index, float(old[0]), float(values[-1]), len(old), count, math.inf, candidates=(index,)
+        index,
+        float(old[0]),
+        float(values[-1]),
+        len(old),
+        count,
+        math.inf,
+        candidates=(index,),
     )

@@ -52,7 +52,9 @@ class FalseAlarms:
     @property
     def rate(self) -> float | None:
         """Share of false ones among those decided; None if none is."""
-        return self.false_count / self.decided_count if self.decided_count else None
+        if not self.decided_count:
+            return None
+        return self.false_count / self.decided_count
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -77,7 +79,8 @@ def count_false_alarms(
     """
     counts: Counter[str] = Counter()
     for triaged in regressions:
-        regression, state = triaged.regression, triaged.triage.state
+        regression = triaged.regression
+        state = triaged.triage.state
         is_recent = since is None or regression.commit.committed_at >= since
         if regression.verdict is not Verdict.REGRESSED or not is_recent:
             continue

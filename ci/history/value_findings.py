@@ -57,7 +57,9 @@ def _value_finding(
         _describe_value_step(line, step, is_exact=is_exact),
         standard_errors=None if is_infinite else step.standard_errors,
     )
-    candidates = (step.index,) if is_exact else step.candidates
+    candidates = step.candidates
+    if is_exact:
+        candidates = (step.index,)
     context = ChangeContext(
         before,
         after,
@@ -76,7 +78,13 @@ def _value_finding(
         finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
     else:
         window, reach = windows_between(line.commits, min(candidates), max(candidates))
-        finding = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+        finding = TrendFinding(
+            change=change,
+            status=Status.UNCONFIRMED,
+            suspects=suspects,
+            window=window,
+            reach=reach,
+        )
     return replace(
         finding,
         p_value=chance,

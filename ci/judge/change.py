@@ -147,4 +147,6 @@ def log_ratio_of(base: float, head: float) -> float:
 
 def expm1(value: float) -> float:
     """exp(value) - 1, infinite instead of an overflow."""
-    return math.inf if value > _LARGEST_LOG else math.expm1(value)
+    if value > _LARGEST_LOG:
+        return math.inf
+    return math.expm1(value)

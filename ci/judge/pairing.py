@@ -59,7 +59,9 @@ class CaseResults:
 
     @property
     def median_ns(self) -> float | None:
-        return None if self.measurement is None else self.measurement.median_ns
+        if self.measurement is None:
+            return None
+        return self.measurement.median_ns
 
     @property
     def summary(self) -> SideResult:
@@ -76,7 +78,8 @@ class CaseResults:
                 utilisation=utilisation,
                 rmse_ratio=None,
             )
-        worst, tensors = self.accuracy.worst, self.accuracy.tensors
+        worst = self.accuracy.worst
+        tensors = self.accuracy.tensors
         return SideResult(
             measured=measured,
             accuracy=self.accuracy.outcome,
@@ -152,7 +155,8 @@ class Pairing:
     @property
     def is_one_job(self) -> bool:
         """Whether both records are of one job with interleaved blocks, in either order."""
-        base, head = self.base.pairing, self.head.pairing
+        base = self.base.pairing
+        head = self.head.pairing
         return base is not None and head is not None and base.pair_id == head.pair_id
 
     @property

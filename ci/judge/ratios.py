@@ -67,4 +67,6 @@ def _libraries(results: Mapping[CaseKey, CaseResults]) -> dict[str, str]:
 
 
 def _ratio(results: CaseResults) -> float | None:
-    return None if results.measurement is None else results.measurement.ratio_to_reference
+    if results.measurement is None:
+        return None
+    return results.measurement.ratio_to_reference

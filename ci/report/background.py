@@ -63,7 +63,8 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     ]
     rows = []
     for case in (*slower, *others):
-        change, times = "", both_sides("median_ns", case.base, case.head)
+        change = ""
+        times = both_sides("median_ns", case.base, case.head)
         interval = case.relative_interval
         if interval is not None:
             low, high = interval
@@ -73,7 +74,12 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
                 change += f" ({low:+.1%} to {high:+.1%})"
         rows.append((change, names_of(case), times, roofline_text(case), why_undecided(case)))
     columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
-    return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
+    return Section(
+        title=f"{count_of(len(rows), 'case')} in full",
+        columns=columns,
+        rows=rows,
+        is_folded=True,
+    )
 
 
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:
@@ -87,7 +93,10 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
             targets[names, change.detail.quoted(code)].append(code(change.subject.target))
     rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
     return Section(
-        "Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True
+        title="Why the machine code matters",
+        columns=("kernel", "change", "targets"),
+        rows=rows,
+        is_folded=True,
     )
 
 
@@ -102,7 +111,9 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
             ("bottleneck", names_of(change), f"{' → '.join(limits)}: {'; '.join(findings)}")
         )
     for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
-        text = "" if launch.detail is None else launch.detail.quoted(code)
+        text = ""
+        if launch.detail is not None:
+            text = launch.detail.quoted(code)
         share = f"{launch.evidence.share:.1%} of the call"
         rows.append(("launches", names_of(launch), f"{text} ({share})"))
     counts_of_kernels: Counter[ChangeSubject] = Counter()
@@ -115,11 +126,15 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
             base, head = (format_counter(counter.metric, value) for value in counter.values)
             text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
             rows.append((code(counter.metric), names_of(counter), text))
-    columns, text = (
-        ("evidence", "benchmark", "base → head"),
-        "Heuristic; does not affect the result.",
+    columns = ("evidence", "benchmark", "base → head")
+    text = "Heuristic; does not affect the result."
+    return Section(
+        title="Likely bottleneck",
+        columns=columns,
+        rows=rows,
+        is_folded=True,
+        text=text,
     )
-    return Section("Likely bottleneck", columns, rows, is_folded=True, text=text)
 
 
 def _environment_section(judgement: PullRequestJudgement) -> Section:
@@ -130,9 +145,17 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         ]
         if sides != [None, None]:
             rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
-    floor = "" if judgement.noise_floor is None else f"{judgement.noise_floor.remark.quoted(code)}."
+    floor = ""
+    if judgement.noise_floor is not None:
+        floor = f"{judgement.noise_floor.remark.quoted(code)}."
     text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), floor)))
-    return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
+    return Section(
+        title="Environment and noise",
+        columns=("", "base", "head"),
+        rows=rows,
+        is_folded=True,
+        text=text,
+    )
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
@@ -160,8 +183,6 @@ def _left_out(judgement: PullRequestJudgement) -> str:
     pairs = [pair for case in judgement.cases for pair in case.evidence.left_out]
     reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
     count = count_of(len(pairs), "block pair")
-    return (
-        f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}."
-        if pairs
-        else ""
-    )
+    if not pairs:
+        return ""
+    return f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}."

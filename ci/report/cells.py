@@ -26,7 +26,9 @@ def half_width(case: Change[CaseEvidence]) -> str:
     if case.relative_interval is None:
         return ""
     low, high = case.relative_interval
-    return f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
+    if not math.isfinite(high - low):
+        return ""
+    return f" ±{(high - low) / 2:.1%}"
 
 
 def medians_note(case: Change[CaseEvidence]) -> str:
@@ -41,7 +43,9 @@ def medians_note(case: Change[CaseEvidence]) -> str:
 
 def percent(change: float) -> str:
     """Write a relative change with two or three digits: `+8.0%`, `+117%`."""
-    return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
+    if abs(change) < 0.0995:
+        return f"{change:+.1%}"
+    return f"{change:+,.0%}"
 
 
 def both_sides(name: str, base: float | None, head: float | None) -> str:
@@ -51,30 +55,43 @@ def both_sides(name: str, base: float | None, head: float | None) -> str:
 
 
 def roofline_text(case: Change[CaseEvidence]) -> str:
-    base, head = case.evidence.base, case.evidence.head
+    base = case.evidence.base
+    head = case.evidence.head
     if base is None or head is None or base.utilisation is None or head.utilisation is None:
         return ""
     return " → ".join(dict.fromkeys((f"{base.utilisation:.0%}", f"{head.utilisation:.0%}")))
 
 
 def outcome_text(case: Change[CaseEvidence]) -> str:
-    base, head = outcome_of(case.evidence.base), outcome_of(case.evidence.head)
-    return head if base in {head, "ok"} else f"{base} → {head}"
+    base = outcome_of(case.evidence.base)
+    head = outcome_of(case.evidence.head)
+    if base in {head, "ok"}:
+        return head
+    return f"{base} → {head}"
 
 
 def outcome_of(side: SideResult | None) -> str:
-    return "–" if side is None else str(side.failure or side.measured or side.accuracy)
+    if side is None:
+        return "–"
+    return str(side.failure or side.measured or side.accuracy)
 
 
 def message_of(case: Change[CaseEvidence]) -> str:
     if case.detail is not None:
         return case.detail.quoted(code)
-    side = case.evidence.base if case.reason is Reason.FIXED else case.evidence.head
-    return code(side.message, limit=_MAX_MESSAGE) if side is not None and side.message else ""
+    if case.reason is Reason.FIXED:
+        side = case.evidence.base
+    else:
+        side = case.evidence.head
+    if side is not None and side.message:
+        return code(side.message, limit=_MAX_MESSAGE)
+    return ""
 
 
 def bold(item: Change[Any], text: str) -> str:
-    return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
+    if item.verdict is not Verdict.REGRESSED:
+        return text
+    return f"**{text}**"
 
 
 def code_change(change: StaticChange, failures: Set[str]) -> str:
@@ -91,12 +108,15 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
         detail = change.detail.quoted(partial(code, limit=_MAX_MESSAGE))
     if isinstance(change.evidence, AnalysisEvidence):
         return f"{word}: {detail}"
-    base, head = change.evidence.base, change.evidence.head
+    base = change.evidence.base
+    head = change.evidence.head
     if not change.evidence.has_compiled:
         outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
         word += f": {' → '.join(outcomes)}"
     is_shown_above = head is not None and head.message in failures
-    return word if is_shown_above or not detail else f"{word}: {detail}"
+    if is_shown_above or not detail:
+        return word
+    return f"{word}: {detail}"
 
 
 def names_of(item: Change[Any]) -> str:

@@ -64,7 +64,9 @@ def part_of(change: Change[Any]) -> str:
 
 def short_name(change: Change[Any]) -> str:
     """Name without the case."""
-    target = f"for {change.subject.target}" if change.subject.target else ""
+    target = ""
+    if change.subject.target:
+        target = f"for {change.subject.target}"
     return " ".join(filter(None, (change.implementation, part_of(change), target)))
 
 
@@ -77,7 +79,9 @@ def text_of(change: Change[Any]) -> str:
     if isinstance(change.evidence, CaseEvidence):
         return _case_text(change)
     if isinstance(change.evidence, CodeEvidence | AnalysisEvidence):
-        return reason_words(change.reason) if change.detail is None else str(change.detail)
+        if change.detail is None:
+            return reason_words(change.reason)
+        return str(change.detail)
     return change.in_words
 
 
@@ -94,18 +98,25 @@ def sides_of(change: Change[Any]) -> tuple[str, ...]:
 
 def claim_text(change: Change[Any]) -> str:
     """What may be claimed about a case, in words; empty for other changes."""
-    return change.evidence.claimed.text if isinstance(change.evidence, CaseEvidence) else ""
+    if not isinstance(change.evidence, CaseEvidence):
+        return ""
+    return change.evidence.claimed.text
 
 
 def line_of(lines: Sequence[SourceLine], change: Change[Any]) -> SourceLine | None:
     """Find the line of a change in the head's source."""
     is_compiled = isinstance(change.evidence, CodeEvidence | AnalysisEvidence)
-    function = change.subject.part if is_compiled else None
+    function = None
+    if is_compiled:
+        function = change.subject.part
     return find_line(lines, change.subject.kernel, change.implementation, function)
 
 
 def find_line(
-    lines: Sequence[SourceLine], kernel: str, implementation: str, function: str | None = None
+    lines: Sequence[SourceLine],
+    kernel: str,
+    implementation: str,
+    function: str | None = None,
 ) -> SourceLine | None:
     """Find the line of a compiled function; without one, that of the only compiled function or of
     the launcher.
@@ -119,7 +130,9 @@ def find_line(
             return line
     if len(compiled) == 1:
         return compiled[0]
-    return of_kernel[0] if of_kernel else None
+    if not of_kernel:
+        return None
+    return of_kernel[0]
 
 
 def _case_text(case: Change[CaseEvidence]) -> str:
@@ -149,4 +162,6 @@ def _side_text(side: SideResult | None, time_ns: float | None) -> str:
         return "not measured"
     if side.failure is not None:
         return f"{side.failure}: {side.message or ''}"
-    return "not timed" if time_ns is None else metric("median_ns").format(time_ns)
+    if time_ns is None:
+        return "not timed"
+    return metric("median_ns").format(time_ns)

@@ -149,7 +149,9 @@ def _explanation(judgement: PullRequestJudgement) -> list[str]:
         )
     if timed_count < len(compared):
         sentences.append(f"{timed_count} of {len(compared)} timed.")
-    return ["", " ".join(sentences)] if sentences else []
+    if not sentences:
+        return []
+    return ["", " ".join(sentences)]
 
 
 def _remarks(judgement: PullRequestJudgement) -> list[str]:
@@ -165,7 +167,9 @@ def _remarks(judgement: PullRequestJudgement) -> list[str]:
         remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
     notes = [*judgement.notes, *filter(None, [judgement.dependencies])]
     remarks += [f"- Note: {note.quoted(code)}." for note in notes]
-    return ["", *remarks] if remarks else []
+    if not remarks:
+        return []
+    return ["", *remarks]
 
 
 def _context(judgement: PullRequestJudgement, links: Links) -> str:
@@ -234,15 +238,20 @@ def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> s
     """Write a command that can be copied: a name from a record that a shell could interpret is left
     out.
     """
-    suite, kernel = judgement.suite or "", _worst_kernel(judgement)
+    suite = judgement.suite or ""
+    kernel = _worst_kernel(judgement)
     path = suite if _SAFE_IN_A_SHELL.fullmatch(suite) else "FILE"
-    named = f"-k {kernel}" if _SAFE_IN_A_SHELL.fullmatch(kernel) else ""
+    named = ""
+    if _SAFE_IN_A_SHELL.fullmatch(kernel):
+        named = f"-k {kernel}"
     return code(" ".join(filter(None, ("roofwatch", verb, path, options, named))), limit=600)
 
 
 def _worst_kernel(judgement: PullRequestJudgement) -> str:
     deciding = _deciding(judgement)
-    return deciding[0].subject.kernel if deciding else ""
+    if not deciding:
+        return ""
+    return deciding[0].subject.kernel
 
 
 def _deciding(judgement: PullRequestJudgement) -> list[Change[Any]]:

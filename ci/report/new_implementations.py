@@ -98,7 +98,9 @@ class NewImplementation:
 def _time_in_words(rival: Rival) -> Remark:
     comparison = rival.comparison
     low, high = comparison.relative_interval
-    interval = f" ({low:+.1%} to {high:+.1%})" if math.isfinite(high - low) else ""
+    interval = ""
+    if math.isfinite(high - low):
+        interval = f" ({low:+.1%} to {high:+.1%})"
     base, head = (
         metric("median_ns").format(value) for value in (comparison.base_ns, comparison.head_ns)
     )
@@ -166,7 +168,8 @@ def _rivals(
     for (case_id, name), rival_results in results.items():
         if case_id not in case_ids or name == implementation:
             continue
-        timed, rival = results[case_id, implementation].measurement, rival_results.measurement
+        timed = results[case_id, implementation].measurement
+        rival = rival_results.measurement
         if timed is None or rival is None:
             continue
         comparison = _comparison(rival, timed)

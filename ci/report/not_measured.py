@@ -60,18 +60,17 @@ class NotMeasured(BaseModel):
         first = plain(self.error.strip().splitlines()[0])
         if self.is_failure:
             return f"the head cannot be loaded: {first}"
-        return (
-            f"no result: {first}"
-            if self.side is None
-            else f"no result: the base cannot be loaded: {first}"
-        )
+        if self.side is None:
+            return f"no result: {first}"
+        return f"no result: the base cannot be loaded: {first}"
 
     def to_markdown(self) -> str:
         """Write the comment and the summary of the check-run."""
         commit = code(self.head.sha[:8])
         if not self.error:
             return f"**roofwatch: no kernel touched** ({commit}): nothing to measure.\n"
-        heading, advice = "⚪ No result", "Nothing was compared."
+        heading = "⚪ No result"
+        advice = "Nothing was compared."
         if self.is_failure:
             heading = "❌ The benchmark cannot be loaded"
             advice = f"The base can be loaded, {commit} cannot. **Next:** fix the error."
@@ -169,4 +168,6 @@ def _gap_of(outcomes: Set[Outcome]) -> Gap | None:
         return Gap.NEVER_MEASURED
     if outcomes == {Outcome.UNSUPPORTED}:
         return Gap.UNSUPPORTED
-    return Gap.FAILING if any(outcome.is_failure for outcome in outcomes) else None
+    if any(outcome.is_failure for outcome in outcomes):
+        return Gap.FAILING
+    return None

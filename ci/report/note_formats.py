@@ -10,9 +10,19 @@ from roofwatch.ci.report.not_measured import NotMeasured
 def note_to_junit(note: NotMeasured) -> str:
     """Write one test case: it fails if the change broke the benchmark."""
     root = ElementTree.Element("testsuites", name="roofwatch")
-    suite = ElementTree.SubElement(root, "testsuite", name="roofwatch measured", tests="1")
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name="roofwatch measured",
+        tests="1",
+    )
     suite.attrib |= {"failures": str(int(note.is_failure)), "errors": "0", "skipped": "0"}
-    case = ElementTree.SubElement(suite, "testcase", classname="roofwatch", name="measurement")
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname="roofwatch",
+        name="measurement",
+    )
     if note.is_failure:
         failure = ElementTree.SubElement(case, "failure", message=valid_xml(note.title))
         failure.text = valid_xml(note.error)

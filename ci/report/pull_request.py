@@ -109,7 +109,9 @@ class PullRequestJudgement:
     @property
     def exit_code(self) -> int:
         """Exit status: 1 also if required evidence is missing."""
-        return 1 if self.missing else exit_code(self.verdict)
+        if self.missing:
+            return 1
+        return exit_code(self.verdict)
 
 
 def judge_pull_request(
@@ -148,7 +150,9 @@ def judge_pull_request(
     refusals = refuse_whole(pairing)
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
-    launches = judge_profiles(pairing) if has_times else []
+    launches = []
+    if has_times:
+        launches = judge_profiles(pairing)
     static = JudgedCode()
     baseline_notes: tuple[Remark, ...] = ()
     if not refusals:
@@ -222,7 +226,8 @@ def _works(case: Change[CaseEvidence]) -> bool:
 
 
 def _requirement(pairing: Pairing, case: Change[CaseEvidence], code: CodeStates) -> Requirement:
-    key, side = case.subject.case_key, case.evidence.head
+    key = case.subject.case_key
+    side = case.evidence.head
     assert side is not None
     names = (case.subject.kernel, case.implementation)
     is_jitted = any(
@@ -287,7 +292,9 @@ def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
         for comparison in comparisons
         if comparison.block_deviation is not None
     ]
-    return statistics.median(changes) if changes else None
+    if not changes:
+        return None
+    return statistics.median(changes)
 
 
 def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
@@ -323,4 +330,6 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     nothing_remains = uncompared_count > 0 and not any(counts[verdict] for verdict in Verdict)
     if counts[Verdict.INCONCLUSIVE] or is_refused or nothing_remains:
         return Verdict.INCONCLUSIVE
-    return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
+    if counts[Verdict.IMPROVED]:
+        return Verdict.IMPROVED
+    return Verdict.UNCHANGED

@@ -70,33 +70,38 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     sections = [
         Section("results", ("result", "benchmark", "message"), [*rows.results()]),
         Section(
-            "new implementations",
-            ("new implementation", "result", "compiled", "time"),
-            [*rows.new_implementations()],
+            title="new implementations",
+            columns=("new implementation", "result", "compiled", "time"),
+            rows=[*rows.new_implementations()],
             text=_TEXT_ON_NEW if judgement.new_implementations else "",
         ),
         Section("times", ("time", "benchmark", "base → head"), [*rows.times()]),
         Section(
-            "steps of workloads",
-            ("step", "workload", "because of"),
-            [*rows.steps()],
+            title="steps of workloads",
+            columns=("step", "workload", "because of"),
+            rows=[*rows.steps()],
             text=_TEXT_ON_STEPS,
         ),
         Section(
-            "machine code",
-            ("machine code", "benchmark", "targets"),
-            [*rows.machine_code()],
+            title="machine code",
+            columns=("machine code", "benchmark", "targets"),
+            rows=[*rows.machine_code()],
             text=text_on_code,
         ),
         Section(launches, ("launch", "benchmark", "base → head"), [*rows.launches()]),
         Section(
-            "accuracy",
-            ("error", "benchmark", "base → head"),
-            [*rows.accuracy()],
+            title="accuracy",
+            columns=("error", "benchmark", "base → head"),
+            rows=[*rows.accuracy()],
             is_folded=True,
             text=text_on_accuracy,
         ),
-        Section("autotuning", ("autotuning", "benchmark"), [*rows.autotuning()], is_folded=True),
+        Section(
+            title="autotuning",
+            columns=("autotuning", "benchmark"),
+            rows=[*rows.autotuning()],
+            is_folded=True,
+        ),
     ]
     return [section for section in sections if section.rows]
 
@@ -178,11 +183,9 @@ class _Rows:
             self.judgement.secondary_changes, lambda item: (item.metric, item.verdict)
         ):
             worst = group[0]
-            size = (
-                "nothing before"
-                if math.isinf(worst.relative_change)
-                else percent(worst.relative_change)
-            )
+            size = "nothing before"
+            if not math.isinf(worst.relative_change):
+                size = percent(worst.relative_change)
             names = self._benchmark(group, [item.log_ratio for item in group])
             change = f"{bold(worst, size)} {metric(worst.metric).title}"
             yield change, names, both_sides(worst.metric, worst.base, worst.head)
@@ -212,8 +215,13 @@ class _Rows:
         worst = group[0]
         kernel, _, shape = worst.case_id.partition("/")
         is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
-        function = worst.subject.part if is_compiled else None
-        name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
+        function = None
+        if is_compiled:
+            function = worst.subject.part
+        if function is None:
+            name = code(kernel)
+        else:
+            name = f"{code(function)} in {code(kernel)}"
         line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)

@@ -61,13 +61,38 @@ def terms(ledger: StepLedger) -> list[Term]:
         return getattr(base, name) / base.step_count, getattr(head, name) / head.step_count
 
     return [
-        Term("step", ledger.base_step_ns, ledger.head_step_ns, ledger.step_change_ns),
-        Term("busy, matched launches", None, None, ledger.matched_ns),
-        Term("+ added launches", None, ledger.added_ns, ledger.added_ns),
-        Term("- removed launches", ledger.removed_ns, None, -ledger.removed_ns),
+        Term(
+            name="step",
+            base_ns=ledger.base_step_ns,
+            head_ns=ledger.head_step_ns,
+            change_ns=ledger.step_change_ns,
+        ),
+        Term(
+            name="busy, matched launches",
+            base_ns=None,
+            head_ns=None,
+            change_ns=ledger.matched_ns,
+        ),
+        Term(
+            name="+ added launches",
+            base_ns=None,
+            head_ns=ledger.added_ns,
+            change_ns=ledger.added_ns,
+        ),
+        Term(
+            name="- removed launches",
+            base_ns=ledger.removed_ns,
+            head_ns=None,
+            change_ns=-ledger.removed_ns,
+        ),
         Term("+ gaps", *sides("gap_ns"), ledger.gap_change_ns),
         Term("- overlap", *sides("overlap_ns"), -ledger.overlap_change_ns),
-        Term("residual", None, None, ledger.residual_ns),
+        Term(
+            name="residual",
+            base_ns=None,
+            head_ns=None,
+            change_ns=ledger.residual_ns,
+        ),
     ]
 
 
@@ -105,8 +130,12 @@ def _names_text(names: Iterable[str]) -> str:
 def sentences(ledger: StepLedger) -> Iterator[str]:
     """Say whether the sum explains the difference, and what is known of each side."""
     if not ledger.is_explained:
-        share = abs(ledger.residual_ns / ledger.step_change_ns) if ledger.step_change_ns else None
-        of_change = "" if share is None else f", {share:.1%} of the change"
+        share = None
+        if ledger.step_change_ns:
+            share = abs(ledger.residual_ns / ledger.step_change_ns)
+        of_change = ""
+        if share is not None:
+            of_change = f", {share:.1%} of the change"
         yield (
             f"Not explained: the residual is {signed_ns(ledger.residual_ns)}{of_change} (limit "
             f"{NOT_EXPLAINED:.0%})."

@@ -93,7 +93,9 @@ def _kernels(cases: Iterable[Change[CaseEvidence]]) -> str:
 
 def _why(cases: Iterable[Change[CaseEvidence]]) -> str:
     reasons = sorted({case.evidence.why_untimed for case in cases} - {""})
-    return f" ({', '.join(reasons)})" if reasons else ""
+    if not reasons:
+        return ""
+    return f" ({', '.join(reasons)})"
 
 
 # --- undecided
@@ -179,7 +181,9 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
     word = "no change" if is_quiet else "no regression"
     timed = [case for case in compared if case.reason not in _NO_TIMES]
     same = [case for case in compared if case.reason is Reason.SAME_CODE]
-    parts = [f"{word} in {count_of(len(timed), 'benchmark')}"] if timed else []
+    parts = []
+    if timed:
+        parts = [f"{word} in {count_of(len(timed), 'benchmark')}"]
     if same:
         if not timed:
             parts.append(_accuracy_words(judgement))
@@ -195,7 +199,9 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
 def _still_failing(judgement: PullRequestJudgement) -> str:
     """Count what fails on both sides, which is no evidence of anything else."""
     count = sum(case.reason is Reason.ALREADY_FAILING for case in judgement.cases)
-    return f"{count_of(count, 'benchmark')} still failing" if count else ""
+    if not count:
+        return ""
+    return f"{count_of(count, 'benchmark')} still failing"
 
 
 def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:

@@ -70,8 +70,8 @@ class AnalysisEvidence:
 
 def analysis_subject(analysis: Analysis) -> ChangeSubject:
     return ChangeSubject(
-        analysis.case_id,
-        analysis.implementation,
+        case_id=analysis.case_id,
+        implementation=analysis.implementation,
         part=analysis.function,
         target=analysis.target,
     )
@@ -160,7 +160,9 @@ def judge_analysis(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
     """Judge the facts of one case; None if nothing that decides differs."""
     if head.function == OFFSETS:
         return _judge_offsets(base, head)
-    return None if base is None else _judge_cost(base, head)
+    if base is None:
+        return None
+    return _judge_cost(base, head)
 
 
 def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvidence] | None:
@@ -188,7 +190,11 @@ def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
 
 
 def _change(
-    base: Analysis | None, head: Analysis, verdict: Verdict, reason: Reason, detail: Remark
+    base: Analysis | None,
+    head: Analysis,
+    verdict: Verdict,
+    reason: Reason,
+    detail: Remark,
 ) -> Change[AnalysisEvidence]:
     return Change(
         subject=analysis_subject(head),
@@ -243,7 +249,8 @@ def _is_more(base: float, head: float, name: str) -> bool:
 def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
     parts: list[str] = []
     for name, phrase in _WORDS.items():
-        base_value, head_value = base.values.get(name, 0), head.values.get(name, 0)
+        base_value = base.values.get(name, 0)
+        head_value = head.values.get(name, 0)
         if base_value != head_value:
             write = str if name == "wait_count" else format_bytes
             parts.append(phrase.format(write(base_value), write(head_value)))
@@ -256,6 +263,7 @@ def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
 
 def _changed_calls(base: Analysis, head: Analysis) -> Iterator[tuple[str, int, int]]:
     for name in sorted({*base.calls, *head.calls}):
-        base_count, head_count = base.calls.get(name, 0), head.calls.get(name, 0)
+        base_count = base.calls.get(name, 0)
+        head_count = head.calls.get(name, 0)
         if base_count != head_count:
             yield name, base_count, head_count

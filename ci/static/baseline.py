@@ -75,7 +75,8 @@ class Accepted(StaticFacts):
         return cls(**facts.model_dump(include=_STORED_FACTS), instructions=stored, reason=reason)
 
     def judge(self, head: StaticFacts) -> Verdict:
-        was_compiled, compiles = self.outcome is Outcome.OK, head.outcome is Outcome.OK
+        was_compiled = self.outcome is Outcome.OK
+        compiles = head.outcome is Outcome.OK
         if was_compiled and compiles:
             return judge_code(code_facts(self), code_facts(head))[0]
         if was_compiled == compiles:
@@ -157,7 +158,9 @@ def with_accepted(baseline: Baseline, facts: Iterable[Facts], reason: str) -> Ba
 
 
 def subject_of(facts: Facts) -> ChangeSubject:
-    return analysis_subject(facts) if isinstance(facts, Analysis) else function_key(facts)
+    if isinstance(facts, Analysis):
+        return analysis_subject(facts)
+    return function_key(facts)
 
 
 def _entry_of(facts: Facts, reason: str) -> Entry:
@@ -243,7 +246,12 @@ def _apply(change: StaticChange, entry: Entry | None) -> StaticChange:
         template = "; ".join(filter(None, (detail.template, excess.template)))
         return replace(change, detail=Remark(template, (*detail.words, *excess.words)))
     detail = Remark("accepted: {}", (entry.reason,))
-    return replace(change, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
+    return replace(
+        change,
+        verdict=Verdict.UNCHANGED,
+        reason=Reason.ACCEPTED,
+        detail=detail,
+    )
 
 
 def _is_deleted(
@@ -265,7 +273,10 @@ def _is_deleted(
 
 def entry_key(entry: Entry) -> ChangeSubject:
     return ChangeSubject(
-        entry.case_id, entry.implementation, part=entry.function, target=entry.target
+        case_id=entry.case_id,
+        implementation=entry.implementation,
+        part=entry.function,
+        target=entry.target,
     )
 
 
@@ -311,7 +322,10 @@ def to_toml(baseline: Baseline) -> str:
             continue
         stored = _STORED_FACTS | {"instructions", "reason"}
         fields = entry.model_dump(
-            mode="json", include=stored, exclude_none=True, exclude_defaults=True
+            mode="json",
+            include=stored,
+            exclude_none=True,
+            exclude_defaults=True,
         )
         tables.append(_table("accepted", fields))
     return "\n".join(tables)

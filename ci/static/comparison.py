@@ -29,7 +29,10 @@ _WORDS = {
 
 def function_key(facts: StaticFacts) -> ChangeSubject:
     return ChangeSubject(
-        facts.case_id, facts.implementation, part=facts.function, target=facts.target
+        case_id=facts.case_id,
+        implementation=facts.implementation,
+        part=facts.function,
+        target=facts.target,
     )
 
 
@@ -64,7 +67,8 @@ class CodeEvidence:
         """Facts that differ, with both values, decisive ones first; empty unless both compiled."""
         if self.base is None or self.head is None or not self.has_compiled:
             return {}
-        base, head = fact_values(self.base), fact_values(self.head)
+        base = fact_values(self.base)
+        head = fact_values(self.head)
         return {name: (base[name], head[name]) for name in moved_facts(base, head)}
 
 
@@ -73,13 +77,17 @@ StaticChange = Change[CodeEvidence | AnalysisEvidence]
 
 
 def moved_facts_of(change: StaticChange) -> dict[str, tuple[float, float]]:
-    return change.evidence.moved_facts if isinstance(change.evidence, CodeEvidence) else {}
+    if isinstance(change.evidence, CodeEvidence):
+        return change.evidence.moved_facts
+    return {}
 
 
 def word_of(change: StaticChange) -> str:
     if change.reason in _WORDS:
         return _WORDS[change.reason]
-    return "changed" if change.verdict is Verdict.UNCHANGED else str(change.verdict)
+    if change.verdict is Verdict.UNCHANGED:
+        return "changed"
+    return str(change.verdict)
 
 
 def is_listed(change: StaticChange) -> bool:
@@ -118,7 +126,8 @@ def judge_static(
     Compiler versions in the facts take precedence over those of a whole side. `head_cases` are
     cases and implementations that the head has, even if it did not compile them.
     """
-    base_groups, head_groups = _by_subject_and_target(base), _by_subject_and_target(head)
+    base_groups = _by_subject_and_target(base)
+    head_groups = _by_subject_and_target(head)
     compiled_cases = {(case_id, implementation) for case_id, implementation, _ in head_groups}
     cases_of_head = compiled_cases | set(head_cases)
     changes: list[Change[CodeEvidence]] = []
@@ -126,7 +135,8 @@ def judge_static(
     gone: dict[CaseKey, None] = {}
     for group in sorted(base_groups.keys() | head_groups.keys()):
         case_id, implementation, target = group
-        base_functions, head_functions = base_groups.get(group, {}), head_groups.get(group, {})
+        base_functions = base_groups.get(group, {})
+        head_functions = head_groups.get(group, {})
         # a deleted case is no loss of a target
         if not head_functions and (case_id, implementation) not in cases_of_head:
             gone[case_id, implementation] = None
@@ -139,10 +149,18 @@ def judge_static(
             if evidence.is_same:
                 unchanged[target] += 1
                 continue
-            subject = ChangeSubject(case_id, implementation, part=function, target=target)
+            subject = ChangeSubject(
+                case_id=case_id,
+                implementation=implementation,
+                part=function,
+                target=target,
+            )
             cause = _cause_of(evidence, base_toolchain or {}, head_toolchain or {})
             verdict, reason = _judge(
-                base_facts, head_facts, is_target_compiled=bool(head_functions), cause=cause
+                base_facts,
+                head_facts,
+                is_target_compiled=bool(head_functions),
+                cause=cause,
             )
             change = code_change(
                 subject,
@@ -212,7 +230,10 @@ def _toolchains_differ(
 
 def toolchain_of(environment: Environment) -> dict[str, str]:
     """Return compiler versions and settings that hold for all functions of a run."""
-    versions = {} if environment.triton_version is None else {"triton": environment.triton_version}
+    if environment.triton_version is None:
+        versions = {}
+    else:
+        versions = {"triton": environment.triton_version}
     return {**versions, **environment.compile_knobs}
 
 
@@ -322,7 +343,11 @@ def _compiles(facts: StaticFacts | None) -> bool:
 
 
 def _judge(
-    base: StaticFacts | None, head: StaticFacts | None, *, is_target_compiled: bool, cause: Cause
+    base: StaticFacts | None,
+    head: StaticFacts | None,
+    *,
+    is_target_compiled: bool,
+    cause: Cause,
 ) -> tuple[Verdict, Reason]:
     # fusing two kernels removes one, which is no loss; losing the whole target is
     if head is None:
@@ -350,5 +375,7 @@ def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None
         return explain(base, head)
     for side in (head, base):
         if side is not None and not _compiles(side):
-            return Remark("{}", (side.message,)) if side.message else None
+            if not side.message:
+                return None
+            return Remark("{}", (side.message,))
     return None

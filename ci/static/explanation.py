@@ -56,7 +56,8 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
     """Describe what changed from base to head and why it matters; None if no fact changed. Both
     must have compiled.
     """
-    base_facts, head_facts = code_facts(base), code_facts(head)
+    base_facts = code_facts(base)
+    head_facts = code_facts(head)
     changed = [
         *_changed_values(base_facts, head_facts, _PHRASES),
         *_changed_instructions(base_facts, head_facts),
@@ -148,11 +149,14 @@ def _owner_of_tile(function: StaticFacts) -> str:
     warps = function.configuration.get("num_warps")
     if type(warps) is not int:
         return "a block"
-    return "1 warp" if warps == 1 else f"{warps} warps"
+    if warps == 1:
+        return "1 warp"
+    return f"{warps} warps"
 
 
 def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
-    base_path, head_path = base.tensor_path, head.tensor_path
+    base_path = base.tensor_path
+    head_path = head.tensor_path
     if base_path is not None and head_path is not None and base_path != head_path:
         yield _tensor_reason(base_path, head_path)
     yield from _width_reason(base.reads, head.reads)
@@ -181,7 +185,8 @@ def _width_reason(base: Accesses, head: Accesses) -> Iterator[Remark]:
 
 
 def _occupancy_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
-    base_occupancy, head_occupancy = base.values.get(_OCCUPANCY), head.values.get(_OCCUPANCY)
+    base_occupancy = base.values.get(_OCCUPANCY)
+    head_occupancy = head.values.get(_OCCUPANCY)
     limits = function.occupancy_limits
     if base_occupancy is None or head_occupancy is None or not limits:
         return
@@ -219,7 +224,8 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
     names = {**base.configuration, **head.configuration}
     changed: list[Remark] = []
     for name in sorted(names, key=lambda name: name not in _OPTIONS):
-        base_value, head_value = base.configuration.get(name), head.configuration.get(name)
+        base_value = base.configuration.get(name)
+        head_value = head.configuration.get(name)
         is_set = not {base_value, head_value} <= _UNSET
         if base_value != head_value and is_set:
             words = (name, _setting(base_value), _setting(head_value))
@@ -232,7 +238,9 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
 
 
 def _setting(value: object) -> str:
-    return "–" if value is None else str(value)
+    if value is None:
+        return "–"
+    return str(value)
 
 
 def _joined(separator: str, *remarks: Remark) -> Remark:

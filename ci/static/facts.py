@@ -197,7 +197,8 @@ def _fits(facts: CodeFacts) -> bool:
 
 
 def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
-    base_path, head_path = base.tensor_path, head.tensor_path
+    base_path = base.tensor_path
+    head_path = head.tensor_path
     if base_path is None or head_path is None:
         return Verdict.UNCHANGED
     return _verdict(is_worse=head_path < base_path, is_better=head_path > base_path)

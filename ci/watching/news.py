@@ -52,7 +52,11 @@ class News:
 
 
 def list_news(
-    state: WatchState, regressions: Sequence[Regression], decided: Iterable[News], *, now: datetime
+    state: WatchState,
+    regressions: Sequence[Regression],
+    decided: Iterable[News],
+    *,
+    now: datetime,
 ) -> list[News]:
     """List what was decided and not told yet. A change that only one pair shows waits."""
     earlier = list(decided)

@@ -66,7 +66,10 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
 
 
 def suspicion_of(
-    values: Sequence[float], commits: Sequence[CommitRef], subject: Subject, decisions: Decisions
+    values: Sequence[float],
+    commits: Sequence[CommitRef],
+    subject: Subject,
+    decisions: Decisions,
 ) -> Suspicion | None:
     """Find what is suspicious in the newest values of a case, and no pair has decided or refuted.
 
@@ -86,7 +89,8 @@ def suspicion_of(
         suspicion = since(decided_at)
     if suspicion is None:
         return None
-    base, head = commits[-suspicion.value_count - 1], commits[-suspicion.value_count]
+    base = commits[-suspicion.value_count - 1]
+    head = commits[-suspicion.value_count]
     is_decided = decisions.is_decided(subject, base, head)
     if is_decided or decisions.refutes(subject, base, head, suspicion.log_change):
         return None

@@ -68,7 +68,9 @@ def list_pending(engine: Engine) -> list[Revision]:
             # only the first can be estimated: the others need its tables
             estimate_s = getattr(script.module, "estimate_s", None)
             is_first = not pending and _revision(connection) is not None
-            estimated_s = estimate_s(connection) if estimate_s is not None and is_first else 0.0
+            estimated_s = 0.0
+            if estimate_s is not None and is_first:
+                estimated_s = estimate_s(connection)
             pending.append(Revision(script.revision, script.doc.rstrip("."), estimated_s))
     return pending
 

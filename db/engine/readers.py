@@ -38,7 +38,12 @@ _COLUMNS = text(
 
 
 def grant_reader(
-    engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
+    engine: Engine,
+    role: str,
+    *,
+    password: str | None,
+    actor: str,
+    writes_decisions: bool = False,
 ) -> bool:
     """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; return
     whether it was created.
@@ -58,7 +63,12 @@ def grant_reader(
         _grant(connection, role, writes_decisions=writes_decisions)
         rights = "reads, writes decisions" if writes_decisions else "reads"
         add_entry(
-            session, actor=actor, action="reader.grant", project=None, subject=role, after=rights
+            session,
+            actor=actor,
+            action="reader.grant",
+            project=None,
+            subject=role,
+            after=rights,
         )
     return was_made
 
@@ -83,7 +93,12 @@ def grant_service(engine: Engine, role: str, *, password: str | None, actor: str
         for grant in _SERVICE:
             _execute(connection, grant, name)
         add_entry(
-            session, actor=actor, action="service.grant", project=None, subject=role, after="writes"
+            session,
+            actor=actor,
+            action="service.grant",
+            project=None,
+            subject=role,
+            after="writes",
         )
     return was_made
 
@@ -123,7 +138,8 @@ def _refuse_a_writer(connection: Connection, role: str) -> None:
 
 
 def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None:
-    name, schema = sql.Identifier(role), sql.SQL("SCHEMA public")
+    name = sql.Identifier(role)
+    schema = sql.SQL("SCHEMA public")
     database = sql.Identifier(str(connection.engine.url.database))
     _execute(connection, "GRANT CONNECT ON DATABASE {} TO {}", database, name)
     _execute(connection, "REVOKE ALL ON ALL TABLES IN {} FROM {}", schema, name)
@@ -141,7 +157,10 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
             name,
         )
     _execute(
-        connection, "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}", schema, name
+        connection,
+        "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}",
+        schema,
+        name,
     )
     if writes_decisions:
         for grant in _DECISIONS:

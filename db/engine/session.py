@@ -130,7 +130,12 @@ def make_engine(url: URL, **options: Any) -> Engine:
     """Create an engine; `options` are those of `create_engine`."""
     # no prepared statements: PgBouncer may give each transaction another connection
     arguments = {"prepare_threshold": None, "cursor_factory": _BinaryCursor}
-    engine = create_engine(url, connect_args=arguments, json_deserializer=orjson.loads, **options)
+    engine = create_engine(
+        url,
+        connect_args=arguments,
+        json_deserializer=orjson.loads,
+        **options,
+    )
     event.listen(engine, "connect", _use_utc)
     event.listen(engine, "checkin", _forget_mode)
     return engine

@@ -142,11 +142,9 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         with engine.connect() as connection:
             packed = connection.scalar(query)
         try:
-            chunk = (
-                b""
-                if packed is None
-                else decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
-            )
+            chunk = b""
+            if packed is not None:
+                chunk = decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
         except zstandard.ZstdError:
             chunk = b""
         if not chunk:

@@ -48,7 +48,11 @@ class IngestResult:
 
 
 def ingest_record(
-    engine: Engine, record: RunRecord, *, is_quarantined: bool = False, replaces: bool = False
+    engine: Engine,
+    record: RunRecord,
+    *,
+    is_quarantined: bool = False,
+    replaces: bool = False,
 ) -> IngestResult:
     """Store a record in one transaction; `load_record` returns an equal one. A stored record
     changes nothing.
@@ -69,7 +73,11 @@ def ingest_record(
         ):
             _check_clock(connection, record)
             return store_record(
-                connection, record, digest, is_quarantined=is_quarantined, replaces=replaces
+                connection,
+                record,
+                digest,
+                is_quarantined=is_quarantined,
+                replaces=replaces,
             )
     except DBAPIError as error:
         raise _to_store_error(record, error.orig) from None
@@ -92,7 +100,9 @@ def store_record(
     of series.
     """
     lock_run(connection, record.run_id)
-    project_name = quarantine_name(record.project) if is_quarantined else record.project
+    project_name = record.project
+    if is_quarantined:
+        project_name = quarantine_name(record.project)
     stored = connection.execute(
         select(RunRow.content_hash, ProjectRow.name)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
@@ -181,7 +191,11 @@ def _check_clock(connection: Connection, record: RunRecord) -> None:
 
 
 def _check_may_replace(
-    record: RunRecord, digest: str, is_same_project: bool, *, replaces: bool
+    record: RunRecord,
+    digest: str,
+    is_same_project: bool,
+    *,
+    replaces: bool,
 ) -> None:
     if not replaces:
         raise ConflictError(

@@ -123,7 +123,10 @@ def _each_as_its_own_owner(results: Sequence[Any]) -> Iterator[tuple[Any, int, A
 
 
 def _insert_run(
-    connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds
+    connection: Connection,
+    record: RunRecord,
+    content_hash: str,
+    ids: SharedIds,
 ) -> int:
     outcomes = Counter(measurement.outcome.value for measurement in record.measurements)
     outcomes.update(imported.outcome.value for imported in record.imported)

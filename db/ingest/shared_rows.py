@@ -178,7 +178,9 @@ def _statements(
         candidate for candidate in constraints if isinstance(candidate, UniqueConstraint)
     )
     key = tuple(constraint.columns.keys())
-    name, keys, listed = f'"{table.__tablename__}"', ", ".join(key), ", ".join(columns)
+    name = f'"{table.__tablename__}"'
+    keys = ", ".join(key)
+    listed = ", ".join(columns)
     new_rows = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"
     stored_key = ", ".join(f"stored.{column}" for column in key)
     find = f"SELECT stored.id, {stored_key} FROM {new_rows} JOIN {name} stored USING ({keys})"

@@ -55,7 +55,13 @@ def write_backup(engine: Engine, path: Path, *, actor: str = "backup") -> None:
         ) from None
     # the metrics show its age; a replica can be backed up too, but not written
     with suppress(DBAPIError), Session(engine) as session, session.begin():
-        add_entry(session, actor=actor, action=BACKUP, project=None, subject=path.name)
+        add_entry(
+            session,
+            actor=actor,
+            action=BACKUP,
+            project=None,
+            subject=path.name,
+        )
 
 
 def restore_backup(
@@ -108,7 +114,11 @@ def restore_backup(
                 return verification
             with Session(restored) as session, session.begin():
                 add_entry(
-                    session, actor=actor, action="store.restore", project=None, subject=path.name
+                    session,
+                    actor=actor,
+                    action="store.restore",
+                    project=None,
+                    subject=path.name,
                 )
         on_step("replacing the database")
         engine.dispose()
@@ -147,7 +157,9 @@ def _refuse_to_replace(engine: Engine) -> None:
 @contextmanager
 def _administering(engine: Engine) -> Iterator[Engine]:
     """Connect to another database of the server."""
-    elsewhere = "template1" if engine.url.database == "postgres" else "postgres"
+    elsewhere = "postgres"
+    if engine.url.database == "postgres":
+        elsewhere = "template1"
     with open_url(engine.url.set(database=elsewhere)) as admin:
         yield admin.execution_options(isolation_level="AUTOCOMMIT")
 

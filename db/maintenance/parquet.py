@@ -68,9 +68,13 @@ def export_parquet(
 
 
 def _export(
-    session: Session, table: Table, folder: Path, on_progress: Callable[[str, int], None]
+    session: Session,
+    table: Table,
+    folder: Path,
+    on_progress: Callable[[str, int], None],
 ) -> ExportedTable:
-    path, temporary = folder / f"{table.name}.parquet", folder / f".{table.name}.parquet.tmp"
+    path = folder / f"{table.name}.parquet"
+    temporary = folder / f".{table.name}.parquet.tmp"
     schema = pa.schema([_field(column) for column in table.columns])
     rows = session.execute(select(table).execution_options(yield_per=_BATCH_ROWS))
     row_count = 0
@@ -107,4 +111,6 @@ def _value(column: Column[Any], value: Any) -> Any:
         return None
     if isinstance(column.type, sql.JSON):
         return json.dumps(value)
-    return str(value) if isinstance(column.type, sql.Uuid) else value
+    if not isinstance(column.type, sql.Uuid):
+        return value
+    return str(value)

@@ -68,7 +68,12 @@ def describe_server(engine: Engine) -> Server:
     }:
         parameters["sslmode"] = "require"  # never fall back to no encryption
     password = parameters.pop("password", None)
-    return Server(major_version, make_conninfo("", **parameters), password, is_encrypted)
+    return Server(
+        major_version,
+        make_conninfo("", **parameters),
+        password,
+        is_encrypted,
+    )
 
 
 def find_programs(server: Server) -> list[Programs]:
@@ -81,7 +86,9 @@ def find_programs(server: Server) -> list[Programs]:
         StoreError: there is none; the message says what to install.
     """
     # the wheel's are built without TLS
-    folders = [] if server.is_encrypted else list(all_wheel_programs())
+    folders = []
+    if not server.is_encrypted:
+        folders = list(all_wheel_programs())
     folders += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     suitable = [
@@ -102,7 +109,10 @@ def _installed(folders: Sequence[Path]) -> Iterator[Programs]:
         if all(shutil.which(name, path=folder) for name in ("pg_dump", "pg_restore", "psql")):
             command = [str(folder / "pg_restore"), "--version"]
             version_text = subprocess.run(
-                command, capture_output=True, text=True, check=False
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
             ).stdout
             version = re.search(r"\(PostgreSQL\) (\d+)", version_text)
             if version is not None:
@@ -115,7 +125,9 @@ def run_program(program: str, arguments: Sequence[str], server: Server | None) -
     Raises:
         StoreError: it failed; the message is its own.
     """
-    connection = [] if server is None else [f"--dbname={server.conninfo}", "--no-password"]
+    connection = []
+    if server is not None:
+        connection = [f"--dbname={server.conninfo}", "--no-password"]
     done = subprocess.run(
         [program, *connection, *arguments],
         check=False,

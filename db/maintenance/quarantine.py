@@ -32,7 +32,8 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         if not is_quarantine(name):
             raise NotQuarantinedError(f"run {run_id} is not in quarantine")
         record = load_record(session, run_id)
-        digest, telemetry_pruned_at = run.content_hash, run.telemetry_pruned_at
+        digest = run.content_hash
+        telemetry_pruned_at = run.telemetry_pruned_at
         contents = [
             artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored
         ]

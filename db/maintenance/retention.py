@@ -139,7 +139,10 @@ def _measure(engine: Engine, part: Pruned) -> Pruned:
 
 
 def _remove_in_batches(
-    engine: Engine, part: Part, older_than: datetime, now: datetime
+    engine: Engine,
+    part: Part,
+    older_than: datetime,
+    now: datetime,
 ) -> Iterator[Pruned]:
     """Remove a part of all runs that are due, and yield the count of each transaction."""
     with Session(engine) as session:
@@ -207,7 +210,10 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
 
 
 def _due(
-    session: Session, part: Part, older_than: datetime, newest: Collection[int]
+    session: Session,
+    part: Part,
+    older_than: datetime,
+    newest: Collection[int],
 ) -> Select[RunRow]:
     """Old runs that still have the part and may lose it. `newest` are the runs that stay whole."""
     if part is Part.QUARANTINED:

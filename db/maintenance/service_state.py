@@ -94,12 +94,16 @@ def probe_disk(session: Session) -> None:
 
 
 def _age_s(moment: datetime | None, now: datetime) -> float | None:
-    return None if moment is None else (now - moment).total_seconds()
+    if moment is None:
+        return None
+    return (now - moment).total_seconds()
 
 
 def _free_bytes(session: Session) -> int | None:
     host = session.get_bind().engine.url.query.get("host")
-    folder = None if not isinstance(host, str) else Path(host)
+    folder = None
+    if isinstance(host, str):
+        folder = Path(host)
     if folder is None or not folder.is_absolute() or not folder.exists():
         return None
     return shutil.disk_usage(folder).free

@@ -103,7 +103,9 @@ def _check_run(engine: Engine, run_id: UUID, verification: Verification) -> str 
             run = session.get(RunRow, run_id)
             if run is None:
                 return None  # deleted meanwhile
-            load = load_record if run.samples_pruned_at is None else load_without_measurements
+            load = load_without_measurements
+            if run.samples_pruned_at is None:
+                load = load_record
             record = load(session, run_id)
     except (OperationalError, InterfaceError, PoolTimeoutError):
         raise  # the server is gone, or no connection is free
@@ -130,7 +132,8 @@ def _find_orphans(session: Session) -> Iterator[str]:
                 session, list(key.columns), [element.column for element in key.elements]
             )
     for name, columns, parent_name, targets in _REFERENCES:
-        table, parent = Base.metadata.tables[name], Base.metadata.tables[parent_name]
+        table = Base.metadata.tables[name]
+        parent = Base.metadata.tables[parent_name]
         yield from _check_reference(
             session,
             [table.c[column] for column in columns],
@@ -141,7 +144,8 @@ def _find_orphans(session: Session) -> Iterator[str]:
 def _check_reference(
     session: Session, columns: Sequence[Column[object]], targets: Sequence[Column[object]]
 ) -> Iterator[str]:
-    table, parent = columns[0].table, targets[0].table.alias("parent")
+    table = columns[0].table
+    parent = targets[0].table.alias("parent")
     pairs = zip(columns, targets, strict=True)
     has_parent = exists().where(*(column == parent.c[target.name] for column, target in pairs))
     is_set = (column.is_not(None) for column in columns)

@@ -73,10 +73,15 @@ def count_analysed_runs(session: Session, project: str) -> int:
 
 
 def read_time_columns(
-    session: Session, project: str, row_ids: Sequence[int], *, secondary: Collection[str] = ()
+    session: Session,
+    project: str,
+    row_ids: Sequence[int],
+    *,
+    secondary: Collection[str] = (),
 ) -> Iterator[TimeColumns]:
     """Read the times of some cases of `list_case_names`, and some secondary metrics."""
-    runs, row = _read_runs(session, project), MeasurementRow
+    runs = _read_runs(session, project)
+    row = MeasurementRow
     subject_columns = (
         CaseRow.name,
         SeriesRow.implementation,
@@ -110,7 +115,8 @@ def read_time_columns(
         .group_by(row.series_id)
     )
     packed = {series_row.series_id: series_row for series_row in session.execute(query)}
-    places, days = runs["place"].to_numpy(), runs["day"].to_numpy("datetime64[D]")
+    places = runs["place"].to_numpy()
+    days = runs["day"].to_numpy("datetime64[D]")
     for (name, implementation, runner_class, *_), ids in by_subject.items():
         positions, values = _unpack(
             [packed[series_id] for series_id in ids if series_id in packed], columns, runs
@@ -123,7 +129,7 @@ def read_time_columns(
             {column: of_runs[is_ok] for column, of_runs in values.items()},
         )
         yield TimeColumns(
-            SeriesKey(
+            key=SeriesKey(
                 project=project,
                 case_id=name,
                 implementation=implementation,
@@ -148,7 +154,9 @@ def read_error_columns(
     session: Session, project: str, row_ids: Sequence[int]
 ) -> Iterator[ErrorColumns]:
     """Read the errors of some cases in passed checks."""
-    runs, check, error = _read_runs(session, project), AccuracyRow, TensorErrorRow
+    runs = _read_runs(session, project)
+    check = AccuracyRow
+    error = TensorErrorRow
     # OFFSET 0 makes this a lookup by key: without statistics, Postgres would compare all errors
     # with all checks
     tensors = (

@@ -35,7 +35,12 @@ _Result = TypeVar("_Result", RunDetail, RunRecord)
 
 
 def resolve_revisions(
-    session: Session, project: str, base: str, head: str, *, runner_class: str | None = None
+    session: Session,
+    project: str,
+    base: str,
+    head: str,
+    *,
+    runner_class: str | None = None,
 ) -> tuple[UUID, UUID]:
     """Return the run ids of base and head; see `find_runs_to_compare` for commits. A run id may be
     of the quarantine.
@@ -51,7 +56,9 @@ def resolve_revisions(
     of_commits = find_runs_to_compare(session, project, *shas, runner_class=runner_class)
     run_ids: list[UUID] = []
     for side, run_id in zip((base, head), of_commits, strict=True):
-        where = "" if runner_class is None else f" on {runner_class}"
+        where = ""
+        if runner_class is not None:
+            where = f" on {runner_class}"
         if _is_run_id(side):
             run_id, where = UUID(side), ""
             state = read_run_state(session, run_id)
@@ -64,7 +71,12 @@ def resolve_revisions(
 
 
 def find_runs_to_compare(
-    session: Session, project: str, base_sha: str, head_sha: str, *, runner_class: str | None = None
+    session: Session,
+    project: str,
+    base_sha: str,
+    head_sha: str,
+    *,
+    runner_class: str | None = None,
 ) -> tuple[UUID | None, UUID | None]:
     """Find the newest pair of two commits, else the best run of each; None for a commit without a
     run.
@@ -93,9 +105,15 @@ def read_case_of_both(
 ) -> tuple[RunRecord, RunRecord] | None:
     """Read one case from the records of these runs; None if a commit has no run."""
     base, head = find_runs_to_compare(
-        session, project, base_sha, head_sha, runner_class=runner_class
+        session,
+        project,
+        base_sha,
+        head_sha,
+        runner_class=runner_class,
     )
-    return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
+    if base is None or head is None:
+        return None
+    return read_case_of_runs(session, base, head, case_id)
 
 
 def read_kernel_of_run(session: Session, run_id: RunId, kernel: Word) -> RunRecord | None:
@@ -202,7 +220,10 @@ def read_runs(session: Session, base_id: RunId, head_id: RunId) -> tuple[RunDeta
 
 
 def read_case_of_runs(
-    session: Session, base_id: RunId, head_id: RunId, case_id: Word
+    session: Session,
+    base_id: RunId,
+    head_id: RunId,
+    case_id: Word,
 ) -> tuple[RunRecord, RunRecord]:
     """Read one case from the records of two runs.
 
@@ -235,8 +256,10 @@ def _best_run(
 
 
 def _newest_pair(project: str, base_sha: str, head_sha: str) -> Select[UUID, UUID]:
-    base_run, head_run = aliased(RunRow), aliased(RunRow)
-    base_commit, head_commit = aliased(CommitRow), aliased(CommitRow)
+    base_run = aliased(RunRow)
+    head_run = aliased(RunRow)
+    base_commit = aliased(CommitRow)
+    head_commit = aliased(CommitRow)
     return (
         select(base_run.run_id.label("base"), head_run.run_id.label("head"))
         .join(head_run, head_run.pair_id == base_run.pair_id)

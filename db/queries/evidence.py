@@ -56,7 +56,12 @@ def list_changed_code(session: Session, project: str, row_ids: Collection[int]) 
     query = (
         select(compiled.name, compiled.implementation)
         .where(is_number_of(compiled.run_number, is_in_series(project, include_pairs=True)))
-        .group_by(compiled.name, compiled.implementation, compiled.function, compiled.target)
+        .group_by(
+            compiled.name,
+            compiled.implementation,
+            compiled.function,
+            compiled.target,
+        )
         .having(func.count(func.distinct(func.coalesce(compiled.code_hash, ""))) > 1)
         .distinct()
     )
@@ -107,14 +112,22 @@ def read_counted_runs(
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
     runs: defaultdict[tuple[UUID, CommitRef, str, Subject], list[Counters]] = defaultdict(list)
     for run_id, runner_class, commit, document in _documents(
-        session, project, subjects, "counters"
+        session,
+        project,
+        subjects,
+        "counters",
     ):
         counters = Counters.model_validate(document)
         runs[run_id, commit, runner_class, (counters.case_id, counters.implementation)].append(
             counters
         )
     return [
-        CountedRun(*subject, runner_class, commit, tuple(counters))
+        CountedRun(
+            *subject,
+            runner_class,
+            commit,
+            tuple(counters),
+        )
         for (_, commit, runner_class, subject), counters in runs.items()
     ]
 
@@ -163,7 +176,13 @@ def list_step_shares(session: Session, project: ProjectName, runner_class: Word)
         .order_by(CaseRow.name, row.implementation, row.position)
     )
     return [
-        StepShare(name, implementation, metric.removeprefix(SHARE_OF_STEP), value, *quartiles)
+        StepShare(
+            name,
+            implementation,
+            metric.removeprefix(SHARE_OF_STEP),
+            value,
+            *quartiles,
+        )
         for name, implementation, metric, value, *quartiles in session.execute(query)
         if value is not None
     ]
@@ -181,7 +200,10 @@ def list_functions(session: Session, project: ProjectName, kernel: Word) -> list
 
 
 def _documents(
-    session: Session, project: str, subjects: Collection[Subject], kind: str
+    session: Session,
+    project: str,
+    subjects: Collection[Subject],
+    kind: str,
 ) -> Iterator[tuple[UUID, str, CommitRef, dict[str, Any]]]:
     """Read documents of one kind with the run id, runner class and commit of each."""
     row = CaseDocumentRow

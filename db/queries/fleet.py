@@ -135,7 +135,11 @@ def list_kernel_costs(
 
 
 def list_case_costs(
-    session: Session, run_ids: RunIds, *, limit: Limit, case_ids: CaseIds | None = None
+    session: Session,
+    run_ids: RunIds,
+    *,
+    limit: Limit,
+    case_ids: CaseIds | None = None,
 ) -> list[CaseCost]:
     """List the cases and implementations that runs spent most on, most expensive first; only some
     cases if given.
@@ -182,7 +186,8 @@ def _newest_runs(
     *,
     of_each_class: bool,
 ) -> ColumnElement[bool]:
-    run, environment = aliased(RunRow), aliased(EnvironmentRow)
+    run = aliased(RunRow)
+    environment = aliased(EnvironmentRow)
     newest_first = (run.started_at.desc(), run.run_id)
     runs = (
         select(run.run_id)
@@ -207,7 +212,9 @@ def _is_among(case_ids: Collection[str] | None) -> ColumnElement[bool]:
     """Filter cases in an aggregate; as a row condition, Postgres would read all measurements of
     thousands of cases.
     """
-    return true() if case_ids is None else CaseRow.name == any_(cast(list(case_ids), ARRAY(Text)))
+    if case_ids is None:
+        return true()
+    return CaseRow.name == any_(cast(list(case_ids), ARRAY(Text)))
 
 
 def _timed(run_ids: Collection[UUID]) -> Subquery:
@@ -216,7 +223,11 @@ def _timed(run_ids: Collection[UUID]) -> Subquery:
     # OFFSET 0 makes this an index lookup per run
     measured = (
         select(
-            row.series_id, row.median_ns, row.joules_per_launch, row.launch_count, row.is_degraded
+            row.series_id,
+            row.median_ns,
+            row.joules_per_launch,
+            row.launch_count,
+            row.is_degraded,
         )
         .where(row.run_number == RunRow.number)
         .correlate(RunRow)
@@ -253,6 +264,8 @@ def _amounts(timed: Subquery) -> tuple[Function[Any], Function[Any]]:
 def _uuid(run_id: str | None) -> UUID | None:
     """Parse a run id from a page's address; None if it is not one."""
     try:
-        return None if run_id is None else UUID(run_id)
+        if run_id is None:
+            return None
+        return UUID(run_id)
     except ValueError:
         return None

@@ -56,7 +56,12 @@ def list_bridged(session: Session, project: str, row_ids: Collection[int]) -> se
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(is_in_series(project, include_pairs=True), CaseRow.id.in_(row_ids))
-        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, RunRow.commit_id)
+        .group_by(
+            CaseRow.name,
+            SeriesRow.implementation,
+            SeriesRow.runner_class,
+            RunRow.commit_id,
+        )
         .having(func.count(func.distinct(software)) > 1)
     )
     return {(name, implementation) for name, implementation in session.execute(query)}

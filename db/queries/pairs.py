@@ -35,14 +35,16 @@ def list_pairs(
     or cache state, or whose samples are no longer kept. `of_one_commit` lists only A/A
     calibrations.
     """
-    base_run, head_run = aliased(RunRow), aliased(RunRow)
-    base_commit, head_commit = (
-        aliased(CommitRow, name="base_of"),
-        aliased(CommitRow, name="head_of"),
-    )
-    base, head = aliased(SampleSetRow), aliased(SampleSetRow)
-    base_series, head_series = aliased(SeriesRow), aliased(SeriesRow)
-    base_version, head_version = aliased(CaseVersionRow), aliased(CaseVersionRow)
+    base_run = aliased(RunRow)
+    head_run = aliased(RunRow)
+    base_commit = aliased(CommitRow, name="base_of")
+    head_commit = aliased(CommitRow, name="head_of")
+    base = aliased(SampleSetRow)
+    head = aliased(SampleSetRow)
+    base_series = aliased(SeriesRow)
+    head_series = aliased(SeriesRow)
+    base_version = aliased(CaseVersionRow)
+    head_version = aliased(CaseVersionRow)
     query = (
         select(
             head_run.pair_id,
@@ -124,8 +126,11 @@ def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> li
     """List the measurements of the three newest other calibrations with a run's runner class,
     harness and preset.
     """
-    run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
-    run_environment, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
+    run = aliased(RunRow)
+    base = aliased(RunRow)
+    head = aliased(RunRow)
+    run_environment = aliased(EnvironmentRow)
+    environment = aliased(EnvironmentRow)
     newest = (
         select(head.pair_id)
         .select_from(run)

@@ -238,5 +238,8 @@ def _points(subjects: FromClause, run_number: Any, **columns: Any) -> Select[Any
         columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()
     ]
     return select(
-        subjects.c.number, subjects.c.runner_class, run_number.label("run_number"), *labelled
+        subjects.c.number,
+        subjects.c.runner_class,
+        run_number.label("run_number"),
+        *labelled,
     ).select_from(subjects)

@@ -197,7 +197,11 @@ def _has_words(text: str, words: Iterable[str]) -> bool:
 
 
 def search(
-    session: Session, project: ProjectName, text: Word, *, limit: Limit = 10
+    session: Session,
+    project: ProjectName,
+    text: Word,
+    *,
+    limit: Limit = 10,
 ) -> SearchResults:
     """Find measured kernels, cases, commits, runner classes and releases, at most `limit` of each,
     commits and releases newest first.
@@ -257,7 +261,8 @@ def search(
 
 
 def _is_commit(words: list[str]) -> ColumnElement[bool]:
-    subject, first = CommitRow.subject, words[0].lower()
+    subject = CommitRow.subject
+    first = words[0].lower()
     by_subject = and_(
         *(
             or_(

@@ -129,10 +129,17 @@ def answer_to_json(answer: object) -> bytes:
 
 
 def _list_series_keys(
-    session: Session, project: ProjectName, *, include_dirty: bool, include_branches: bool
+    session: Session,
+    project: ProjectName,
+    *,
+    include_dirty: bool,
+    include_branches: bool,
 ) -> list[SeriesKey]:
     return series_keys.list_series_keys(
-        session, project, include_dirty=include_dirty, include_branches=include_branches
+        session,
+        project,
+        include_dirty=include_dirty,
+        include_branches=include_branches,
     )
 
 

@@ -173,7 +173,9 @@ def _record(
     of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True
 ) -> RunRecord:
     run, rows = of.run, of.rows
-    versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
+    versions = run.case_version_ids
+    if not is_whole:
+        versions = [row["id"] for row in rows["cases"]]
     tensors = defaultdict(list)
     for row in rows["tensors"]:
         tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))

@@ -117,7 +117,13 @@ def _measured(session: Session, project: str, runs: Mapping[int, _Run]) -> Itera
         _, outcome, _, _, ratio, is_memory_bound, is_degraded = in_order[-1]
         timed = [values for values in in_order if values[2] is not None]
         yield RoofCell(
-            key=SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class),
+            key=SeriesKey(
+                project=project,
+                case_id=name,
+                implementation=implementation,
+                metric="median_ns",
+                runner_class=runner_class,
+            ),
             dates=tuple(runs[number][1] for number, *_ in timed),
             values=tuple(time_ns for _, _, time_ns, *_ in timed),
             utilisations=tuple(share for _, _, _, share, *_ in timed),
@@ -142,7 +148,12 @@ def _imported(session: Session, project: str, runs: Mapping[int, _Run]) -> Itera
             cells.append(RoofCell(key, dates, tuple(value for _, value in in_order)))
     for cell in sorted(cells, key=lambda cell: cell.key):
         ratio = ratios.get(_subject(cell.key))
-        yield RoofCell(cell.key, cell.dates, cell.values, ratio_to_reference=ratio)
+        yield RoofCell(
+            key=cell.key,
+            dates=cell.dates,
+            values=cell.values,
+            ratio_to_reference=ratio,
+        )
 
 
 def _subject(key: SeriesKey) -> SeriesKey:

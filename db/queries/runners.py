@@ -44,7 +44,11 @@ _MAX_TIMES = 51
 
 
 def list_runner_coverage(
-    session: Session, project: ProjectName, *, runner_classes: Words = (), branches: Words = ()
+    session: Session,
+    project: ProjectName,
+    *,
+    runner_classes: Words = (),
+    branches: Words = (),
 ) -> list[RunnerCoverage]:
     """List the runner classes that ever gave a result of the project, by name.
 
@@ -125,7 +129,12 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(runner, runner.id == RunRow.environment_id)
         .where(is_in_series(project))
-        .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
+        .order_by(
+            CommitRow.first_parent_count,
+            CommitRow.sha,
+            RunRow.started_at,
+            RunRow.run_id,
+        )
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
     for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(
@@ -144,7 +153,11 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 
 
 def read_recent_runs(
-    session: Session, project: ProjectName, *, runner_classes: Words = (), limit: Limit = 40
+    session: Session,
+    project: ProjectName,
+    *,
+    runner_classes: Words = (),
+    limit: Limit = 40,
 ) -> list[RecentRuns]:
     """Read the successful times, and the values of other tools with a known direction, of the
     newest runs on the default branch, of each runner class or of some.
@@ -190,7 +203,11 @@ def read_recent_runs(
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(row.run_number.in_(place_of), row.median_ns.is_not(None))
         .group_by(
-            CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache
+            CaseRow.name,
+            series.implementation,
+            series.runner_class,
+            series.timer,
+            series.cache,
         )
     )
     series_of_class: defaultdict[str, list[RecentSeries]] = defaultdict(list)
@@ -234,7 +251,10 @@ def read_recent_runs(
 
 
 def _recent_pairs(
-    session: Session, project: str, runner_class: str, commits: Sequence[CommitRef]
+    session: Session,
+    project: str,
+    runner_class: str,
+    commits: Sequence[CommitRef],
 ) -> Iterator[Pair]:
     """Read the pairs that may decide what the newest runs of a runner class show."""
     first = commits[-_RUNS_THAT_MAY_CHANGE:][0]
@@ -281,7 +301,12 @@ def read_recent_imports(
         .join(RunRow, RunRow.number == row.run_number)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(row.run_number.in_(classes), row.value > 0, row.better != Better.UNKNOWN.value)
-        .group_by(CaseRow.name, row.implementation, row.key, EnvironmentRow.runner_class)
+        .group_by(
+            CaseRow.name,
+            row.implementation,
+            row.key,
+            EnvironmentRow.runner_class,
+        )
     )
     for name, implementation, metric, runner_class, numbers, values in session.execute(query):
         key = SeriesKey(

@@ -103,7 +103,9 @@ def list_runs(
 
     A page begins after the start time and id of the last run of the previous page.
     """
-    name = quarantine_name(project) if is_quarantined else project
+    name = project
+    if is_quarantined:
+        name = quarantine_name(project)
     query = select_runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
         time, run_id = after
@@ -126,7 +128,8 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
         .order_by(*NEWEST_FIRST)
     ).all()
     runs = [row[0] for row in rows]
-    cases, static_rows = _cases(session, runs), _static_rows(session, runs)
+    cases = _cases(session, runs)
+    static_rows = _static_rows(session, runs)
     is_used = EnvironmentRow.id.in_([run.environment_id for run in runs])
     used = session.scalars(select(EnvironmentRow).where(is_used))
     environments = {row.id: row.to_environment() for row in used}
@@ -236,11 +239,16 @@ def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -
 def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[MeasuredCase, ...]]:
     """Read the measurements of runs by run number. All runs of a series share its description."""
     numbers = [run.number for run in runs]
-    descriptions, profiled = _descriptions(session, runs), _profiled(session, numbers)
+    descriptions = _descriptions(session, runs)
+    profiled = _profiled(session, numbers)
     checks = _checks(session, numbers)
     row = MeasurementRow
     query = select(
-        row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS
+        row.run_number,
+        row.series_id,
+        row.outcome,
+        row.is_memory_bound,
+        *_MEASURED_COLUMNS,
     )
     cases = {}
     # Core rows: a comparison has thousands
@@ -340,7 +348,14 @@ def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, l
         query
     ):
         rows[run_number].append(
-            StaticRow(case_id, implementation, function, target, Outcome(outcome), *facts)
+            StaticRow(
+                case_id,
+                implementation,
+                function,
+                target,
+                Outcome(outcome),
+                *facts,
+            )
         )
     return rows
 
@@ -363,7 +378,11 @@ def select_runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
 
 
 def summarise(
-    run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str
+    run: RunRow,
+    commit: CommitRow,
+    name: str,
+    runner_class: str,
+    device_name: str,
 ) -> RunSummary:
     """Summarise a row of `select_runs`."""
     return to_value(

@@ -98,9 +98,19 @@ def read_series(
         for number, runner_class, run_number, facts, outcome, *values in rows.all():
             run, setting, runner_of_run = runs[run_number]
             if runner_class in ("", runner_of_run):
-                conditions = {} if facts is None else _conditions(facts)
+                if facts is None:
+                    conditions = {}
+                else:
+                    conditions = _conditions(facts)
                 measured = [*values, setting]
-                points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured, **conditions))
+                points[number].append(
+                    SeriesPoint(
+                        *run,
+                        OUTCOMES[outcome],
+                        *measured,
+                        **conditions,
+                    )
+                )
         all_series += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return all_series
 
@@ -120,7 +130,13 @@ def read_case_history(
     only runs on one of these, of commits measured on one of these, count.
     """
     included: IncludedRuns = {"include_pairs": with_every_run, "include_branches": with_every_run}
-    keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)
+    keys = list_series_keys(
+        session,
+        project,
+        cases=[case_id],
+        metric="median_ns",
+        **included,
+    )
     start_of_newest = (
         select(RunRow.started_at)
         .where(is_in_series(project, **included), is_on(project, (), branches))

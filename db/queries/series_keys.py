@@ -122,14 +122,23 @@ def list_series_keys(
         if not row.tensor and row[:3] in with_tensors:
             names = [name for name in names if name not in of_tensors]
         keys.update(
-            SeriesKey(project, row.case_id, row.implementation, name, *row[2:6]) for name in names
+            SeriesKey(
+                project,
+                row.case_id,
+                row.implementation,
+                name,
+                *row[2:6],
+            )
+            for name in names
         )
     return sorted(keys)
 
 
 def list_filtered_keys(session: Session, chosen: SeriesFilter) -> list[SeriesKey]:
     """List the series that a client chose, in order."""
-    cases = None if chosen.case is None else [chosen.case]
+    cases = None
+    if chosen.case is not None:
+        cases = [chosen.case]
     return list_series_keys(
         session,
         chosen.project,
@@ -193,7 +202,10 @@ def _measured(filters: _Filter) -> Select[Any]:
         )
 
     columns = _columns(
-        filters, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class
+        filters,
+        SeriesRow.implementation,
+        has_value,
+        runner_class=SeriesRow.runner_class,
     )
     return (
         select(*columns)
@@ -245,7 +257,9 @@ def _accuracy(filters: _Filter) -> Select[Any]:
     is_ok = func.count().filter(table.outcome == Outcome.OK.value) > 0
 
     def has_value(metric: str) -> ColumnElement[bool]:
-        return true() if metric == filters.first_metric else is_ok
+        if metric != filters.first_metric:
+            return is_ok
+        return true()
 
     columns = _columns(
         filters,
@@ -262,7 +276,12 @@ def _accuracy(filters: _Filter) -> Select[Any]:
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .outerjoin(error, error.is_of(table))
         .where(filters.subject)
-        .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class, error.tensor)
+        .group_by(
+            CaseRow.name,
+            table.implementation,
+            EnvironmentRow.runner_class,
+            error.tensor,
+        )
     )
 
 
@@ -272,10 +291,16 @@ def _static(filters: _Filter) -> Select[Any]:
 
     def has_value(metric: str) -> ColumnElement[bool]:
         has_any = func.count(getattr(table, metric)).filter(is_ok) > 0
-        return or_(has_any, func.bool_or(~is_ok)) if metric == filters.first_metric else has_any
+        if metric != filters.first_metric:
+            return has_any
+        return or_(has_any, func.bool_or(~is_ok))
 
     columns = _columns(
-        filters, table.implementation, has_value, function=table.function, target=table.target
+        filters,
+        table.implementation,
+        has_value,
+        function=table.function,
+        target=table.target,
     )
     return (
         select(*columns)
@@ -284,7 +309,12 @@ def _static(filters: _Filter) -> Select[Any]:
         .join(CompilationRow, CompilationRow.static_fact_id == table.id)
         .join(_run(filters, CompilationRow.run_number), true())
         .where(filters.subject)
-        .group_by(CaseRow.name, table.implementation, table.function, table.target)
+        .group_by(
+            CaseRow.name,
+            table.implementation,
+            table.function,
+            table.target,
+        )
     )
 
 
@@ -305,7 +335,10 @@ def _imported(filters: _Filter) -> Select[Any]:
     """Look for imported metrics; without names, for all."""
     table = ImportedRow
     columns = _columns(
-        filters, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class
+        filters,
+        table.implementation,
+        lambda _: true(),
+        runner_class=EnvironmentRow.runner_class,
     )
     run = _run(filters, table.run_number)
     query = (
@@ -319,7 +352,9 @@ def _imported(filters: _Filter) -> Select[Any]:
         .where(filters.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class)
     )
-    return query.where(table.key.in_(filters.metrics)) if filters.metrics else query
+    if not filters.metrics:
+        return query
+    return query.where(table.key.in_(filters.metrics))
 
 
 _SUBJECTS = {

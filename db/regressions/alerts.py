@@ -49,9 +49,15 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
     """
     own_id = lock_project(session, project)
     for step in steps:
-        alert, document = step.alert, _DOCUMENT.dump_python(step.alert, mode="json")
+        alert = step.alert
+        document = _DOCUMENT.dump_python(step.alert, mode="json")
         session.merge(
-            AlertRow(id=alert.alert_id, project_id=own_id, state=alert.state, document=document)
+            AlertRow(
+                id=alert.alert_id,
+                project_id=own_id,
+                state=alert.state,
+                document=document,
+            )
         )
         session.flush()
         for delivery in step.deliveries:

@@ -123,6 +123,7 @@ def read_queue_state(session: Session) -> QueueState:
 
 
 def _is_waiting() -> ColumnElement[bool]:
-    requested_at, analysed_at = ProjectRow.analysis_requested_at, ProjectRow.analysed_at
+    requested_at = ProjectRow.analysis_requested_at
+    analysed_at = ProjectRow.analysed_at
     is_new = or_(analysed_at.is_(None), analysed_at < requested_at)
     return and_(requested_at.is_not(None), is_new)

@@ -51,7 +51,10 @@ def list_due(session: Session, project: str, method: str, row_ids: Sequence[int]
         .join(CaseRow, CaseRow.id == CaseAnalysisRow.case_id)
         .where(CaseRow.project_id == project_id(project), CaseAnalysisRow.basis == basis)
     )
-    current = set() if None in changed_ids else set(session.scalars(analysed)) - changed_ids
+    if None in changed_ids:
+        current = set()
+    else:
+        current = set(session.scalars(analysed)) - changed_ids
     due = [row_id for row_id in row_ids if row_id not in current]
     return DueCases(basis, due, [change_id for change_id, _ in changes])
 

@@ -49,14 +49,22 @@ class Signature:
 
 
 def assign(
-    session: Session, project: str, regression: UUID, assignee: str | None, by: Signature
+    session: Session,
+    project: str,
+    regression: UUID,
+    assignee: str | None,
+    by: Signature,
 ) -> Triage:
     """Set who works on a regression; None for nobody."""
     return _note(session, project, regression, ASSIGN_ACTION, assignee, by, reason=None)
 
 
 def link_issue(
-    session: Session, project: str, regression: UUID, issue_url: str | None, by: Signature
+    session: Session,
+    project: str,
+    regression: UUID,
+    issue_url: str | None,
+    by: Signature,
 ) -> Triage:
     """Link a regression to an issue; None removes the link.
 
@@ -83,7 +91,10 @@ def snooze(
 
 
 def request_confirmation(
-    session: Session, project: str, regression: Regression, by: Signature
+    session: Session,
+    project: str,
+    regression: Regression,
+    by: Signature,
 ) -> list[str]:
     """Ask the runners of each class on which a time changed to measure the pair next.
 

@@ -70,7 +70,15 @@ def decide(
             f"the regression is {row.state}, not {expected}; look again, then decide"
         )
     row.newest_first_parent_count = max(_measured_commits(session, project), default=0)
-    _change(session, row, project, state, person=person, reason=reason, actor=actor)
+    _change(
+        session,
+        row,
+        project,
+        state,
+        person=person,
+        reason=reason,
+        actor=actor,
+    )
     return to_value(Triage, row)
 
 
@@ -117,10 +125,15 @@ def follow_regressions(
     for row in rows.values():
         row.is_found = False
     session.flush()
-    measured = _measured_commits(session, regressions[0].project) if regressions else []
+    measured = []
+    if regressions:
+        measured = _measured_commits(session, regressions[0].project)
     ids = []
     for regression, known_id in zip(regressions, _match(earlier, regressions), strict=True):
-        row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
+        if known_id is None:
+            row = _add(session, project_id, regression, rows)
+        else:
+            row = rows[known_id]
         ids.append(row.regression_id)
         row.sha, row.kernel, row.verdict = (
             regression.commit.sha,
@@ -210,7 +223,11 @@ def _series_names(regression: Regression) -> frozenset[str]:
 
 
 def _automatic_decision(
-    triage: Triage, regression: Regression, *, was_found: bool, later_count: int
+    triage: Triage,
+    regression: Regression,
+    *,
+    was_found: bool,
+    later_count: int,
 ) -> tuple[TriageState, str] | None:
     """The new state and the reason, if an analysis changes a decision.
 
@@ -248,11 +265,16 @@ def _common_series(earlier: TriageRow, branch_place: int | None, regression: Reg
         return 0.0
     series = _series_names(regression)
     smaller = min(len(series), len(earlier.series))
-    return len(series.intersection(earlier.series)) / smaller if smaller else 0.0
+    if not smaller:
+        return 0.0
+    return len(series.intersection(earlier.series)) / smaller
 
 
 def _add(
-    session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]
+    session: Session,
+    project_id: int,
+    regression: Regression,
+    rows: dict[UUID, TriageRow],
 ) -> TriageRow:
     new_id = regression_id(regression)
     while new_id in rows:  # the regression that had this key first has another key now
