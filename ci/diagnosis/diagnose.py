@@ -6,7 +6,6 @@ docs/how-to/diagnose.md explains the limits and lists the rules with their sourc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.counter_rules import COUNTER_RULES
@@ -15,16 +14,14 @@ from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, 
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
-from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.ci.judge.pairing import CaseResults, Pairing, index_results
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.model.machine import CaseResult
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import Reason
 
-_Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
 """Its time is the fixed cost of a launch."""
 
@@ -33,15 +30,11 @@ def subjects_of(record: RunRecord) -> list[CaseKey]:
     """Every case and implementation with times, machine code or counters, in the order of the
     record.
     """
-    return list(
-        _by_subject(
-            [
-                *record.measurements,
-                *record.static_facts,
-                *record.counters,
-            ]
-        )
-    )
+    return [
+        key
+        for key, results in index_results(record).items()
+        if results.measurement is not None or results.code or results.counters
+    ]
 
 
 def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evidence]:
@@ -51,37 +44,36 @@ def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evi
         KeyError: the record has no such case.
     """
     cases = {case.case_id: case for case in record.cases}
-    measurements = _by_subject(record.measurements)
-    facts = _by_subject(record.static_facts)
-    counters = _by_subject(record.counters)
+    results_by_case = index_results(record)
     target = record.environment.compile_target
     times = _TimesOfRecord(record, cases)
     published = compare_with_datasheet(
         record.ceilings, record.environment.device_name, sm_clock_mhz=record.sm_clock_mhz
     )
 
-    def collect(case_id: str, implementation: str) -> Evidence:
-        subject = case_id, implementation
-        all_facts = facts.get(subject, [])
+    evidence: list[Evidence] = []
+    for key in subjects:
+        case_id, implementation = key
+        results = results_by_case.get(key, CaseResults())
         # code for the device itself; without it, what is known of other targets
-        device_facts = [fact for fact in all_facts if fact.target == target]
-        measurement = next(iter(measurements.get(subject, [])), None)
-        return Evidence(
-            case=cases[case_id],
-            implementation=implementation,
-            environment=record.environment,
-            ceilings=record.ceilings,
-            measurement=measurement,
-            target=target,
-            facts=tuple(device_facts or all_facts),
-            counters=tuple(counters.get(subject, [])),
-            others=times.of_others(measurement),
-            floor_ns=times.floor_ns(measurement),
-            published=published,
-            suite=record.suite,
+        device_facts = [facts for facts in results.code if facts.target == target]
+        evidence.append(
+            Evidence(
+                case=cases[case_id],
+                implementation=implementation,
+                environment=record.environment,
+                ceilings=record.ceilings,
+                measurement=results.measurement,
+                target=target,
+                facts=tuple(device_facts or results.code),
+                counters=tuple(results.counters),
+                others=times.of_others(results.measurement),
+                floor_ns=times.floor_ns(results.measurement),
+                published=published,
+                suite=record.suite,
+            )
         )
-
-    return [collect(*subject) for subject in subjects]
+    return evidence
 
 
 class _TimesOfRecord:
@@ -117,14 +109,6 @@ class _TimesOfRecord:
             return None
         floors_ns = self._floors_ns.get((measurement.timer, measurement.cache), [])
         return min(floors_ns, default=None)
-
-
-def _by_subject(results: Iterable[_Result]) -> dict[CaseKey, list[_Result]]:
-    by_subject: dict[CaseKey, list[_Result]] = {}
-    for result in results:
-        subject = result.case_id, result.implementation
-        by_subject.setdefault(subject, []).append(result)
-    return by_subject
 
 
 RULES = (*LIMIT_RULES, *MEASUREMENT_RULES, *COUNTER_RULES, *CODE_RULES)

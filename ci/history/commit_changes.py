@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from roofwatch.ci.causes.explain import CodeObservation, Odds, explain_outcome, weigh
+from roofwatch.ci.causes.explain import CodeObservation, explain_outcome
+from roofwatch.ci.causes.odds import Odds, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
 from roofwatch.ci.messages import plain

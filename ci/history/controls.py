@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from roofwatch.ci.causes.explain import Odds, cause_of, ranked, weigh
+from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey

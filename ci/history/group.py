@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from roofwatch.ci.causes.explain import Odds, cause_of, combine, weigh
+from roofwatch.ci.causes.odds import Odds, cause_of, combine, weigh
 from roofwatch.ci.history.finding import (
     ALL_KERNELS,
     Site,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from roofwatch.ci.causes.explain import Odds, weigh
+from roofwatch.ci.causes.odds import Odds, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.static.analyses import is_other_cost
 from roofwatch.model.history import Cause, ChangePoint, Series, SeriesPoint

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofwatch.ci.causes.explain import cause_of, combine
+from roofwatch.ci.causes.odds import cause_of, combine
 from roofwatch.ci.history.finding import (
     Status,
     TrendFinding,

@@ -18,12 +18,7 @@ from roofwatch.ci.causes.evidence import (
     describe_comparison,
     measured_again,
 )
-from roofwatch.ci.causes.explain import (
-    NEAR_RUNS,
-    ChangeContext,
-    CodeObservation,
-    explain,
-)
+from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, CodeObservation, explain
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift

@@ -225,7 +225,8 @@ def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.flo
     days_since_first = numbers - numbers[0]
     if days_since_first[-1] < _WEEK_DAYS:
         return None
-    return np.divide(days_since_first, _WEEK_DAYS)
+    weeks: NDArray[np.float64] = days_since_first / _WEEK_DAYS
+    return weeks
 
 
 # --- errors, memory, host times and imported values

@@ -89,7 +89,8 @@ def is_silent(judgement: PullRequestJudgement) -> bool:
     """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is
     undecided.
     """
-    undecided = {item.reason for item in _items(judgement) if item.verdict is Verdict.INCONCLUSIVE}
+    items: list[Change[Any]] = [*judgement.cases, *judgement.static]
+    undecided = {item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE}
     if judgement.policy.untimed_passes:
         undecided -= {Reason.NOT_TIMED}
     is_suspicious = bool(undecided - _NOT_SUSPICIOUS or judgement.refusals or judgement.missing)
@@ -127,10 +128,6 @@ def tally(judgement: PullRequestJudgement) -> str:
         ),
     ]
     return "; ".join(filter(None, parts))
-
-
-def _items(judgement: PullRequestJudgement) -> list[Change[Any]]:
-    return [*judgement.cases, *judgement.static]
 
 
 def _capital(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,6 @@ from roofwatch.ci.static.comparison import (
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.record import Commit, RunRecord, SourceLine
-from roofwatch.model.results import StaticFacts
 from roofwatch.model.stored_results import StepShare
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 
@@ -184,9 +183,9 @@ def judge_pull_request(
         _requirement(pairing, case, code) for case in cases if case.evidence.head is not None
     ]
     predictions: tuple[StepChange, ...] = ()
-    if is_paired:
-        shares = [*shares_of(base.imported), *steps]
-        predictions = _predict(cases, head.static_facts, shares)
+    shares = [*shares_of(base.imported), *steps]
+    if is_paired and shares:
+        predictions = predict_steps(cases, functions_of(head.static_facts), shares)
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -259,14 +258,6 @@ def _new_implementation_keys(cases: Sequence[Change[CaseEvidence]]) -> list[Case
         for subject in new
         if (subject.kernel, subject.implementation) not in existing
     ]
-
-
-def _predict(
-    cases: Iterable[Change[CaseEvidence]], facts: Iterable[StaticFacts], shares: Sequence[StepShare]
-) -> tuple[StepChange, ...]:
-    if not shares:
-        return ()
-    return predict_steps(cases, functions_of(facts), shares)
 
 
 def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tuple[Remark, ...]]:

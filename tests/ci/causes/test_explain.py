@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.causes.explain import (
-    ChangeContext,
-    CodeObservation,
-    Odds,
-    combine,
-    explain,
-    explain_outcome,
-    weigh,
-)
+from roofwatch.ci.causes.explain import ChangeContext, CodeObservation, explain, explain_outcome
+from roofwatch.ci.causes.odds import Odds, combine, weigh
 from roofwatch.model.history import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point

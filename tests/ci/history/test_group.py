@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.causes.explain import Odds, weigh
+from roofwatch.ci.causes.odds import Odds, weigh
 from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
