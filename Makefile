@@ -109,7 +109,7 @@ docs: $(STAMP) ## Build the documentation site into build/docs; warnings are err
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs build/docs
 
 screenshots: $(STAMP) ## Make the documentation's pictures of the dashboard on a made-up history of GPUs, in a real Chromium
-	@PYTHONPATH=. $(BIN)/python bench/made_up_history.py build/made-up-history
+	@$(BIN)/python -m tests.dashboard.made_up_history build/made-up-history
 	@$(BIN)/python -m tests.dashboard.screenshots build/made-up-history docs/images
 
 bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DETECTION_DATA: series and their harness)

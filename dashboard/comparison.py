@@ -337,7 +337,8 @@ def geomean_of(rows: Iterable[ComparedRow]) -> Geomean | None:
     logs: list[float] = []
     for row in rows:
         change = row.change
-        if change is None or change <= -1 or row.metric.better is Better.UNKNOWN:
+        # a ratio to the library would count its time twice
+        if change is None or change <= -1 or not row.key.is_performance:
             continue
         log_change = math.log1p(change)
         logs.append(log_change if row.metric.better is Better.LOWER else -log_change)

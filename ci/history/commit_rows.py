@@ -137,6 +137,8 @@ class RangeSummary:
 
     slower_count: int
     """Commits."""
+    settled_count: int
+    """Of these, those on which nobody has to act any more."""
     faster_count: int
     geomeans: Mapping[str, float]
     """Relative change of the cost by runner class, over all of its series."""
@@ -169,8 +171,10 @@ def summarise(
         if keys:
             total = sum(costs.get(key, 0.0) for key in keys)
             geomeans[runner.runner_class] = math.expm1(total / len(keys))
+    slower = [row for row in counted if row.verdict is Verdict.REGRESSED]
     return RangeSummary(
-        slower_count=sum(row.verdict is Verdict.REGRESSED for row in counted),
+        slower_count=len(slower),
+        settled_count=sum(not row.is_waiting for row in slower),
         faster_count=sum(row.verdict is Verdict.IMPROVED for row in counted),
         geomeans=geomeans,
         roof_shares=_roof_shares(cells),

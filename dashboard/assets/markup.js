@@ -1,11 +1,26 @@
 // Figures without a script of their own: the title of the point next to the pointer is shown at once.
 const NEAR_PX = 28
+const HEAD_PX = 28
+
+// A list keeps its place, and moves only if what was chosen would be out of sight.
+const showChosen = (list, scrolled) => {
+  const row = list?.querySelector("[aria-current]")
+  if (!row) return
+  list.scrollTop = scrolled
+  const box = list.getBoundingClientRect()
+  const place = row.getBoundingClientRect()
+  if (place.top < box.top + HEAD_PX || place.bottom > box.bottom) {
+    list.scrollTop += place.top - box.top - box.height / 3
+  }
+}
 
 export default ({ data, parentElement }) => {
   const root = parentElement.querySelector(".rw-markup")
   if (root.drawn !== data.html) {
+    const scrolled = root.querySelector(".rw-cells")?.scrollTop ?? 0
     root.innerHTML = data.html
     root.drawn = data.html
+    showChosen(root.querySelector(".rw-cells"), scrolled)
   }
   const tip = document.createElement("div")
   tip.className = "rw-tip"

@@ -223,13 +223,18 @@ class _Drawing:
         return 100 - self.scale.percent(value)
 
     def value_labels(self) -> str:
-        write = self.history.metric.format
-        if self.history.metric.unit == "share":
-            write = "{:.0%}".format
-        return "".join(
-            f'<span style="bottom:{self.scale.percent(value):.1f}%">{escaped(write(value))}</span>'
-            for value in round_values(self.scale)
-        )
+        labels: list[str] = []
+        for value in round_values(self.scale):
+            # zero has no unit: `0 ns` under `50 ms` reads like another scale
+            text = "0"
+            if self.history.metric.unit == "share":
+                text = f"{value:.0%}"
+            elif value:
+                text = self.history.metric.format(value)
+            labels.append(
+                f'<span style="bottom:{self.scale.percent(value):.1f}%">{escaped(text)}</span>'
+            )
+        return "".join(labels)
 
     def svg(self) -> str:
         lines = self._grid() + self._band() + self._roofs() + self._changes()
@@ -333,7 +338,10 @@ class _Drawing:
                 direction = "↑ "
             elif not self.scale.covers(roof.value):
                 direction = "↓ "
-            text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
+            text = f"{direction}{roof.name}"
+            # 100 % of what is achievable says nothing
+            if roof.value != 1.0:
+                text += f" {self.history.metric.format(roof.value)}"
             # below its line, unless that is the end of the plot
             offset = f"top:{self.y(roof.value):.1f}%"
             if self.y(roof.value) > _LOW_PERCENT:

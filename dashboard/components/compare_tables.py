@@ -4,8 +4,10 @@ Text from records is escaped.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from roofwatch.ci.messages import count_of
+from roofwatch.dashboard.case_labels import case_labels
 from roofwatch.dashboard.charts.forest import ForestAxis, ForestRow
 from roofwatch.dashboard.comparison import (
     ComparedRow,
@@ -32,6 +34,7 @@ from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
 
 ROWS_AT_FIRST = 200
+_SAID_ONCE_FROM = 5
 _OPEN_KERNELS = 12
 """Kernels whose cases are unfolded at first."""
 _COUNTED = (Group.SLOWER, Group.FASTER, Group.CANNOT_SAY, Group.UNCHANGED, Group.BROKEN)
@@ -129,42 +132,110 @@ def forest_html(
     view: View, rows: Sequence[ComparedRow], chosen: ComparedRow | None, **choices: str
 ) -> str:
     """Write the rows of each group by kernel: a dot with its interval on one axis."""
-    axis = ForestAxis([_forest_row(row) for row in rows if row.change is not None])
+    forest = _Forest(
+        view=view,
+        axis=ForestAxis([_forest_row(row) for row in rows if row.change is not None]),
+        labels=case_labels(row.key for row in rows),
+        chosen=chosen,
+        choices=choices,
+    )
     groups = grouped(rows, lambda row: row.group)
-    parts: list[str] = []
-    for group in Group:
-        members = groups.get(group, [])
-        if members:
-            parts.append(_group_html(view, group, members, axis, chosen, choices))
+    parts = [forest.group_html(group, groups[group]) for group in Group if group in groups]
     name = "rw-groups"
     if chosen is not None:
         name = "rw-groups rw-narrow"
     return f'<div class="{name}">{"".join(parts)}</div>'
 
 
-def _group_html(
-    view: View,
-    group: Group,
-    members: Sequence[ComparedRow],
-    axis: ForestAxis,
-    chosen: ComparedRow | None,
-    choices: Mapping[str, str],
-) -> str:
-    kernels = grouped(members[:ROWS_AT_FIRST], lambda row: row.key.kernel)
-    body: list[str] = []
-    for number, (kernel, rows) in enumerate(kernels.items()):
-        is_open = group is not Group.UNCHANGED and number < _OPEN_KERNELS
-        is_open = is_open or chosen in rows
-        body.append(_kernel_html(view, kernel, rows, axis, chosen, choices, is_open=is_open))
-    further = ""
-    if len(members) > ROWS_AT_FIRST:
-        further = (
-            f'<p class="rw-soft">The first {ROWS_AT_FIRST:,} of {len(members):,}; the files below '
-            "have all.</p>"
+@dataclass(frozen=True, kw_only=True)
+class _Forest:
+    """What all rows share."""
+
+    view: View
+    axis: ForestAxis
+    labels: Mapping[str, str]
+    """Short names of cases."""
+    chosen: ComparedRow | None
+    choices: Mapping[str, str]
+
+    def group_html(self, group: Group, members: Sequence[ComparedRow]) -> str:
+        sentences = {said_of(row) for row in members}
+        common = ""
+        # what holds for all of many rows is said once
+        if len(sentences) == 1 and len(members) > _SAID_ONCE_FROM:
+            common = sentences.pop()
+        kernels = grouped(members[:ROWS_AT_FIRST], lambda row: row.key.kernel)
+        body: list[str] = []
+        for number, (kernel, rows) in enumerate(kernels.items()):
+            if len(rows) == 1:
+                body.append(self._row_html(rows[0], common, is_single=True))
+                continue
+            is_open = group is not Group.UNCHANGED and number < _OPEN_KERNELS
+            is_open = is_open or self.chosen in rows
+            body.append(self._kernel_html(kernel, rows, common, is_open=is_open))
+        further = ""
+        if len(members) > ROWS_AT_FIRST:
+            further = (
+                f'<p class="rw-soft">The first {ROWS_AT_FIRST:,} of {len(members):,}; the files '
+                "below have all.</p>"
+            )
+        name = _CLASS_OF.get(group, "rw-soft")
+        heading = f'<h2 class="{name}">{group} · {len(members):,}</h2>'
+        if common:
+            heading += f'<p class="rw-soft">{escaped(common)}</p>'
+        return f"{heading}{_heads(self.axis)}{''.join(body)}{further}"
+
+    def _kernel_html(
+        self, kernel: str, rows: Sequence[ComparedRow], common: str, *, is_open: bool
+    ) -> str:
+        body = "".join(self._row_html(row, common, is_single=False) for row in rows)
+        geomean = geomean_of(rows)
+        drawing, change = "<span></span>", ""
+        if geomean is not None:
+            mean = ForestRow(geomean.change, geomean.interval, _VERDICT_OF[rows[0].group])
+            drawing = self.axis.row_html(mean)
+            change = percent(geomean.change)
+        opened = " open" if is_open else ""
+        return (
+            f'<details{opened}><summary class="rw-compared"><b>{escaped(shortened(kernel))}</b>'
+            f"<span></span><span></span>{drawing}"
+            f'<span class="number">{change}</span><span></span>'
+            f'<span class="rw-soft">{count_of(len(rows), "case")}</span></summary>{body}</details>'
         )
-    name = _CLASS_OF.get(group, "rw-soft")
-    heading = f'<h2 class="{name}">{group} · {len(members):,}</h2>'
-    return f"{heading}{_heads(axis)}{''.join(body)}{further}"
+
+    def _row_html(self, row: ComparedRow, common: str, *, is_single: bool) -> str:
+        """Write a row; the only case of a kernel bears its name."""
+        key = row.key
+        name = escaped(" · ".join(filter(None, [self.labels[key.case_id], key.implementation])))
+        kind = "rw-compared rw-case"
+        if is_single:
+            name = f"<b>{escaped(shortened(key.kernel))}</b> {name}"
+            kind = "rw-compared rw-case rw-single"
+        address = self.view.address_of(
+            self.view.name,
+            runner=key.runner_class,
+            case=key.case_id,
+            implementation=key.implementation,
+            metric=key.metric,
+            **self.choices,
+        )
+        drawing, change, said = "<span></span>", "", ""
+        if row.change is not None:
+            drawing = self.axis.row_html(_forest_row(row))
+            change = percent(row.change)
+        if not common:
+            said = escaped(said_of(row))
+        current = current_attribute(is_current=row is self.chosen)
+        title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
+        return (
+            f'<a class="{kind}" target="_self" href="{escaped(address)}"{current}>'
+            f'<span class="rw-cut" title="{title}">{name}</span>'
+            f'<span class="number">{_side_text(row, is_base=True)}</span>'
+            f'<span class="number">{_side_text(row, is_base=False)}</span>'
+            f'{drawing}<span class="number">{change}</span>'
+            f'<span class="number">{_shares_text(row)}</span>'
+            f'<span class="rw-cut rw-soft" title="{said}">{_found_marks(row)}{said}</span></a>'
+        )
 
 
 def _heads(axis: ForestAxis) -> str:
@@ -172,70 +243,6 @@ def _heads(axis: ForestAxis) -> str:
         '<div class="rw-compared rw-heads rw-soft"><span>Case</span><span class="number">A</span>'
         f'<span class="number">B</span>{axis.axis_html()}<span class="number">Change</span>'
         '<span class="number">Of achievable</span><span>What may be said</span></div>'
-    )
-
-
-def _kernel_html(
-    view: View,
-    kernel: str,
-    rows: Sequence[ComparedRow],
-    axis: ForestAxis,
-    chosen: ComparedRow | None,
-    choices: Mapping[str, str],
-    *,
-    is_open: bool,
-) -> str:
-    body = "".join(_row_html(view, row, axis, choices, is_chosen=row is chosen) for row in rows)
-    geomean = geomean_of(rows)
-    drawing = change = ""
-    if geomean is not None and len(rows) > 1:
-        drawing = axis.row_html(
-            ForestRow(geomean.change, geomean.interval, _VERDICT_OF[rows[0].group])
-        )
-        change = percent(geomean.change)
-    opened = " open" if is_open else ""
-    return (
-        f'<details{opened}><summary class="rw-compared"><b>{escaped(shortened(kernel))}</b>'
-        f"<span></span><span></span>{drawing or '<span></span>'}"
-        f'<span class="number">{change}</span><span></span>'
-        f'<span class="rw-soft">{count_of(len(rows), "case")}</span></summary>{body}</details>'
-    )
-
-
-def _row_html(
-    view: View,
-    row: ComparedRow,
-    axis: ForestAxis,
-    choices: Mapping[str, str],
-    *,
-    is_chosen: bool,
-) -> str:
-    key = row.key
-    case = key.case_id.removeprefix(f"{key.kernel}/")
-    name = escaped(shortened(f"{case} · {key.implementation}", length=80))
-    address = view.address_of(
-        view.name,
-        runner=key.runner_class,
-        case=key.case_id,
-        implementation=key.implementation,
-        metric=key.metric,
-        **choices,
-    )
-    drawing = change = ""
-    if row.change is not None:
-        drawing = axis.row_html(_forest_row(row))
-        change = percent(row.change)
-    current = current_attribute(is_current=is_chosen)
-    title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
-    return (
-        f'<a class="rw-compared rw-case" target="_self" href="{escaped(address)}"{current}>'
-        f'<span class="rw-cut" title="{title}">{name}</span>'
-        f'<span class="number">{_side_text(row, is_base=True)}</span>'
-        f'<span class="number">{_side_text(row, is_base=False)}</span>'
-        f"{drawing or '<span></span>'}<span class='number'>{change}</span>"
-        f'<span class="number">{_shares_text(row)}</span>'
-        f'<span class="rw-cut rw-soft" title="{escaped(said_of(row))}">{_found_marks(row)}'
-        f"{escaped(said_of(row))}</span></a>"
     )
 
 

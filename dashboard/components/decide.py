@@ -13,6 +13,7 @@ from roofwatch.dashboard.headline import kernel_text
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.deciding import DecisionKind, TriageDecision
+from roofwatch.model.metrics import TIME
 from roofwatch.model.triage import TriagedRegression
 
 _SCRIPT = Path(__file__).parents[1] / "assets" / "decide.js"
@@ -52,9 +53,11 @@ class _Button:
         )
 
 
+_CONFIRM = _Button(DecisionKind.CONFIRM, "Confirm now", "C", "Measure the pair as the next job")
+
+
 def _buttons(person: str) -> Sequence[_Button]:
     return (
-        _Button(DecisionKind.CONFIRM, "Confirm now", "C", "Measure the pair as the next job"),
         _Button(
             DecisionKind.ASSIGN,
             "Assign",
@@ -130,6 +133,9 @@ def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
             f"<option value=''>all {len(parts)} of this commit</option>{options}</select>"
         )
     buttons = "".join(button.html for button in _buttons(person))
+    # no runner can repeat what another tool measured
+    if any(_is_repeatable(part) for part in parts):
+        buttons = _CONFIRM.html + buttons
     return (
         f"<form><div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
         f"<input name=value maxlength={_LONGEST_TEXT} aria-label=Value>"
@@ -137,6 +143,10 @@ def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
         f"<button class=rw-button>OK</button>"
         f"<span class=rw-soft>as {escaped(shortened(person))}</span></div></form>"
     )
+
+
+def _is_repeatable(part: TriagedRegression) -> bool:
+    return any(point.series.metric == TIME.key for point in part.regression.change_points)
 
 
 def _carry_out(

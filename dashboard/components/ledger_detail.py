@@ -37,7 +37,7 @@ from roofwatch.model.metrics import TIME
 from roofwatch.model.stored_results import RoofCell
 from roofwatch.model.triage import TriagedRegression
 
-_TREND_PX = 150
+_TREND_PX = 120
 _LINES_SHOWN = 6
 
 

@@ -14,6 +14,7 @@ from roofwatch.dashboard.wording import (
     device_text,
     escaped,
     headline_text,
+    percent,
     short_date,
     shortened,
 )
@@ -33,7 +34,10 @@ _FULL_BAR = math.log(1.5)
 
 def summary_html(summary: RangeSummary, title: str) -> str:
     """Write the range as one line: how many commits, geometric means, and the roof."""
-    parts = [f"{count_of(summary.slower_count, 'commit')} slower, {summary.faster_count} faster"]
+    slower = f"{count_of(summary.slower_count, 'commit')} slower"
+    if summary.settled_count:
+        slower += f" ({summary.settled_count} settled)"
+    parts = [f"{slower}, {summary.faster_count} faster"]
     means = [
         f"{escaped(device_text(runner))} {_signed(change)}"
         for runner, change in summary.geomeans.items()
@@ -46,7 +50,7 @@ def summary_html(summary: RangeSummary, title: str) -> str:
         if f"{first:.0%}" != text:
             text = f"{first:.0%} to {text}"
         parts.append(f"median case at {text} of its roof")
-    return f"<p class=rw-summary><b>{escape(title)}</b> {' · '.join(parts)}</p>"
+    return f"<p class=rw-summary><b>{escape(title)}:</b> {' · '.join(parts)}</p>"
 
 
 def _kind_of(change: float) -> str:
@@ -70,6 +74,8 @@ def rows_html(
     """Write rows as a table; runners are the columns of the dots."""
     kind = _dots_class(runners)
     is_narrow = _is_narrow(runners)
+    # the dots of a single runner need no name
+    is_narrow = is_narrow or len(runners) == 1
     heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
     body = "".join(_row_html(view, row, runners, is_chosen=row == chosen) for row in rows)
     return (
@@ -94,7 +100,7 @@ def _head_html(runner: str, *, is_narrow: bool) -> str:
     """Write the device in as many letters as fit over a dot, if any do."""
     letters = ""
     if not is_narrow:
-        letters = escaped(device_text(runner)[:_HEAD_LETTERS])
+        letters = escaped(device_text(runner).partition(" ")[0][:_HEAD_LETTERS])
     return f'<abbr title="{escaped(runner)}">{letters}</abbr>'
 
 
@@ -170,8 +176,9 @@ def suspicions_html(
     """Write what the newest runs show and nothing has decided, with the job that will decide it."""
     rows = "".join(_suspicion_html(view, change, jobs) for change in suspicions)
     return (
-        "<table class='rw-table rw-suspicions'><thead><tr><th>newest commit</th><th>kernel</th>"
-        "<th>runner</th><th class=number>seen</th><th>what decides it</th></tr></thead>"
+        "<table class='rw-table rw-suspicions'><thead><tr><th class=kernel>kernel</th>"
+        "<th class=runner>runner</th><th class='seen number'>seen</th>"
+        "<th class=decides>what decides it</th><th class=what>newest commit</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -195,12 +202,13 @@ def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJo
     address = escape(view.address_of("compare", base=base.sha, head=head.sha, by="commits"))
     series = f"{change.series_count} series"
     return (
-        f'<tr><td><a href="{address}" target="_self"><code>{escaped(head.short_sha)}</code> '
-        f"{escaped(shortened(head.subject, length=60))}</a></td>"
-        f"<td>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"
-        f"<td>{escaped(device_text(change.runner_class))}</td>"
-        f"<td class=number title='{escaped(change.claim)}'>{change.relative_change:+.0%} ?</td>"
-        f"<td>{decides}</td></tr>"
+        f"<tr><td class=kernel>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"
+        f"<td class=runner>{escaped(device_text(change.runner_class))}</td>"
+        f"<td class='seen number' title='{escaped(change.claim)}'>"
+        f"{percent(change.relative_change)} ?</td><td class=decides>{decides}</td>"
+        f'<td class="what rw-cut"><a href="{address}" target="_self">'
+        f"<code>{escaped(head.short_sha)}</code> "
+        f"{escaped(shortened(head.subject, length=60))}</a></td></tr>"
     )
 
 

@@ -2,18 +2,17 @@
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from html import escape
 
-from roofwatch.ci.alerts.silence import report_interval
-from roofwatch.ci.history.recent import HistoryNoise
+from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.runner_state import THROTTLED_SHARE, runner_state
 from roofwatch.dashboard.wording import (
-    age_text,
     device_text,
     duration_text,
     escaped,
@@ -22,12 +21,18 @@ from roofwatch.dashboard.wording import (
     shortened,
 )
 from roofwatch.model.agenda import StoredJob
-from roofwatch.model.stored_results import FleetRun
+from roofwatch.model.library import is_library
+from roofwatch.model.stored_results import FleetRun, RecentRuns, RecentSeries
 
 DAYS = 30
+_NOISY = 1.5
+"""Times the noise of its siblings from which a machine stands out."""
 _NS_PER_S = 1e9
-_THROTTLED_SHARE = 0.05
 _JOBS_SHOWN = 3
+
+
+MachineKey = tuple[str, str | None]
+"""Runner class and machine."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Machine:
     """None if its records do not say."""
     runs: tuple[FleetRun, ...]
     """The newest first."""
+
+    @property
+    def key(self) -> MachineKey:
+        return self.runner_class, self.machine
 
     @property
     def is_imported(self) -> bool:
@@ -53,10 +62,8 @@ class FleetFacts:
     """End of the strips."""
     degraded_shares: Mapping[str, float]
     """Throttled or shared measurements by run."""
-    noise: Mapping[str, HistoryNoise]
-    """Of our code, by runner class."""
-    control_noise: Mapping[str, HistoryNoise]
-    """Of the libraries' rows, by runner class."""
+    noise: Mapping[MachineKey, Mapping[str, float]]
+    """By machine and what it is the noise of."""
     jobs: Sequence[StoredJob]
 
 
@@ -84,12 +91,14 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
     label = ""
     if machine.machine is not None:
         label = f" <code>{escaped(machine.machine[:6])}</code>"
-    state, words = _state(machine, facts)
+    degraded_share = facts.degraded_shares.get(newest.run_id, 0.0)
+    result_times = [run.finished_at for run in machine.runs]
+    state = runner_state(result_times, degraded_share, datetime.now(UTC))
     lines = [
         ("30 days", _strip_html(view, machine, facts)),
         ("runs", _runs_text(view, machine)),
         ("ceilings", _ceilings_html(machine, siblings)),
-        ("noise", _noise_text(machine.runner_class, facts)),
+        ("noise", _noise_html(machine, siblings, facts)),
         ("driver", _driver_html(view, machine)),
         ("minutes", _minutes_html(machine, facts)),
         ("next", _agenda_html(machine.runner_class, facts)),
@@ -97,21 +106,10 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
     rows = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in lines if text)
     return (
         f'<article class=rw-card><h2><a href="{address}" target="_self">{escaped(name)}</a>{label} '
-        f"<span class='rw-mark {state}'>{escaped(words)}</span></h2>"
+        f"<span class='rw-mark {state.word}'>{state.symbol} {escaped(state.explanation)}</span>"
+        f"</h2>"
         f"<p class=rw-soft>{escaped(shortened(newest.runner_class))}</p><dl>{rows}</dl></article>"
     )
-
-
-def _state(machine: Machine, facts: FleetFacts) -> tuple[str, str]:
-    interval = report_interval([run.finished_at for run in machine.runs])
-    now = datetime.now(UTC)
-    last = age_text(interval.last_at, now=now)
-    if interval.is_silent(now):
-        return "silent", f"○ silent, last result {last}"
-    share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
-    if share > _THROTTLED_SHARE:
-        return "throttled", f"▲ throttled or shared {share:.0%}, {last}"
-    return "ok", f"● ok, {last}"
 
 
 def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
@@ -128,7 +126,7 @@ def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
         if runs:
             share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
             kind, words = "ok", count_of(len(runs), "run")
-            if share > _THROTTLED_SHARE:
+            if share > THROTTLED_SHARE:
                 kind, words = "throttled", f"{words}, {share:.0%} throttled or shared"
         cells.append(f'<i class={kind} title="{day:%-d %b}: {words}"></i>')
     first_day = last_day - timedelta(days=DAYS - 1)
@@ -195,17 +193,59 @@ def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
     return rates
 
 
-def _noise_text(runner_class: str, facts: FleetFacts) -> str:
+def _noise_html(machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
+    """Write how much rows differ from run to run on this machine, and on its siblings."""
     parts: list[str] = []
-    for title, noise in (("controls", facts.control_noise), ("our code", facts.noise)):
-        of_class = noise.get(runner_class)
-        if of_class is not None:
-            parts.append(f"{title} ±{of_class.deviation:.1%} from run to run")
-    siblings = [value.deviation for value in facts.control_noise.values()]
-    own_noise = facts.control_noise.get(runner_class)
-    if own_noise is not None and len(siblings) > 1:
-        parts.append(f"<span class=rw-soft>all runners ±{statistics.median(siblings):.1%}</span>")
-    return ", ".join(parts)
+    for title, deviation in facts.noise[machine.key].items():
+        text = f"{title} ±{deviation:.1%} from run to run"
+        all_noise = [facts.noise[sibling.key].get(title) for sibling in siblings]
+        of_siblings = [value for value in all_noise if value is not None]
+        if of_siblings:
+            usual = statistics.median(of_siblings)
+            kind = "rw-soft"
+            if deviation > _NOISY * usual:
+                kind = "rw-slower"
+            text += f", <span class={kind}>siblings ±{usual:.1%}</span>"
+        parts.append(text)
+    return "<br>".join(parts)
+
+
+def noise_of(machine: Machine, recent: Iterable[RecentRuns]) -> dict[str, float]:
+    """Estimate the noise of a machine from its own runs: of the rows of libraries, which no commit
+    changes, and of our code; without those that have too few runs.
+    """
+    shas = {run.commit.sha for run in machine.runs if not run.is_pair_side}
+    noise: dict[str, float] = {}
+    for runner in recent:
+        if runner.runner_class != machine.runner_class:
+            continue
+        positions = {
+            position for position, commit in enumerate(runner.commits) if commit.sha in shas
+        }
+        for title, of_libraries in (("controls", True), ("our code", False)):
+            lines = [
+                _restricted(line, positions)
+                for line in runner.series
+                if is_library(line.key.implementation) is of_libraries
+            ]
+            estimates = noise_from_history([replace(runner, series=tuple(lines))])
+            for estimate in estimates.values():
+                noise[title] = estimate.deviation
+    return noise
+
+
+def _restricted(line: RecentSeries, positions: Set[int]) -> RecentSeries:
+    """Keep the values of some runs."""
+    kept_values = [
+        (place, value)
+        for place, value in zip(line.places, line.values, strict=True)
+        if place in positions
+    ]
+    return replace(
+        line,
+        places=tuple(place for place, _ in kept_values),
+        values=tuple(value for _, value in kept_values),
+    )
 
 
 def _driver_html(view: View, machine: Machine) -> str:
@@ -213,16 +253,27 @@ def _driver_html(view: View, machine: Machine) -> str:
     if machine.is_imported:
         return "unknown: the other tool's file has none"
     lane: list[str] = []
-    previous: str | None = None
+    previous: FleetRun | None = None
     for run in reversed(machine.runs):
         driver = run.environment.driver_version
-        if driver is not None and driver != previous:
+        if driver is None:
+            continue
+        if previous is None:
+            lane.append(escaped(driver))
+        elif driver != previous.environment.driver_version:
             when = short_date(run.started_at, view.zone)
-            since = ""
-            if lane:
-                since = f" <span class=rw-soft>from {escape(when)}</span>"
-            lane.append(f"{escaped(driver)}{since}")
-            previous = driver
+            # what the driver did is what changed between the last commit before it and the first
+            compared = view.anchor(
+                "what changed",
+                "compare",
+                base=previous.commit.sha,
+                head=run.commit.sha,
+                runner=run.runner_class,
+            )
+            lane.append(
+                f"{escaped(driver)} <span class=rw-soft>from {escape(when)}</span> {compared}"
+            )
+        previous = run
     return " → ".join(lane[-3:])
 
 

@@ -13,7 +13,7 @@ from roofwatch.dashboard.charts.history import (
     lanes_of,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
+from roofwatch.dashboard.components.roof_table import RoofRow, choices_of, row_labels
 from roofwatch.dashboard.wording import device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
@@ -58,17 +58,20 @@ def histories_html(
         return other_metric_html(view, other_key)
     drawn = _read(view, [chosen, *siblings_of(chosen, rows)], cells)
     if not drawn or drawn[0].row is not chosen:
-        return _caption(view, chosen, is_link=False) + _NO_VALUES
+        return _caption(view, chosen, "", is_link=False) + _NO_VALUES
     dates = date_range(sibling.history for sibling in drawn)
+    labels = row_labels(rows)
     main = drawn[0]
     multiples: list[str] = []
     for sibling in drawn[1:]:
         picture = history_html(
             sibling.history, view.zone, height_px=_MULTIPLE_PX, dates=dates, is_small=True
         )
-        multiples.append(f"<figure>{_caption(view, sibling.row, is_link=True)}{picture}</figure>")
+        label = labels[sibling.row.key]
+        caption = _caption(view, sibling.row, label, is_link=True)
+        multiples.append(f"<figure>{caption}{picture}</figure>")
     picture = history_html(main.history, view.zone, height_px=_MAIN_PX, dates=dates)
-    caption = _caption(view, main.row, is_link=False)
+    caption = _caption(view, main.row, labels[main.row.key], is_link=False)
     return (
         f"<figure>{caption}{picture or _NO_VALUES}{_legend(main.history)}</figure>"
         f'<div class="rw-multiples">{"".join(multiples)}</div>'
@@ -163,9 +166,9 @@ def _releases(view: View) -> list[LaneMark]:
     ]
 
 
-def _caption(view: View, row: RoofRow, *, is_link: bool) -> str:
+def _caption(view: View, row: RoofRow, label: str, *, is_link: bool) -> str:
     key = row.key
-    case = shortened(f"{key.case_id} · {key.implementation}", length=90)
+    case = shortened(f"{key.kernel} {label} · {key.implementation}", length=90)
     text = f"<b>{escaped(device_text(key.runner_class))}</b> {escaped(case)}"
     if is_link:
         text = view.anchor(text, view.name, **choices_of(key))

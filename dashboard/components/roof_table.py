@@ -1,11 +1,13 @@
 """The table of cases by runner: share of the roof, ratio to the vendor's library, and its shape."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import datasheet_ceilings
+from roofwatch.dashboard.case_labels import case_labels
 from roofwatch.dashboard.charts.cells import bullet_html, sparkline_html
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.wording import (
@@ -97,6 +99,21 @@ def dtype_of(key: SeriesKey) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class _Column:
+    """A column of the table; one without data in any row is left out."""
+
+    name: str
+    """Its class in the style sheet."""
+    head: str
+    cell: Callable[[RoofRow], str]
+    title: str = ""
+
+    def head_html(self) -> str:
+        title = f' title="{self.title}"' if self.title else ""
+        return f'<th class="{self.name}"{title}>{self.head}</th>'
+
+
 def table_html(
     view: View,
     rows: Sequence[RoofRow],
@@ -121,25 +138,56 @@ def table_html(
         drawn = drawn[:ROWS_AT_FIRST]
     if chosen not in drawn:
         drawn.append(chosen)
-    body = "".join(
-        _row_html(view, row, is_chosen=row is chosen, tab=tab, tokens=tokens.get(row.key.case_id))
-        for row in drawn
-    )
     further = ""
     if len(drawn) < len(rows):
         label = f"Show all {count_of(len(rows), 'row')}"
         further = view.anchor(label, view.name, rows="all", **choices_of(chosen.key))
+    labels = row_labels(rows)
+    columns = [
+        _Column("case", "Case", lambda row: _case_html(view, row, labels[row.key], tab)),
+        *_value_columns(view, rows, tokens),
+    ]
+    body: list[str] = []
+    for row in drawn:
+        current = current_attribute(is_current=row is chosen)
+        cells = "".join(f'<td class="{column.name}">{column.cell(row)}</td>' for column in columns)
+        body.append(f"<tr{current}>{cells}</tr>")
+    heads = "".join(column.head_html() for column in columns)
     return (
-        '<div class="rw-scroll rw-cells"><table class="rw-table">'
-        "<colgroup><col><col><col><col><col><col><col></colgroup>"
-        "<thead><tr><th>Case</th><th>Runner</th>"
-        '<th colspan="2" title="Share of the measured ceiling; the peak is dotted">Of achievable'
-        "</th>"
-        '<th class="number" title="Time over the time of the vendor\'s library in the same run: '
-        'below 1 is faster">vs library</th>'
-        f'<th class="number">Newest</th><th>{escaped(view.range.title)}</th>'
-        f"</tr></thead><tbody>{body}</tbody></table></div>{further}"
+        f'<div class="rw-scroll rw-cells"><table class="rw-table"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>{further}"
     )
+
+
+def row_labels(rows: Sequence[RoofRow]) -> dict[SeriesKey, str]:
+    """Return short names of cases, with the implementation where a case has several."""
+    labels = case_labels(row.key for row in rows)
+    counts = Counter(_place(row.key) for row in rows)
+    named: dict[SeriesKey, str] = {}
+    for row in rows:
+        label = labels[row.key.case_id]
+        if counts[_place(row.key)] > 1:
+            label = f"{label} · {row.key.implementation}".removeprefix(" · ")
+        named[row.key] = label
+    return named
+
+
+def _value_columns(
+    view: View, rows: Sequence[RoofRow], tokens: Mapping[str, float | None]
+) -> Iterator[_Column]:
+    if len({row.key.runner_class for row in rows}) > 1:
+        yield _Column("runner rw-cut", "Runner", _runner_html)
+    if any(row.cell.utilisation is not None for row in rows):
+        title = "Share of the measured ceiling; the peak is dotted"
+        yield _Column("share number", "Of achievable", _share_html, title)
+        yield _Column(
+            "bullet", "", lambda row: bullet_html(row.cell.utilisation, row.peak_share), title
+        )
+    if any(row.cell.ratio_to_reference is not None for row in rows):
+        title = "Time over the time of the vendor's library in the same run: below 1 is faster"
+        yield _Column("ratio number", "vs library", _ratio_html, title)
+    yield _Column("newest number", "Newest", lambda row: _newest_html(row, tokens))
+    yield _Column("spark", escaped(view.range.title), _spark_html)
 
 
 def choices_of(key: SeriesKey) -> dict[str, str]:
@@ -153,43 +201,34 @@ def choices_of(key: SeriesKey) -> dict[str, str]:
     }
 
 
-def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str, tokens: float | None) -> str:
-    key, cell = row.key, row.cell
-    case = key.case_id.removeprefix(f"{key.kernel}/")
-    name = f"<b>{escaped(shortened(key.kernel, length=40))}</b> "
-    if case != key.kernel:
-        name += f'<span class="rw-soft">{escaped(shortened(case, length=60))}</span>'
-    title = escaped(f"{key.case_id} {key.implementation}")
+def _case_html(view: View, row: RoofRow, label: str, tab: str) -> str:
+    key = row.key
+    name = f"<b>{escaped(shortened(key.kernel, length=40))}</b>"
+    if label:
+        name += f' <span class="rw-soft">{escaped(label)}</span>'
     choices = choices_of(key)
     if tab:
         choices["tab"] = tab
-    link = view.anchor(name, view.name, **choices)
-    share = newest = ""
-    values: Sequence[float | None] = cell.values
-    if cell.utilisation is not None:
-        share = f"{cell.utilisation:.0%}"
-        values = cell.utilisations
-    if cell.outcome is not Outcome.OK:
-        newest = f'<span class="rw-slower">{escaped(outcome_text(cell.outcome))}</span>'
-    elif cell.values and tokens:
-        newest = escaped(metric("tokens_per_s").format(tokens / cell.values[-1] * 1e9))
-    elif cell.values:
-        newest = escaped(key.definition.format(cell.values[-1]))
-    mark = ' <span title="throttled or shared">○</span>' if cell.is_degraded else ""
-    current = current_attribute(is_current=is_chosen)
-    return (
-        f'<tr{current}><td class="rw-cut" title="{title}">{link}</td>'
-        f'<td class="rw-cut" title="{escaped(key.runner_class)}">'
-        f"{escaped(device_text(key.runner_class))}</td>"
-        f'<td class="number">{share}{mark}</td>'
-        f"<td>{bullet_html(cell.utilisation, row.peak_share)}</td>"
-        f'<td class="number">{_ratio_html(cell.ratio_to_reference)}</td>'
-        f'<td class="number">{newest}</td>'
-        f"<td>{sparkline_html(values, cell.dates)}</td></tr>"
-    )
+    title = escaped(f"{key.case_id} {key.implementation}")
+    return f'<span class="rw-cut" title="{title}">{view.anchor(name, view.name, **choices)}</span>'
 
 
-def _ratio_html(ratio: float | None) -> str:
+def _runner_html(row: RoofRow) -> str:
+    runner_class = row.key.runner_class
+    return f'<span title="{escaped(runner_class)}">{escaped(device_text(runner_class))}</span>'
+
+
+def _share_html(row: RoofRow) -> str:
+    text = ""
+    if row.cell.utilisation is not None:
+        text = f"{row.cell.utilisation:.0%}"
+    if row.cell.is_degraded:
+        text += ' <span title="throttled or shared">○</span>'
+    return text
+
+
+def _ratio_html(row: RoofRow) -> str:
+    ratio = row.cell.ratio_to_reference
     if ratio is None:
         return ""
     text = escape(metric(RATIO_TO_REFERENCE).format(ratio))
@@ -197,6 +236,25 @@ def _ratio_html(ratio: float | None) -> str:
     if ratio > 1:
         return f'<span class="rw-slower">{text} ▴</span>'
     return f'<span class="rw-faster">{text} ▾</span>'
+
+
+def _newest_html(row: RoofRow, tokens: Mapping[str, float | None]) -> str:
+    cell = row.cell
+    if cell.outcome is not Outcome.OK:
+        return f'<span class="rw-slower">{escaped(outcome_text(cell.outcome))}</span>'
+    if not cell.values:
+        return ""
+    token_count = tokens.get(row.key.case_id)
+    if token_count:
+        return escaped(metric("tokens_per_s").format(token_count / cell.values[-1] * 1e9))
+    return escaped(row.key.definition.format(cell.values[-1]))
+
+
+def _spark_html(row: RoofRow) -> str:
+    cell = row.cell
+    if cell.utilisation is not None:
+        return sparkline_html(cell.utilisations, cell.dates)
+    return sparkline_html(cell.values, cell.dates)
 
 
 def summary_html(rows: Sequence[RoofRow], classes: Mapping[str, str]) -> str:

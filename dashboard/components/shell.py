@@ -10,12 +10,12 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import streamlit as st
 
-from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.dashboard import data
 from roofwatch.dashboard.filters import PARAMETERS, Filters
 from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
-from roofwatch.dashboard.wording import age_text, current_attribute, device_text, escaped, shortened
+from roofwatch.dashboard.runner_state import RunnerState, runner_state
+from roofwatch.dashboard.wording import current_attribute, device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.stored_results import RunnerCoverage, TaggedCommit
 
@@ -35,7 +35,6 @@ _ALL = "all"
 RANGE_AT_FIRST = "30d"
 _RELEASES_LISTED = 20
 _CHIPS = 6
-_THROTTLED_SHARE = 0.05
 _FOLLOWED_SEARCH = "followed_search"
 _LONGEST_SEARCH = 200
 
@@ -81,27 +80,11 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
     return ranges[: len(_DAYS) + 1 + _RELEASES_LISTED]
 
 
-@dataclass(frozen=True)
-class RunnerState:
-    """Whether a runner class reports, and undisturbed."""
-
-    symbol: str
-    word: str
-    explanation: str
-
-
 def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:
-    """Return silent, throttled or ok."""
-    interval = report_interval(runner.result_times)
-    last = f"last result {age_text(interval.last_at, now=now)}"
-    if interval.is_silent(now):
-        return RunnerState("○", "silent", f"silent: {last}")
+    """Return the state of a runner class by its newest clean run."""
     measured_count = sum(case.measurement_count for case in runner.cases)
     degraded_count = sum(case.degraded_count for case in runner.cases)
-    if measured_count and degraded_count > _THROTTLED_SHARE * measured_count:
-        share = degraded_count / measured_count
-        return RunnerState("▲", "throttled", f"{share:.0%} throttled or shared; {last}")
-    return RunnerState("●", "ok", last)
+    return runner_state(runner.result_times, degraded_count / max(measured_count, 1), now)
 
 
 @dataclass(frozen=True)

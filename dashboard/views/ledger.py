@@ -99,7 +99,13 @@ def _show_summary(
     )
     if until is not None and view.range.until is None:
         title += f" to {until.astimezone(view.zone):%-d %b %Y}"
-    st.html(summary_html(summarise(rows, recent, admitted), title))
+    measured = [runner for runner in recent if _is_measured(view, runner)]
+    st.html(summary_html(summarise(rows, measured, admitted), title))
+
+
+def _is_measured(view: View, runner: RecentRuns) -> bool:
+    """Whether a runner measured a commit of the range."""
+    return any(view.range.admits(commit.committed_at) for commit in runner.commits)
 
 
 def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:

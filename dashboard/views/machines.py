@@ -1,7 +1,7 @@
 """Is a machine healthy, what will it do next, and what does it cost."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,7 +9,6 @@ from uuid import UUID
 
 import streamlit as st
 
-from roofwatch.ci.history.recent import HistoryNoise, noise_from_history
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_gaps, show_quarantine
 from roofwatch.dashboard.components.machine_cards import (
@@ -17,14 +16,14 @@ from roofwatch.dashboard.components.machine_cards import (
     FleetFacts,
     card_html,
     machines_of,
+    noise_of,
 )
 from roofwatch.dashboard.components.machine_detail import RUNS_READ, show_machine
 from roofwatch.dashboard.components.page import View, note_whole_runs, open_view
 from roofwatch.dashboard.components.run_page import show_run
 from roofwatch.dashboard.components.spending import show_spending
 from roofwatch.db.queries import questions
-from roofwatch.model.library import is_library
-from roofwatch.model.stored_results import FleetRun, RecentRuns, RunnerCoverage
+from roofwatch.model.stored_results import FleetRun, RunnerCoverage
 
 _NOT_LIVE_AFTER = timedelta(days=90)
 
@@ -71,14 +70,13 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
         questions.read_recent_runs, view.project, runner_classes=view.filters.runner_classes
     )
     jobs = data.ask(questions.list_jobs, view.project)
+    machines = machines_of(runs)
     facts = FleetFacts(
         now=_end_of_strips(runs),
         degraded_shares=_degraded_shares(view, runs),
-        noise=_noise(recent, of_libraries=False),
-        control_noise=_noise(recent, of_libraries=True),
+        noise={machine.key: noise_of(machine, recent) for machine in machines},
         jobs=jobs,
     )
-    machines = machines_of(runs)
     cards: list[str] = []
     for machine in machines:
         siblings = [
@@ -88,7 +86,8 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
         ]
         cards.append(card_html(view, machine, siblings, facts))
     st.html(
-        f"<div class=rw-cards>{''.join(cards)}</div><p class=rw-soft>A strip has one cell a day: "
+        f"<div class=rw-cards>{''.join(cards)}</div>"
+        "<p class='rw-soft rw-below'>A strip has one cell a day: "
         "<i class='rw-cell ok'></i> measured, <i class='rw-cell throttled'></i> throttled or "
         "shared, <i class='rw-cell none'></i> no run. Ceilings: the newest against the machine's "
         "own median.</p>"
@@ -115,17 +114,6 @@ def _degraded_shares(view: View, runs: Sequence[FleetRun]) -> dict[str, float]:
         measured[cost.run_id] += cost.measurement_count
         degraded[cost.run_id] += cost.degraded_count
     return {run_id: degraded[run_id] / count for run_id, count in measured.items() if count}
-
-
-def _noise(recent: Sequence[RecentRuns], *, of_libraries: bool) -> Mapping[str, HistoryNoise]:
-    """Estimate the noise of the rows of libraries, which no commit changes, or of the rest."""
-    narrowed: list[RecentRuns] = []
-    for runs in recent:
-        lines = [
-            line for line in runs.series if is_library(line.key.implementation) is of_libraries
-        ]
-        narrowed.append(replace(runs, series=tuple(lines)))
-    return noise_from_history(narrowed)
 
 
 def _coverage(view: View) -> list[RunnerCoverage]:

@@ -122,6 +122,27 @@ def test_a_pair_without_a_change_says_so(open_view: OpenView, store: Engine) -> 
     assert "Nothing changed." in texts(app)
 
 
+def test_of_300_kernels_each_has_one_row_the_first_are_drawn_and_the_file_has_all(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number in range(2):
+        measurements = [
+            make_measurement(f"kernel_{kernel:03}/n=4096/float32/fwd", median_ns=10_000.0 + kernel)
+            for kernel in range(300)
+        ]
+        ingest_record(store, make_record(number, measurements=measurements))
+
+    app = open_view("compare")
+    html = markup(app)
+
+    assert groups(html) == {"cannot say": 300}
+    assert html.count("rw-compared rw-case rw-single") == 200
+    assert "<summary" not in html, "the only case of a kernel needs no row above it"
+    assert html.count("undecided: separate runs") == 1, "what holds for all is said once"
+    assert "The first 200 of 300; the files below have all." in html
+    assert len(app.get("download_button")) == 3
+
+
 @pytest.mark.usefixtures("judged")
 def test_what_the_history_found_between_the_two_is_marked(open_view: OpenView) -> None:
     app = open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT))

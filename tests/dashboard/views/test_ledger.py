@@ -188,7 +188,7 @@ def test_too_few_values_are_a_suspicion_with_the_command_that_decides(
 
     assert "unchanged" not in said
     assert "cannot say yet" in said
-    assert "+949% ?" in said
+    assert "×10.5 ?" in said
     assert "roofwatch ab path/to/bench_file.py" in said
     assert "Nothing changed in this range" in said, "a suspicion is no change"
 

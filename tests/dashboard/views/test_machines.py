@@ -71,6 +71,46 @@ def test_each_physical_machine_has_a_card_beside_its_siblings(
     assert "±0.0% against its 1 sibling" in words(seen[0])
 
 
+def test_the_noise_of_a_machine_stands_beside_that_of_its_siblings(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number in range(24):
+        is_noisy = number % 2 == 1
+        factor = 1.0
+        if is_noisy:
+            factor = 1.1 if number % 4 == 1 else 1.0
+        control = make_measurement(implementation="torch", median_ns=20_000.0 * factor)
+        machine = MACHINES[number % 2]
+        ingest_record(store, make_record(number, measurements=[control], machine=machine))
+
+    quiet, noisy = cards(open_view("machines"))
+
+    assert "controls ±0.0% from run to run, siblings ±10." in words(quiet)
+    assert "from run to run, siblings ±0.0%" in words(noisy)
+    assert "<span class=rw-slower>siblings" in noisy
+    assert "<span class=rw-slower>siblings" not in quiet
+
+
+def test_a_machine_with_one_run_of_long_ago_is_silent(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+
+    (card,) = cards(open_view("machines"))
+
+    assert "○ silent, last result" in words(card)
+    assert "● ok" not in words(card)
+
+
+def test_a_new_driver_leads_to_what_changed_with_it(open_view: OpenView, store: Engine) -> None:
+    for number, driver in enumerate(("570.86", "570.86", "580.65")):
+        environment = make_environment(driver_version=driver)
+        ingest_record(store, make_record(number, environment=environment))
+
+    (card,) = cards(open_view("machines"))
+
+    assert "570.86 → 580.65 from" in words(card)
+    assert f"base={sha_of(1)}&amp;head={sha_of(2)}" in card
+
+
 def test_a_card_counts_all_runs_and_marks_throttled_days_and_silence(
     open_view: OpenView, store: Engine
 ) -> None:

@@ -1,6 +1,6 @@
 """Store a made-up history of three GPUs over 95 days, on which the dashboard is tried out.
 
-    PYTHONPATH=. python bench/made_up_history.py FOLDER
+    python -m tests.dashboard.made_up_history FOLDER
 
 120 commits are measured on an H100, a B200 and an MI300X. It has three releases, a new driver and a
 new toolchain, four hot days of the H100, planted changes of kernels with their machine code, pairs
