@@ -237,13 +237,13 @@ def noise_of(machine: Machine, recent: Iterable[RecentRuns]) -> dict[str, float]
 def _restricted(line: RecentSeries, positions: Set[int]) -> RecentSeries:
     """Keep the values of some runs."""
     kept_values = [
-        (place, value)
-        for place, value in zip(line.places, line.values, strict=True)
-        if place in positions
+        (position, value)
+        for position, value in zip(line.places, line.values, strict=True)
+        if position in positions
     ]
     return replace(
         line,
-        places=tuple(place for place, _ in kept_values),
+        places=tuple(position for position, _ in kept_values),
         values=tuple(value for _, value in kept_values),
     )
 
