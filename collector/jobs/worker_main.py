@@ -52,6 +52,7 @@ from roofwatch.model.errors import CollectorError, SuiteError, TimerError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
@@ -61,7 +62,7 @@ from roofwatch.model.worker_protocol import (
     DescribeSources,
     Job,
     MeasureCeilings,
-    Mode,
+    PrepareCall,
     ProfileCalls,
     ProveCase,
     Reply,
@@ -245,6 +246,9 @@ class _Suite:
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
+        if isinstance(job, PrepareCall):
+            prepare_call(self._launcher(spec, implementation), spec, case, self._device)()
+            return Reply()
         if isinstance(job, ProfileCalls):
             return self._profile(spec, case, implementation)
         return self._time(spec, case, implementation, job)

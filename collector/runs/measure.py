@@ -3,6 +3,7 @@
 import os
 import random
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,12 @@ from roofwatch.collector.runs.journal import Journal
 from roofwatch.collector.runs.run_plan import Activity, OnProgress, RunPlan, Steps
 from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.fork_server import Feature, ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.machine import highest_ceilings
 from roofwatch.model.record import PairMember, RunRecord, Side
-from roofwatch.model.worker_protocol import Mode, Subject, WorkerSettings
+from roofwatch.model.worker_mode import Mode
+from roofwatch.model.worker_protocol import Subject, WorkerSettings
 
 _MAX_PARALLEL_CHECKS = 8
 
@@ -114,14 +116,6 @@ def measure(
         if foreign is not None:
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = {}
-        if is_pair:
-            block_s = (plan.sampling.warmup_ms + plan.sampling.budget_ms) / 1e3
-            timed_s = 2 * plan.block_count * len(subjects) * block_s
-            start_s = plan.block_count * max(run.start_s for run in runs)
-            steps.note(
-                f"{len(subjects)} to time, {plan.block_count} blocks per side: about "
-                f"{timed_s + start_s:.0f} s"
-            )
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         _take_blocks(runs, dict.fromkeys(subjects, plan.block_count), steps, order)
         while is_pair and _take_blocks(runs, more(*(run.record() for run in runs)), steps, order):
@@ -137,30 +131,40 @@ def measure(
 
 
 def _prepare(run: SuiteRun, steps: Steps) -> None:
-    """Do everything between selecting and the first block: measure the machine,
-    compile and check.
+    """Do everything between selecting and the first block: measure the machine, check and
+    compile.
     """
-    run.describe_machine()
     fork_server = run.workers.fork_server
+    fork_server.finish_start()
+    run.describe_machine()
     steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-    if any(case.case.direction == "bwd" for case in run.cases.values()):
-        fork_server.load("backward")
+    worker_count = _parallel_check_count(run)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(fork_server.load, *_needed_features(run))
+        if run.to_interpret:
+            settings = WorkerSettings(
+                source=run.suite.source,
+                mode=Mode.INTERPRETER,
+                device="cpu",
+                thread_count=run.plan.thread_count,
+            )
+            with WorkerPool(fork_server, settings) as interpreter:
+                run.check(interpreter, run.to_interpret, worker_count=worker_count)
+        with run.spent.on(Activity.START):
+            loading.result()
     # not during checks on the device, in which Triton's autotuner times kernels
     run.compile()
-    worker_count = _parallel_check_count(run)
-    if run.to_interpret:
-        settings = WorkerSettings(
-            source=run.suite.source,
-            mode=Mode.INTERPRETER,
-            device="cpu",
-            thread_count=run.plan.thread_count,
-        )
-        with WorkerPool(fork_server, settings) as interpreter:
-            run.check(interpreter, run.to_interpret, worker_count=worker_count)
-    if run.is_on_cpu and any(case.implementation.is_compiled for case in run.to_check):
-        with run.spent.on(Activity.CHECK):
-            fork_server.load("torch_compile")
     run.check(run.workers, run.to_check, worker_count=worker_count)
+
+
+def _needed_features(run: SuiteRun) -> list[Feature]:
+    """What the workers of a run load before they compile and check."""
+    features: list[Feature] = []
+    if any(case.case.direction == "bwd" for case in run.cases.values()):
+        features.append("backward")
+    if run.is_on_cpu and any(case.implementation.is_compiled for case in run.to_check):
+        features.append("torch_compile")
+    return features
 
 
 def _parallel_check_count(run: SuiteRun) -> int:
@@ -205,16 +209,30 @@ def _take_blocks(
         if len(runs) > 1:
             order.shuffle(missing)
         if len(runs) > 1 or runs[0].plan.has_fresh_processes:
-            for run in runs:
-                run.workers.stop()
-            with runs[0].spent.on(Activity.OVERHEAD), ThreadPoolExecutor(len(runs)) as pool:
-                list(pool.map(lambda run: run.workers.start(), runs))
+            start_s = _begin_block(runs, missing, number)
+            if len(runs) > 1 and number == 0:
+                steps.note(_promise(runs[0].plan, len(missing), start_s=start_s))
         for subject in missing:
             runs[0].cool_down()
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     run.take_block(subject, _launches_per_sample(runs, subject))
     return missing_count > 0
+
+
+def _begin_block(runs: Sequence[SuiteRun], subjects: Sequence[Subject], number: int) -> float:
+    """Start the processes of a block, both sides at once, and return the seconds it took."""
+    began_s = time.monotonic()
+    with runs[0].spent.on(Activity.OVERHEAD), ThreadPoolExecutor(len(runs)) as pool:
+        list(pool.map(lambda run: run.begin_block(subjects, number), runs))
+    return time.monotonic() - began_s
+
+
+def _promise(plan: RunPlan, subject_count: int, *, start_s: float) -> str:
+    """Say how long the blocks of a pair take, if each starts as the first one did."""
+    timed_s = 2 * subject_count * (plan.sampling.warmup_ms + plan.sampling.budget_ms) / 1e3
+    total_s = plan.block_count * (start_s + timed_s)
+    return f"{subject_count} to time, {plan.block_count} blocks per side: about {total_s:.0f} s"
 
 
 def _is_missing(runs: Sequence[SuiteRun], subject: Subject, number: int) -> bool:

@@ -152,7 +152,7 @@ def compile_subjects(
             yield subject, facts
     if not missing:
         return
-    workers.fork_server.load("triton")
+    workers.fork_server.load("triton", "without_data")
     worker_count = len(os.sched_getaffinity(0))
     for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
         facts = (
@@ -185,7 +185,7 @@ def prove_subjects(
             yield subject, proof
     if not missing:
         return
-    workers.fork_server.load("triton")
+    workers.fork_server.load("triton", "without_data")
     worker_count = len(os.sched_getaffinity(0))
     for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
         if reply.proof is not None:

@@ -1,7 +1,7 @@
 """One suite during a run: its steps, the results so far, and the record made of them."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,7 @@ from roofwatch.model.worker_protocol import (
     DescribeSources,
     Job,
     MeasureCeilings,
+    PrepareCall,
     ProfileCalls,
     Reply,
     Subject,
@@ -90,8 +91,6 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
-        self.start_s = 0.0
-        """Time to start a worker and load the suite."""
         self._source_digests: dict[str, str] = {}
         self._host_digests: dict[str, str] = {}
 
@@ -105,7 +104,6 @@ class SuiteRun:
         self._steps.say(f"loading the suite{self._of_side}")
         with self.spent.on(Activity.START):
             info = self.workers.start()
-        self.start_s = self.spent.total_ns.get(Activity.START, 0) / 1e9
         self._device = info.device
         try:
             selected = select(info, self.plan)
@@ -274,6 +272,19 @@ class SuiteRun:
         """Whether block `number`, from 0, is to be timed and missing."""
         case = self.cases.get(subject)
         return case is not None and case.can_be_timed and len(case.blocks) <= number
+
+    def begin_block(self, subjects: Iterable[Subject], number: int) -> None:
+        """Replace the process by a fresh one, and compile there what torch.compile compiles."""
+        self.workers.stop()
+        self.workers.start()
+        for subject in subjects:
+            if not self.lacks_block(subject, number):
+                continue
+            case = self.cases[subject]
+            # on a GPU a compiler may time kernels, and nothing may run beside them
+            if self.is_on_cpu and case.implementation.is_compiled and case.rank_count == 1:
+                job = PrepareCall(**subject.named)
+                self.workers.request(job, timeout_s=self.plan.timeout_s)
 
     def cool_down(self) -> None:
         if self._session.is_too_hot:

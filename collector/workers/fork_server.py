@@ -18,18 +18,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, Self
 
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
-from roofwatch.model.worker_protocol import Mode
+from roofwatch.model.worker_mode import Mode
 
 _WORKER_PROGRAM = "roofwatch.collector.jobs.worker_main"
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_MESSAGE_BYTES = 2**16
+Feature = Literal["triton", "torch_compile", "backward", "without_data"]
 
 
 class ForkServer:
@@ -49,6 +51,21 @@ class ForkServer:
             server.stop()
         self._servers.clear()
 
+    def start(self) -> None:
+        """Begin to load torch and Triton, also for the interpreter, while the caller goes on."""
+        self._server(Mode.DEVICE, None)
+        if _has_numpy():
+            self._server(Mode.INTERPRETER, None)
+
+    def finish_start(self) -> None:
+        """Wait until everything that was started has loaded, so that nothing else runs.
+
+        Raises:
+            CollectorError: torch or Triton cannot be loaded.
+        """
+        for mode, python in list(self._servers):
+            self._server(mode, python).ask({})
+
     def fork_worker(
         self,
         mode: Mode,
@@ -64,7 +81,7 @@ class ForkServer:
         Raises:
             CollectorError: torch or Triton cannot be loaded.
         """
-        if mode is Mode.INTERPRETER and importlib.util.find_spec("numpy") is None:
+        if mode is Mode.INTERPRETER and not _has_numpy():
             raise CollectorError("Triton's interpreter needs NumPy: pip install numpy")
         server = self._server(mode, python)
         return int(server.ask({"fork": True}, (*fds, log.fileno())))
@@ -80,16 +97,17 @@ class ForkServer:
                 return status
             time.sleep(_POLL_S)
 
-    def load(self, feature: Literal["triton", "torch_compile", "backward"]) -> None:
-        """Load what every compilation by Triton or torch.compile needs, or every backward pass,
-        once for all workers that are forked later.
+    def load(self, *features: Feature) -> None:
+        """Load what every compilation by Triton or torch.compile needs, every backward pass, or
+        every analysis of tensors without data, once for all workers that are forked later.
 
         `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers
         may use it.
         """
         environments = {python for _, python in self._servers} or {None}
         for python in environments:
-            self._server(Mode.DEVICE, python).ask({"load": feature})
+            for feature in features:
+                self._server(Mode.DEVICE, python).ask({"load": feature})
 
     def _server(self, mode: Mode, python: Path | None) -> "_Server":
         key = (mode, python)
@@ -97,6 +115,10 @@ class ForkServer:
             if key not in self._servers or not self._servers[key].is_alive:
                 self._servers[key] = _Server(mode, self.extra_environment, python)
             return self._servers[key]
+
+
+def _has_numpy() -> bool:
+    return importlib.util.find_spec("numpy") is not None
 
 
 class _Server:
@@ -194,14 +216,19 @@ def without_modules(text: str) -> str:
 # --- in the process that forks
 
 _MAX_PADDING_PAGES = 256
-_USED_BY_BACKWARD = "torch.fx.experimental.symbolic_shapes"
-"""torch.autograd.grad imports it in its first call, with SymPy: two seconds in each process."""
+_MODULES: dict[Feature, str] = {
+    # torch.autograd.grad imports it in its first call, with SymPy
+    "backward": "torch.fx.experimental.symbolic_shapes",
+    # FakeTensorMode imports it, with all of torch._dynamo
+    "without_data": "torch._dynamo.config",
+}
+"""What a first call imports, for a second or more in each process."""
 
 
 def main(control_fd: int) -> None:
     """The process that forks workers: answers questions until the other end closes.
 
-    It must never start a thread or use a GPU: neither survives a fork.
+    It must never leave a thread running or use a GPU: neither survives a fork.
     """
     import_module(_WORKER_PROGRAM)  # loads torch, once for all workers
 
@@ -216,12 +243,8 @@ def main(control_fd: int) -> None:
                 answer = _fork(control, fds)
             elif "wait" in question:
                 answer = _exit_status(question["wait"])
-            elif question["load"] == "torch_compile":
-                _load_torch_compile()
-            elif question["load"] == "backward":
-                import_module(_USED_BY_BACKWARD)
-            else:
-                _load_triton()
+            elif "load" in question:
+                _load(question["load"])
             control.send(json.dumps(answer).encode())
 
 
@@ -272,6 +295,15 @@ def _exit_status(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status)
 
 
+def _load(feature: Feature) -> None:
+    if feature in _MODULES:
+        import_module(_MODULES[feature])
+    elif feature == "torch_compile":
+        _load_torch_compile()
+    else:
+        _load_triton()
+
+
 def _load_triton() -> None:
     """Triton hashes itself once per process for its cache."""
     import triton.runtime.cache
@@ -281,11 +313,14 @@ def _load_triton() -> None:
 
 def _load_torch_compile() -> None:
     """Import torch's compilers, hash torch for its caches, and detect vector instructions."""
-    from torch._inductor import compile_fx  # noqa: F401  imports everything that compiling needs
     from torch._inductor.codecache import torch_key
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-    torch_key()
-    # fails without a C++ compiler, as every compilation will
-    with contextlib.suppress(RuntimeError, OSError):
-        pick_vec_isa()
+    # each detection waits for a process that loads a library
+    with ThreadPoolExecutor(1) as pool:
+        detected = pool.submit(pick_vec_isa)
+        import_module("torch._inductor.compile_fx")  # imports everything that compiling needs
+        torch_key()
+        # fails without a C++ compiler, as every compilation will
+        with contextlib.suppress(RuntimeError, OSError):
+            detected.result()

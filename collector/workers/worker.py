@@ -16,12 +16,12 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
     CaseJob,
     Failure,
     Job,
     LoadedModule,
-    Mode,
     RankPlace,
     Reply,
     SuiteInfo,

@@ -120,6 +120,8 @@ class WorkerPool:
     def stop(self) -> None:
         """End all processes; the next job starts a new one."""
         for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
             worker.stop()
         self._done_by.clear()
 

@@ -151,19 +151,8 @@ def check(
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
-    from roofwatch import tables
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.function_benchmark import benchmark_of
-    from roofwatch.measurement.check import Depth, check_suite, check_target
-    from roofwatch.measurement.explain_check import (
-        check_summary,
-        exit_status,
-        explain_failures,
-        explain_overflows,
-        name_packages,
-        to_json,
-    )
-    from roofwatch.measurement.proofs import proofs_of
     from roofwatch.measurement.sanitize import run_sanitized
 
     if sanitize:
@@ -172,10 +161,27 @@ def check(
             print_error(errors)
         raise typer.Exit(EXIT_WRONG if errors is not None else status)
     target = benchmark_of(target, like, reference)
-    source, kernels = check_target(target)
-    plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
-    with progress(target) as on_progress, ForkServer() as fork_server:
-        suite = check_suite(source, plan, on_progress, fork_server=fork_server, depth=Depth(depth))
+    with ForkServer() as fork_server:
+        fork_server.start()
+        # they load torch while this process loads the rest
+        from roofwatch import tables
+        from roofwatch.measurement.check import Depth, check_suite, check_target
+        from roofwatch.measurement.explain_check import (
+            check_summary,
+            exit_status,
+            explain_failures,
+            explain_overflows,
+            name_packages,
+            to_json,
+        )
+        from roofwatch.measurement.proofs import proofs_of
+
+        source, kernels = check_target(target)
+        plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
+        with progress(target) as on_progress:
+            suite = check_suite(
+                source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
+            )
     reports = suite.reports
     claims = [
         check_summary(reports),
@@ -228,14 +234,10 @@ def run(
 
     Exit status 1: the record is written and something in it failed. 2: nothing could be timed.
     """
-    from roofwatch import tables
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.function_benchmark import benchmark_of
-    from roofwatch.measurement.revisions import only_affected, suite_of
-    from roofwatch.measurement.run import measure_suite
     from roofwatch.model.errors import GitError
-    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
 
-    plan = options.plan()
     if path is not None:
         path = Path(benchmark_of(str(path), like, reference))
     if affected != (base is not None):
@@ -243,6 +245,16 @@ def run(
             "use --affected and --base together: only kernels changed since that revision are "
             "measured"
         )
+    fork_server = ForkServer()
+    if ray is None:
+        fork_server.start()
+    # it loads torch while this process loads the rest
+    from roofwatch import tables
+    from roofwatch.measurement.revisions import only_affected, suite_of
+    from roofwatch.measurement.run import measure_suite
+    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
+
+    plan = options.plan()
     skipped: tuple[str, ...] = ()
     if base is not None:
         restricted = only_affected(path, base, rev, plan, options.kernel)
@@ -250,12 +262,18 @@ def run(
             return
         plan, skipped = restricted
     destination = output or Path("roofwatch-records")
-    with suite_of(path, rev, project) as suite:
+    with fork_server, suite_of(path, rev, project) as suite:
         if not destination.suffix:
             name = f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}"
             destination /= f"{name}{RECORD_SUFFIX}"
         written = measure_suite(
-            suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume
+            suite,
+            plan,
+            destination,
+            fork_server=fork_server,
+            address=ray,
+            skipped=skipped,
+            is_resumed=resume,
         )
     documents: list[dict[str, object]] = []
     report: list[Table | str] = []

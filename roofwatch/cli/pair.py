@@ -107,8 +107,12 @@ def ab(
             stop_without_measuring()
             return
 
-    from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
+
+    fork_server = ForkServer()
+    fork_server.start()
+    # it loads torch while this process loads the rest
+    from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.comparison_tables import (
         claim_counts,
         judgement_tables,
@@ -128,7 +132,7 @@ def ab(
         budget = _BUDGET_S if os.environ.get("CI") else _WAITING_BUDGET_S
     uses_head = suite_from == "head"
     with (
-        ForkServer() as fork_server,
+        fork_server,
         noting_failure(path, head, output),
         open_pair(path, revision, head, fork_server, uses_head=uses_head) as (old, new),
     ):

@@ -40,42 +40,45 @@ def diagnose(
 
     Exit status 1 means that the case fails, 2 that nothing is known about it.
     """
-    from roofwatch.arguments import suite_at
-    from roofwatch.collector.runs.measure import measure
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.model.errors import CollectorError
     from roofwatch.model.files import check_writable
-    from roofwatch.model.record import RunRecord
-    from roofwatch.profiles.diagnosing import (
-        diagnose_record,
-        exit_status,
-        plan_for,
-        to_json,
-        to_lines,
-    )
 
-    if record is not None:
-        if path is not None or output is not None:
-            raise CollectorError(
-                "--record diagnoses existing results: it takes neither a suite nor --output"
-            )
-        measured, name = RunRecord.read(record), str(record)
-    else:
-        if path is None and case.endswith(".py"):
-            raise CollectorError(
-                f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}"
-            )
-        if output is not None:
-            check_writable(output)
-        plan = options.plan()
-        with progress(case) as on_progress, ForkServer() as fork_server:
-            (measured,) = measure(
-                [suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server
-            )
-        name = "this run"
-        if output is not None:
-            measured.write(output)
-            name = str(output)
+    if record is None and path is None and case.endswith(".py"):
+        raise CollectorError(f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}")
+    if record is not None and (path is not None or output is not None):
+        raise CollectorError(
+            "--record diagnoses existing results: it takes neither a suite nor --output"
+        )
+    if output is not None:
+        check_writable(output)
+    with ForkServer() as fork_server:
+        if record is None:
+            fork_server.start()
+        # it loads torch while this process loads the rest
+        from roofwatch.arguments import suite_at
+        from roofwatch.collector.runs.measure import measure
+        from roofwatch.model.record import RunRecord
+        from roofwatch.profiles.diagnosing import (
+            diagnose_record,
+            exit_status,
+            plan_for,
+            to_json,
+            to_lines,
+        )
+
+        if record is None:
+            plan = plan_for(options.plan(), case)
+            with progress(case) as on_progress:
+                (measured,) = measure(
+                    [suite_at(path, None)], plan, on_progress, fork_server=fork_server
+                )
+            name = "this run"
+        else:
+            measured, name = RunRecord.read(record), str(record)
+    if output is not None:
+        measured.write(output)
+        name = str(output)
     diagnosed = diagnose_record(measured, case, options.implementation, name=name)
     lines = ["\n".join(to_lines(diagnosis)) for diagnosis in diagnosed]
     if output is not None:

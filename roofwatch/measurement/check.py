@@ -19,11 +19,11 @@ from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.proofs import CaseProof, KernelPackage
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
     CheckableCase,
     CheckAccuracy,
     KernelInfo,
-    Mode,
     Subject,
     SuiteInfo,
     WorkerSettings,
@@ -133,19 +133,21 @@ def check_suite(
         SuiteError: the suite cannot be loaded, or nothing matches the plan.
         ForeignCodeError: what was checked is not the code of the suite's tree.
     """
+    on_device = WorkerSettings(source=source, device=plan.device)
+    interpreted = WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
     with (
-        WorkerPool(fork_server, WorkerSettings(source=source, device=plan.device)) as workers,
-        WorkerPool(
-            fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
-        ) as interpreter,
+        WorkerPool(fork_server, on_device) as workers,
+        WorkerPool(fork_server, on_device) as compiling_workers,
+        WorkerPool(fork_server, interpreted) as interpreter,
         compilers(fork_server, source) as provers,
-        ThreadPoolExecutor(1) as pool,
+        ThreadPoolExecutor() as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
         info = workers.start()
         subjects = select_proofs(info, plan, depth)
         jobs = select_jobs(info, plan, depth, is_analysed=bool(subjects))
         extents = _extents(info, jobs, depth)
+        compiled = _compiled_jobs(info, jobs)
         reports_of: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
         proofs: dict[Subject, CaseProof] = {}
 
@@ -153,24 +155,31 @@ def check_suite(
             done_count = sum(map(bool, reports_of.values())) + len(proofs)
             on_progress(Progress(done_count, len(jobs) + len(subjects), str(subject)))
 
-        def check_all(where: WorkerPool, mode: Mode) -> None:
-            for job in jobs:
-                if jobs[job] is mode:
-                    reports = _reports(where, job, mode, plan.timeout_s, extents[job])
-                    reports_of[job] = list(reports)
-                    step(job.subject)
+        def check_all(where: WorkerPool, selected: Iterable[CheckAccuracy]) -> None:
+            for job in selected:
+                reports_of[job] = list(
+                    _reports(where, job, jobs[job], plan.timeout_s, extents[job])
+                )
+                step(job.subject)
 
-        def interpret_and_prove() -> None:
-            check_all(interpreter, Mode.INTERPRETER)
-            if subjects:
-                for subject, proof in prove_subjects(provers, subjects, plan):
-                    proofs[subject] = proof
-                    step(subject)
+        def prove() -> None:
+            for subject, proof in prove_subjects(provers, subjects, plan):
+                proofs[subject] = proof
+                step(subject)
 
-        interpreting = pool.submit(interpret_and_prove)
-        check_all(workers, Mode.DEVICE)
-        interpreting.result()
-        require_own_code(source, workers.loaded | interpreter.loaded | provers.loaded)
+        on_interpreter = [job for job, mode in jobs.items() if mode is Mode.INTERPRETER]
+        as_written = [job for job in jobs if job not in {*on_interpreter, *compiled}]
+        beside = [pool.submit(check_all, interpreter, on_interpreter)]
+        if subjects:
+            beside.append(pool.submit(prove))
+        check_all(workers, as_written)
+        if compiled and info.device == "cpu":
+            fork_server.load("torch_compile")
+        check_all(compiling_workers, [job for job in jobs if job in compiled])
+        for work in beside:
+            work.result()
+        pools = (workers, compiling_workers, interpreter, provers)
+        require_own_code(source, set().union(*(used.loaded for used in pools)))
     reports: list[CheckReport] = []
     for case_reports in reports_of.values():
         reports += case_reports

@@ -48,6 +48,7 @@ def measure_suite(
     plan: RunPlan,
     destination: Path,
     *,
+    fork_server: ForkServer,
     address: str | None = None,
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
@@ -74,10 +75,7 @@ def measure_suite(
         if address is not None:
             records = spread_run(suite, plan, address, on_progress, journal=journal)
         else:
-            with ForkServer() as fork_server:
-                records = measure(
-                    [suite], plan, on_progress, fork_server=fork_server, journal=journal
-                )
+            records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
         return _write(_paths(destination, len(records)), records, skipped, journal)
 
 

@@ -1,7 +1,6 @@
 """Messages between the collector and its worker processes: one JSON document per line."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from roofwatch.model.record import SourceLine
 from roofwatch.model.results import CaseProfile, StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
+from roofwatch.model.worker_mode import Mode
 
 
 class _Message(BaseModel):
@@ -24,13 +24,6 @@ class _Message(BaseModel):
 
 
 # --- the first message to a worker, and what its reply describes
-
-
-class Mode(StrEnum):
-    DEVICE = "device"
-    """Runs kernels on the run's device, and compiles."""
-    INTERPRETER = "interpreter"
-    """Runs Triton code in its interpreter on the CPU, to check accuracy; never timed."""
 
 
 class RankPlace(_Message):
@@ -210,6 +203,12 @@ class ProveCase(CaseJob):
         return self.case_id.partition("/")[0]
 
 
+class PrepareCall(CaseJob):
+    """Call once, so that torch.compile has compiled it in this process."""
+
+    job: Literal["prepare_call"] = "prepare_call"
+
+
 class TimeBlock(CaseJob):
     job: Literal["time_block"] = "time_block"
     plan: SamplingPlan
@@ -231,6 +230,7 @@ Job = (
     | CheckAccuracy
     | CompileStatic
     | ProveCase
+    | PrepareCall
     | TimeBlock
     | ProfileCalls
 )

@@ -11,7 +11,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.suite_source import SuiteSource
-from roofwatch.model.worker_protocol import Mode
+from roofwatch.model.worker_mode import Mode
 from tests.builders import make_commit
 
 SUITES = Path(__file__).parents[1] / "suites"

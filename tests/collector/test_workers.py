@@ -21,10 +21,10 @@ from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     CompileStatic,
-    Mode,
     Subject,
     TimeBlock,
     WorkerSettings,
