@@ -97,10 +97,12 @@ def make_table(
     from rich.table import Table
     from rich.text import Text
 
+    from roofwatch.wrapped_text import wrapped
+
     def to_text(cell: object) -> str | Text:
         if cell is None:
             return ""
-        return cell if isinstance(cell, Text) else str(cell)
+        return wrapped(cell) if isinstance(cell, Text) else str(cell)
 
     table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
     if left_column_count is None:
@@ -168,8 +170,12 @@ def _summary_of(parts: Sequence[Table | str]) -> str:
 
 
 def print_table(table: Table) -> None:
+    from roofwatch.wrapped_text import fit_columns
+
     if table.row_count:
-        console(to_stderr=False).print(table)
+        terminal = console(to_stderr=False)
+        fit_columns(table, terminal.width)
+        terminal.print(table)
     else:
         print_note(f"{table.title}: none" if table.title else "none")
 

@@ -1,4 +1,6 @@
-"""Identifiers in a table: they wrap after a slash or a comma, so that no name is broken."""
+"""Identifiers in a table: they wrap after a slash or a comma, so that no name is broken; and the
+widths of columns that leave room for it.
+"""
 
 import re
 from typing import Any
@@ -6,6 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions
 from rich.containers import Lines
 from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 _PIECE = re.compile(r"[^/,\s]*[/,\s]?")
@@ -53,3 +56,36 @@ def wrapped(text: Text) -> WrappedText:
     )
     identifiers.copy_styles(text)
     return identifiers
+
+
+def fit_columns(table: Table, width: int) -> None:
+    """Set the widths of columns so that a table of this width breaks no name.
+
+    rich narrows the widest column first, whether or not its names fit then. If the names cannot fit
+    at all, its widths remain.
+    """
+    # each column has a space on both sides and a border
+    available = width - 3 * len(table.columns) - 1
+    contents = [_lines_of(column) for column in table.columns]
+    longest = [max(map(len, lines), default=0) for lines in contents]
+    widths = [_longest_piece(lines) for lines in contents]
+    if sum(longest) <= available or sum(widths) > available:
+        return
+    for _ in range(available - sum(widths)):
+        narrow = [position for position, size in enumerate(longest) if widths[position] < size]
+        # the one that would take the most lines
+        widths[max(narrow, key=lambda position: longest[position] / widths[position])] += 1
+    for column, column_width in zip(table.columns, widths, strict=True):
+        column.width = column_width
+
+
+def _lines_of(column: Column) -> list[str]:
+    lines: list[str] = []
+    for cell in (column.header, *column.cells):
+        lines += str(cell).splitlines()
+    return lines
+
+
+def _longest_piece(lines: list[str]) -> int:
+    pieces = _PIECE.findall(" ".join(lines))
+    return max(1, *(len(piece.rstrip()) for piece in pieces))

@@ -36,9 +36,12 @@ class Steps:
         self._on_progress = on_progress
         self._notices: set[str] = set()
         self._done = 0
+        self._running = ""
         self.total = 0
 
     def say(self, text: str) -> None:
+        """Report what runs from now on."""
+        self._running = text
         self._on_progress(Progress(self._done, self.total, text))
 
     def note(self, text: str) -> None:
@@ -54,9 +57,10 @@ class Steps:
                 )
             )
 
-    def step(self, text: str) -> None:
+    def step(self) -> None:
+        """Report that a step is done; what runs meanwhile stays named."""
         self._done += 1
-        self.say(text)
+        self.say(self._running)
 
 
 class Activity(StrEnum):

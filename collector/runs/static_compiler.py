@@ -17,9 +17,9 @@ from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.compile.cache import DiskCache, toolchain_digest
 from roofwatch.collector.digests import digest_of
 from roofwatch.collector.runs.case_run import select
-from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
+from roofwatch.collector.runs.run_plan import OnProgress, RunPlan, Steps
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof
@@ -95,23 +95,37 @@ def analyse_suite(
             }
         fork_server = stack.enter_context(ForkServer(environment))
         workers = stack.enter_context(compilers(fork_server, source))
-        on_progress(Progress(0, 0, "loading the suite"))
+        steps = Steps(on_progress)
+        steps.say("loading the suite")
         subjects = [
             run.subject
             for run in select(workers.start(), plan)
             if run.implementation.language != "torch"
         ]
-        step_count = len(subjects) * (2 if has_proofs else 1)
+        steps.total = len(subjects) * (2 if has_proofs else 1)
         facts: dict[Subject, tuple[StaticFacts, ...]] = {}
-        for subject, compiled in compile_subjects(workers, subjects, plan, cache):
+        compiling = compile_subjects(
+            workers,
+            subjects,
+            plan,
+            cache,
+            on_begin=lambda subject: steps.say(f"compiling {subject}"),
+        )
+        for subject, compiled in compiling:
             facts[subject] = compiled
-            on_progress(Progress(len(facts), step_count, f"compiled {subject}"))
+            steps.step()
         proofs: dict[Subject, CaseProof] = {}
         if has_proofs:
-            for subject, proof in prove_subjects(workers, subjects, plan, cache):
+            proving = prove_subjects(
+                workers,
+                subjects,
+                plan,
+                cache,
+                on_begin=lambda subject: steps.say(f"analysing {subject}"),
+            )
+            for subject, proof in proving:
                 proofs[subject] = proof
-                done = len(subjects) + len(proofs)
-                on_progress(Progress(done, step_count, f"analysed {subject}"))
+                steps.step()
         require_own_code(source, workers.loaded)
     in_order = [proofs[subject] for subject in subjects if subject in proofs]
     return StaticResults(
@@ -126,7 +140,12 @@ def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
 
 
 def compile_subjects(
-    workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
+    workers: WorkerPool,
+    subjects: Sequence[Subject],
+    plan: RunPlan,
+    cache: DiskCache | None = None,
+    *,
+    on_begin: OnBegin = lambda _: None,
 ) -> Iterator[tuple[Subject, tuple[StaticFacts, ...]]]:
     """Compile each subject for each target of the plan, in workers of `compilers`; cached facts
     come first.
@@ -154,7 +173,13 @@ def compile_subjects(
         return
     workers.fork_server.load("triton", "without_data")
     worker_count = len(os.sched_getaffinity(0))
-    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
+    replies = workers.do_all(
+        missing,
+        worker_count=worker_count,
+        timeout_s=plan.timeout_s,
+        on_begin=on_begin,
+    )
+    for job, reply in replies:
         facts = (
             _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
         )
@@ -165,7 +190,12 @@ def compile_subjects(
 
 
 def prove_subjects(
-    workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
+    workers: WorkerPool,
+    subjects: Sequence[Subject],
+    plan: RunPlan,
+    cache: DiskCache | None = None,
+    *,
+    on_begin: OnBegin = lambda _: None,
 ) -> Iterator[tuple[Subject, CaseProof]]:
     """Analyse each subject for the first target of the plan; cached results come first.
 
@@ -187,7 +217,13 @@ def prove_subjects(
         return
     workers.fork_server.load("triton", "without_data")
     worker_count = len(os.sched_getaffinity(0))
-    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
+    replies = workers.do_all(
+        missing,
+        worker_count=worker_count,
+        timeout_s=plan.timeout_s,
+        on_begin=on_begin,
+    )
+    for job, reply in replies:
         if reply.proof is not None:
             cache.put(keys[job.subject], reply.proof.model_dump(mode="json"))
         yield job.subject, reply.proof or _not_proven(job.subject, reply)

@@ -17,7 +17,7 @@ from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, c
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
 from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
 from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
@@ -126,7 +126,7 @@ class SuiteRun:
             self.spent.add_earlier(entries[-1].spent_ns)
         for case in self.cases.values():
             for _ in filter(None, (case.static_facts, case.accuracy, case.profile)):
-                self._steps.step(f"restored {case.subject}")
+                self._steps.step()
 
     def describe_machine(self) -> None:
         """Read the environment, choose a timer and measure the ceilings, while nothing else runs.
@@ -223,19 +223,27 @@ class SuiteRun:
         unproven = [case for case in self.to_compile if case.proof is None]
         if not (missing or unproven):
             return
-        self._steps.say(f"compiling {len(missing) + len(unproven)} cases{self._of_side}")
         with (
             self.spent.on(Activity.COMPILE),
             compilers(self.workers.fork_server, self.suite.source) as workers,
         ):
-            for subject, facts in compile_subjects(
-                workers, [case.subject for case in missing], self.plan
-            ):
+            compiled = compile_subjects(
+                workers,
+                [case.subject for case in missing],
+                self.plan,
+                on_begin=self._saying("compiling"),
+            )
+            for _, facts in compiled:
                 self._note_loaded(workers)
                 self._take(compiled=facts)
-                self._steps.step(f"compiled {subject}")
-            subjects = [case.subject for case in unproven]
-            for _, proof in prove_subjects(workers, subjects, self.plan):
+                self._steps.step()
+            proven = prove_subjects(
+                workers,
+                [case.subject for case in unproven],
+                self.plan,
+                on_begin=self._saying("analysing"),
+            )
+            for _, proof in proven:
                 self._take(proof=proof)
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
@@ -245,14 +253,20 @@ class SuiteRun:
             for case in cases
             if case.accuracy is None
         ]
-        if jobs:
-            self._steps.say(f"checking {len(jobs)} results{self._of_side}")
-        replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
+        replies = workers.do_all(
+            jobs,
+            worker_count=worker_count,
+            timeout_s=self.plan.timeout_s,
+            on_begin=self._saying("checking"),
+        )
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
                 self._note_loaded(workers)
                 self._take(accuracy=self._accuracy(self.cases[job.subject], reply))
-                self._steps.step(f"checked {job.subject}")
+                self._steps.step()
+
+    def _saying(self, verb: str) -> OnBegin:
+        return lambda subject: self._steps.say(f"{verb} {subject}{self._of_side}")
 
     @property
     def foreign(self) -> LoadedFile | None:
@@ -316,7 +330,7 @@ class SuiteRun:
             failure=reply.failure,
         )
         self._take(timed=step)
-        self._steps.step(f"timed {subject}{self._of_side}")
+        self._steps.step()
 
     def profile(self) -> None:
         """Profile some calls; a subject that cannot be profiled keeps its times."""
@@ -324,6 +338,7 @@ class SuiteRun:
         for case in self.to_profile:
             if case.profile is not None:
                 continue
+            self._steps.say(f"profiling {case.subject}{self._of_side}")
             with self.spent.on(Activity.PROFILE):
                 job = ProfileCalls(**case.subject.named)
                 reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
@@ -331,7 +346,7 @@ class SuiteRun:
                 self._take(profile=reply.profile)
             elif reply.failure is not None:
                 self._steps.note(f"{case.subject} was not profiled: {reply.failure.message}")
-            self._steps.step(f"profiled {case.subject}")
+            self._steps.step()
 
     def record(self) -> RunRecord:
         """The redacted record of all results, in the order of the suite."""

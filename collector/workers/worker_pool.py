@@ -1,6 +1,6 @@
 """The workers of one suite: they do jobs alone, in parallel, or as a group of ranks."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Self, TypeVar
@@ -22,6 +22,9 @@ from roofwatch.model.worker_protocol import (
 )
 
 SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic, ProveCase)
+
+
+OnBegin = Callable[[Subject], None]
 
 
 class WorkerPool:
@@ -66,7 +69,12 @@ class WorkerPool:
         return self._worker(rank_count).request(job, timeout_s=timeout_s)
 
     def do_all(
-        self, jobs: Sequence[SomeJob], *, worker_count: int, timeout_s: float
+        self,
+        jobs: Sequence[SomeJob],
+        *,
+        worker_count: int,
+        timeout_s: float,
+        on_begin: OnBegin = lambda _: None,
     ) -> Generator[tuple[SomeJob, Reply], None, None]:
         """Do jobs, several at once if `worker_count` is above 1, and yield each reply as it
         arrives.
@@ -78,6 +86,7 @@ class WorkerPool:
             jobs: Those of one group share work, so one worker does them if possible.
             worker_count: Maximum number of parallel workers.
             timeout_s: For each job.
+            on_begin: Called when a job begins.
 
         Raises:
             SuiteError: the suite cannot be loaded.
@@ -89,13 +98,14 @@ class WorkerPool:
             settings = self._settings.model_copy(update={"memory_share": 1 / count})
             workers = [Worker(self.fork_server, settings) for _ in range(count)]
             self._parallel += workers
-            for job, reply, worker in _do_parallel(workers, parallel, timeout_s):
+            for job, reply, worker in _do_parallel(workers, parallel, timeout_s, on_begin):
                 if _may_lack_memory(reply):
                     alone.append(job)
                 else:
                     self._done_by[job.subject] = worker
                     yield job, reply
         for job in alone:
+            on_begin(job.subject)
             yield job, self.request(job, timeout_s=timeout_s)
 
     @property
@@ -132,7 +142,10 @@ class WorkerPool:
 
 
 def _do_parallel(
-    workers: Sequence[Worker], jobs: Sequence[SomeJob], timeout_s: float
+    workers: Sequence[Worker],
+    jobs: Sequence[SomeJob],
+    timeout_s: float,
+    on_begin: OnBegin,
 ) -> Iterator[tuple[SomeJob, Reply, Worker]]:
     waiting = list(jobs)
     running: dict[Future[Reply], tuple[SomeJob, Worker]] = {}
@@ -145,6 +158,7 @@ def _do_parallel(
             job = (same_group or new or waiting[-1:])[0]
             waiting.remove(job)
             latest_group[worker] = job.group
+            on_begin(job.subject)
             running[pool.submit(worker.request, job, timeout_s=timeout_s)] = (job, worker)
 
         try:

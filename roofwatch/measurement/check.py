@@ -11,7 +11,7 @@ from pathlib import Path
 from roofwatch.arguments import suite_source
 from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.runs.case_run import select
-from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
+from roofwatch.collector.runs.run_plan import ALL, OnProgress, RunPlan, Steps, matches
 from roofwatch.collector.runs.static_compiler import compilers, prove_subjects
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -142,7 +142,8 @@ def check_suite(
         compilers(fork_server, source) as provers,
         ThreadPoolExecutor() as pool,
     ):
-        on_progress(Progress(0, 0, "loading the suite"))
+        steps = Steps(on_progress)
+        steps.say("loading the suite")
         info = workers.start()
         subjects = select_proofs(info, plan, depth)
         jobs = select_jobs(info, plan, depth, is_analysed=bool(subjects))
@@ -150,22 +151,23 @@ def check_suite(
         compiled = _compiled_jobs(info, jobs)
         reports_of: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
         proofs: dict[Subject, CaseProof] = {}
-
-        def step(subject: Subject) -> None:
-            done_count = sum(map(bool, reports_of.values())) + len(proofs)
-            on_progress(Progress(done_count, len(jobs) + len(subjects), str(subject)))
+        steps.total = len(jobs) + len(subjects)
 
         def check_all(where: WorkerPool, selected: Iterable[CheckAccuracy]) -> None:
             for job in selected:
+                steps.say(f"checking {job.subject}")
                 reports_of[job] = list(
                     _reports(where, job, jobs[job], plan.timeout_s, extents[job])
                 )
-                step(job.subject)
+                steps.step()
 
         def prove() -> None:
-            for subject, proof in prove_subjects(provers, subjects, plan):
+            for subject, proof in prove_subjects(provers, subjects, plan, on_begin=analysing):
                 proofs[subject] = proof
-                step(subject)
+                steps.step()
+
+        def analysing(subject: Subject) -> None:
+            steps.say(f"analysing {subject}")
 
         on_interpreter = [job for job, mode in jobs.items() if mode is Mode.INTERPRETER]
         as_written = [job for job in jobs if job not in {*on_interpreter, *compiled}]

@@ -119,6 +119,25 @@ def test_every_block_may_come_from_a_fresh_process(
         assert len(callers(suite, "first")) == process_count
 
 
+def test_progress_names_each_check_when_it_begins(
+    suite: SuiteSource, fork_server: ForkServer
+) -> None:
+    jobs = [CheckAccuracy(**subject_of(kernel).named) for kernel in ("first", "second")]
+    events: list[str] = []
+    with WorkerPool(fork_server, WorkerSettings(source=suite, device="cpu")) as workers:
+        replies = workers.do_all(
+            jobs,
+            worker_count=1,
+            timeout_s=60,
+            on_begin=lambda subject: events.append(f"begin {subject.case_id}"),
+        )
+        for job, _ in replies:
+            events.append(f"end {job.case_id}")
+
+    first, second = (job.case_id for job in jobs)
+    assert events == [f"begin {first}", f"end {first}", f"begin {second}", f"end {second}"]
+
+
 class CancelledError(Exception):
     """The caller no longer wants the run."""
 
@@ -133,8 +152,11 @@ def test_a_cancelled_run_keeps_its_checks_and_leaves_no_process(
     steps: list[str] = []
 
     def check(journal: Journal, on_step: Callable[[str], None]) -> None:
+        done_counts = [0]
+
         def on_progress(now: Progress) -> None:
-            if now.done and not now.text.startswith("checking"):
+            if now.done > done_counts[-1]:
+                done_counts.append(now.done)
                 on_step(now.text)
 
         with WorkerPool(fork_server, settings) as workers:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.collector.runs.run_plan import Progress
@@ -37,6 +38,7 @@ from roofwatch.terminal import (
     progress,
     sparkline,
 )
+from roofwatch.wrapped_text import fit_columns
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -279,6 +281,26 @@ def test_a_narrow_table_breaks_no_name_inside_a_word(monkeypatch: pytest.MonkeyP
     cells = [line.split("│")[1].strip() for line in captured.get().splitlines() if "│" in line]
     assert "".join(cells) == case_id
     assert all(cell.endswith((",", "/")) for cell in cells[:-1])
+
+
+@pytest.mark.parametrize("width", [105, 160])
+def test_columns_leave_room_for_names_without_a_slash(width: int) -> None:
+    function = "_squared_relu_kernel"
+    compiled = Text("18 regs, 100.0% by warps\nload 128, store 128")
+    case_id = "squared_relu/n_rows=512,n_cols=4096/bfloat16/fwd"
+    targets = [f"sm_{number}" for number in range(80, 86)]
+    table = make_table(("function", "case", *targets), [(function, case_id, *[compiled] * 6)])
+    narrow = console(to_stderr=False)
+    narrow.width = width
+
+    fit_columns(table, width)
+    with narrow.capture() as captured:
+        narrow.print(table)
+
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    first_column = [line.split("│")[1].strip() for line in lines if "│" in line]
+    assert first_column[0] == function
 
 
 def test_the_fastest_implementation_of_the_case_furthest_from_its_roof_comes_first() -> None:
