@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from roofwatch.collector.accuracy.user_code import frame_in_user_code, short_path
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.install import PACKAGE_DIR
@@ -176,20 +177,14 @@ def _join_package(folder: Path) -> None:
 def _where(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
         return ""  # the message has the line
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen ")
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     if not lines:
         return ""
-    raised_at = (
-        ""
-        if frames[-1].filename == str(file)
-        else f"{frames[-1].filename} line {frames[-1].lineno}: "
-    )
-    return f"line {lines[-1]}: {raised_at}"
+    innermost = frame_in_user_code(error)
+    if innermost is None or (innermost.filename, innermost.lineno) == (str(file), lines[0]):
+        return f"line {lines[0]}: "
+    return f"line {lines[0]}: {short_path(innermost.filename)} line {innermost.lineno}: "
 
 
 def _specs_of(module: ModuleType) -> list[KernelSpec]:

@@ -19,10 +19,17 @@ def kernel_error(error: BaseException) -> BaseException:
 
 def place_in_user_code(error: BaseException) -> str | None:
     """File, line and function of the innermost frame of the user's code; None without one."""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
+    frame = frame_in_user_code(error)
+    if frame is None:
+        return None
+    return f"{short_path(frame.filename)}:{frame.lineno}, in {frame.name}"
+
+
+def frame_in_user_code(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the user's code."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_user_code(frame.filename):
-            return f"{short_path(frame.filename)}:{frame.lineno}, in {frame.name}"
+            return frame
     return None
 
 

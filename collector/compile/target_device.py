@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -164,6 +164,18 @@ def target_driver(gpu: Any, name: str) -> SimpleNamespace:
         get_benchmarker=lambda: lambda *_args, **_options: [0.0, 0.0, 0.0],
         get_empty_cache_for_benchmark=lambda: torch.empty(0),
         clear_cache=_ignoring(),
+        launcher_cls=_refuse_launch,
+    )
+
+
+class LaunchedAtImportError(RuntimeError):
+    """A file launches a kernel while it is imported."""
+
+
+def _refuse_launch(*_compiled: object) -> NoReturn:
+    raise LaunchedAtImportError(
+        "a kernel is launched while the file is imported, and there is no GPU; move what runs "
+        'kernels below `if __name__ == "__main__":`'
     )
 
 

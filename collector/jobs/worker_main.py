@@ -32,7 +32,7 @@ from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.compile.proof import prove_case
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
-from roofwatch.collector.compile.target_device import pretending_driver
+from roofwatch.collector.compile.target_device import LaunchedAtImportError, pretending_driver
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
@@ -182,7 +182,9 @@ def _load(source: SuiteSource, device: str) -> tuple[KernelSpec, ...]:
         try:
             with pretending_driver(DEFAULT_TARGETS[0]):
                 return load_suite(source)
-        except SuiteError:
+        except SuiteError as pretended_error:
+            if isinstance(pretended_error.__cause__, LaunchedAtImportError):
+                raise
             raise error from None
 
 

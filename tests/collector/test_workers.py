@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.runs.journal import ALONE, Journal, make_header
@@ -252,6 +253,56 @@ def test_a_suite_that_cannot_be_loaded_is_explained(
         worker.start()
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
+
+
+TUTORIAL = """
+import torch
+import triton
+import triton.language as tl
+from roofwatch import KernelSpec, cases
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+copy = KernelSpec(
+    name="copy",
+    inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: x.clone(),
+    cases=cases(shapes=[{"n": 64}], dtypes=["float32"]),
+    flop_count=lambda case: 0,
+    memory_bytes=lambda case: 8 * case["n"],
+)
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs))
+
+@copy.implementation("triton")
+def launch(x):
+    assert x.device == DEVICE
+    y = torch.empty_like(x)
+    copy_kernel[(1,)](x, y, BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU answers itself")
+def test_a_tutorial_that_asks_for_the_device_at_import_loads_without_a_gpu(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "bench_tutorial.py"
+    file.write_text(TUTORIAL)
+    with Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker:
+        assert [kernel.name for kernel in worker.start().kernels] == ["copy"]
+
+    file.write_text(TUTORIAL + "launch(torch.rand(64, device=DEVICE))\n")
+    with (
+        Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker,
+        pytest.raises(SuiteError) as caught,
+    ):
+        worker.start()
+    launched_at = len(TUTORIAL.splitlines()) + 1
+    assert f"line {launched_at}: " in str(caught.value)
+    assert 'below `if __name__ == "__main__":`' in str(caught.value)
 
 
 def test_a_process_is_replaced_after_a_failed_block(
