@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from roofwatch.collector.accuracy.user_code import frame_in_user_code, short_path
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.user_code import frame_in_user_code, short_path
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.record import Commit

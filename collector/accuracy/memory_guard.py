@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from roofwatch.collector.accuracy.address_space import AddressSpace
 from roofwatch.collector.accuracy.launch_order import Launch
-from roofwatch.collector.accuracy.user_code import current_place
+from roofwatch.collector.user_code import current_place
 from roofwatch.model.memory_fault import Access, MemoryFault
 
 

@@ -14,7 +14,7 @@ from roofwatch.collector.accuracy.evaluation import (
     outputs_by_name,
     upstream_gradients,
 )
-from roofwatch.collector.accuracy.user_code import kernel_error, place_in_user_code
+from roofwatch.collector.user_code import kernel_error, place_in_user_code
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_protocol import Failure

@@ -5,7 +5,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 _OWN_FOLDERS = (f"{_PACKAGE}/collector/", f"{_PACKAGE}/spec/")
 _LIBRARIES = ("triton", "torch", "numpy")
 
