@@ -67,6 +67,7 @@ def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evi
                 target=target,
                 facts=tuple(device_facts or results.code),
                 counters=tuple(results.counters),
+                profile=results.profile,
                 others=times.of_others(results.measurement),
                 floor_ns=times.floor_ns(results.measurement),
                 published=published,

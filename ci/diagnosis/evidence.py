@@ -28,7 +28,7 @@ from roofwatch.model.measurement import (
     is_host_bound,
     median_of,
 )
-from roofwatch.model.results import Counters, StaticFacts
+from roofwatch.model.results import CaseProfile, Counters, StaticFacts
 
 NEAR = 0.8
 """Share of a ceiling from which on it binds and little can be gained."""
@@ -123,6 +123,7 @@ class Evidence:
     target: str | None
     facts: tuple[StaticFacts, ...]
     counters: tuple[Counters, ...]
+    profile: CaseProfile | None
     others: Mapping[str, float]
     floor_ns: float | None
     published: Sequence[DatasheetCeiling]

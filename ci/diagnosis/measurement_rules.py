@@ -23,6 +23,10 @@ PARTIAL_WAVE = 1.15
 FASTER_BY = 1.05
 CLOSE_SECOND = 1.02
 """Noise decides between two configurations that are closer."""
+_FUSIBLE_RATIO = 1.5
+"""Moved / necessary bytes of torch's operators; an operator more moves at least this."""
+_OPERATORS = 5
+"""Operators that are listed."""
 _MAX_PROFILER_FINDINGS = 3
 _MAX_MESSAGE = 300
 
@@ -245,6 +249,35 @@ def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         )
 
 
+def fusible_operators(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Several operators of torch pass intermediate values through memory."""
+    profile = evidence.profile
+    needed_bytes = evidence.case.memory_bytes
+    if profile is None or len(profile.operator_bytes) < 2 or not needed_bytes:
+        return
+    moved_bytes = sum(profile.operator_bytes.values())
+    if moved_bytes < _FUSIBLE_RATIO * needed_bytes:
+        return
+    largest = sorted(profile.operator_bytes.items(), key=lambda entry: -entry[1])
+    listed_operators = [f"{name} {format_bytes(count)}" for name, count in largest[:_OPERATORS]]
+    text = (
+        f"{len(largest)} operators move {format_bytes(moved_bytes)} in a call, "
+        f"{moved_bytes / needed_bytes:.1f} times what the case needs: {', '.join(listed_operators)}"
+    )
+    if len(largest) > _OPERATORS:
+        text += f" and {len(largest) - _OPERATORS} more"
+    elementwise_names = [name for name, _ in largest if name in profile.elementwise_names]
+    if elementwise_names:
+        text += f". Element by element: {', '.join(elementwise_names)}"
+    yield DiagnosisFinding(
+        title="operators that could be one kernel",
+        text=f"{text}.",
+        advice="Fuse them with torch.compile or in one Triton kernel: element-wise operators into "
+        "the operator before or after them, so that only inputs and results pass through memory.",
+        most_speedup=moved_bytes / needed_bytes,
+    )
+
+
 # --- hardware counters, other implementations, autotuning
 
 
@@ -380,6 +413,7 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     gaps,
     small_launches,
     many_kernels,
+    fusible_operators,
     excess_traffic,
     waves,
     faster_implementation,

@@ -346,7 +346,8 @@ class _Suite:
                 self._device,
                 case_id=case.id,
                 implementation=implementation.name,
-                # torch's counter would run a compiled step eagerly
+                # torch's counters would run a compiled step eagerly
+                counts_operators=not implementation.is_compiled,
                 counts_flop=spec.family == WORKLOADS and implementation.name == "torch",
             )
         return Reply(profile=profile)

@@ -19,6 +19,7 @@ from roofwatch.collector.profiling.activities import (
     length_ns,
     union,
 )
+from roofwatch.collector.profiling.operator_bytes import OperatorBytes
 from roofwatch.collector.profiling.steady import StepKind
 from roofwatch.collector.profiling.steps import has_markers, read_steps
 from roofwatch.collector.profiling.summary import weighted_occupancy_pct
@@ -39,9 +40,10 @@ def profile_calls(
     *,
     case_id: str,
     implementation: str,
+    counts_operators: bool = False,
     counts_flop: bool = False,
 ) -> CaseProfile:
-    """Profile some calls after a warm-up, and count the FLOP of one more if asked.
+    """Profile some calls after a warm-up, and count the bytes or FLOP of one more if asked.
 
     Run it in a process of its own: CUPTI serves one profiler at a time, and a timer may use it.
 
@@ -78,6 +80,16 @@ def profile_calls(
         raise ProfileError(
             "the profile: CUPTI recorded nothing on the GPU; end other profilers, or leave the "
             "sandbox"
+        )
+    if counts_operators:
+        with OperatorBytes() as operator_bytes:
+            call()
+        largest = operator_bytes.bytes_by_name.most_common(MOST_ROWS)
+        case_profile = case_profile.model_copy(
+            update={
+                "operator_bytes": dict(largest),
+                "elementwise_names": tuple(sorted(operator_bytes.elementwise_names)),
+            }
         )
     if not counts_flop:
         return case_profile

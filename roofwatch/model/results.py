@@ -201,6 +201,12 @@ class CaseProfile(CaseResult):
     """FLOP that a call of a workload in eager torch executed, as torch.utils.flop_counter counts
     them.
     """
+    operator_bytes: Annotated[dict[Name, Count], Field(max_length=MOST_ROWS)] = Field(
+        default_factory=dict
+    )
+    """What torch's operators read and write in one call, by name; empty for compiled code."""
+    elementwise_names: tuple[Name, ...] = ()
+    """Of these operators, the ones that compute each element on its own."""
     rows: Annotated[tuple[ProfiledActivity, ...], Field(max_length=MOST_ROWS)] = ()
     """Longest total time first."""
     left_out_count: Count = 0

@@ -21,10 +21,13 @@ _MIN_SPEEDUP = 1.05
 
 
 def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
-    """Narrow a plan to the cases of a pattern; the name of a kernel selects its usual cases."""
+    """Narrow a plan to the cases of a pattern; the name of a kernel selects its usual cases.
+
+    Calls are profiled, to know their operators.
+    """
     kernel, slash, _ = case_pattern.partition("/")
     cases = (case_pattern,) if slash else None
-    return replace(plan, kernels=(kernel,), cases=cases)
+    return replace(plan, kernels=(kernel,), cases=cases, has_profiles=True)
 
 
 def diagnose_record(

@@ -25,6 +25,7 @@ from tests.builders import (
     make_ceiling,
     make_environment,
     make_measurement,
+    make_profile,
     make_record,
     make_static_facts,
 )
@@ -212,6 +213,15 @@ def _degraded() -> RunRecord:
     return record(NORM, timed(NORM, 1.0, blocks=blocks))
 
 
+def _operators() -> RunRecord:
+    profile = make_profile(
+        "rms_norm/n_rows=64,n_cols=128/float32/fwd",
+        operator_bytes={"pow": 4_000_000, "mean": 3_000_000, "mul": 5_000_000},
+        elementwise_names=("mul", "pow"),
+    )
+    return on_cpu(900e3, flop_count=1e5, memory_bytes=2e6, profiles=(profile,))
+
+
 def _tuned(chosen_ns: float, other_ns: float) -> RunRecord:
     configurations = [{"BLOCK": size} for size in (128, 256)]
     tuning = Autotuning(
@@ -368,5 +378,6 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "CPU, arithmetic": lambda: on_cpu(6e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, above the roof": lambda: on_cpu(4e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, operators one after another": lambda: on_cpu(900e3, flop_count=1e5, memory_bytes=2e6),
+    "CPU, counted operators one after another": _operators,
     "CPU, calls": lambda: on_cpu(35e3, flop_count=1e3, memory_bytes=1e4),
 }
