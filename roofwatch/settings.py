@@ -107,6 +107,8 @@ class Check(BaseModel):
     """Evidence without which a check fails instead of being neutral: `accuracy`, `code`, `time`;
     separated by commas in the environment.
     """
+    predicted: Literal["evidence", "fail"] = "evidence"
+    """`fail`: a slowdown that the cycle model predicts from machine code counts as a regression."""
 
     @model_validator(mode="after")
     def _time_is_not_both(self) -> Self:
@@ -116,7 +118,11 @@ class Check(BaseModel):
 
     @property
     def policy(self) -> CheckPolicy:
-        return CheckPolicy(untimed_passes=self.untimed == "pass", requires=self.requires)
+        return CheckPolicy(
+            untimed_passes=self.untimed == "pass",
+            requires=self.requires,
+            predicted_fails=self.predicted == "fail",
+        )
 
 
 class Accept(BaseModel):

@@ -2,6 +2,7 @@
 and applies the baseline file.
 """
 
+import math
 import os
 import re
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,14 @@ from roofwatch.ci.static.baseline import (
     to_toml,
     with_accepted,
 )
-from roofwatch.ci.static.comparison import JudgedCode, StaticChange, judge_static, word_of
+from roofwatch.ci.static.comparison import (
+    CodeEvidence,
+    JudgedCode,
+    StaticChange,
+    judge_static,
+    with_prediction_decisive,
+    word_of,
+)
 from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
@@ -115,6 +123,7 @@ def answer(
     accept: str | None = None,
     tighten: bool = False,
     use_cache: bool = True,
+    predicted_fails: bool = False,
 ) -> StaticAnswer:
     """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the
     differences.
@@ -168,6 +177,9 @@ def answer(
     analysed = judge_analyses((), analyses)
     if base_name is not None:
         compared = judge_static(before.facts, results.facts)
+        if predicted_fails:
+            decisive = tuple(map(with_prediction_decisive, compared.changes))
+            compared = replace(compared, changes=decisive)
         analysed = judge_analyses(analyses_of(before.proofs, before.costs), analyses)
 
     def apply(entries: Baseline) -> AppliedBaseline:
@@ -286,6 +298,7 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
 def _change_to_json(change: StaticChange) -> dict[str, Any]:
     evidence = change.evidence
     is_analysis = isinstance(evidence, AnalysisEvidence)
+    prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None
     return {
         "case_id": change.subject.case_id,
         "implementation": change.subject.implementation,
@@ -297,6 +310,7 @@ def _change_to_json(change: StaticChange) -> dict[str, Any]:
         "detail": None if change.detail is None else str(change.detail),
         "base": None if is_analysis else evidence.base,
         "head": None if is_analysis else evidence.head,
+        "predicted_ratio": None if prediction is None else math.exp(prediction.log_ratio),
         "values": dict(evidence.head.values) if isinstance(evidence, AnalysisEvidence) else None,
     }
 

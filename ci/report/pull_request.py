@@ -37,6 +37,7 @@ from roofwatch.ci.static.comparison import (
     StaticChange,
     judge_static,
     toolchain_of,
+    with_prediction_decisive,
 )
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome
@@ -155,7 +156,7 @@ def judge_pull_request(
     static = JudgedCode()
     baseline_notes: tuple[Remark, ...] = ()
     if not refusals:
-        static, baseline_notes = _judge_static(pairing, baseline or {})
+        static, baseline_notes = _judge_static(pairing, baseline or {}, policy)
     code = CodeStates.of(pairing, static.changes)
     rules = CaseRules(
         code=code,
@@ -260,7 +261,9 @@ def _new_implementation_keys(cases: Sequence[Change[CaseEvidence]]) -> list[Case
     ]
 
 
-def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tuple[Remark, ...]]:
+def _judge_static(
+    pairing: Pairing, baseline: Baseline, policy: CheckPolicy
+) -> tuple[JudgedCode, tuple[Remark, ...]]:
     base, head = pairing.base, pairing.head
     judged = judge_static(
         base.static_facts,
@@ -270,7 +273,10 @@ def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tup
         head_cases=[key_of(measured) for measured in head.measurements],
     )
     analyses = analyses_of_record(head)
-    changes = (*judged.changes, *judge_analyses(analyses_of_record(base), analyses))
+    code_changes = judged.changes
+    if policy.predicted_fails:
+        code_changes = tuple(map(with_prediction_decisive, code_changes))
+    changes = (*code_changes, *judge_analyses(analyses_of_record(base), analyses))
     applied = apply_baseline(baseline, changes, (*head.static_facts, *analyses))
     return replace(judged, changes=applied.changes), applied.notes
 

@@ -4,7 +4,7 @@ function.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import Pairing
@@ -12,6 +12,12 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
+from roofwatch.ci.static.prediction import (
+    TimePrediction,
+    compare_calls,
+    compare_estimates,
+    describe,
+)
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.results import StaticFacts
@@ -25,6 +31,10 @@ _WORDS = {
     Reason.OFFSET_OVERFLOW: "unsafe",
     Reason.ALREADY_FAILING: "unsafe before and after",
 }
+ALL_LAUNCHES = "all launches"
+"""Part of a change of a whole call."""
+_OUTWEIGHED = frozenset({Reason.SPILLS_CHANGED, Reason.ACCESS_WIDTH_CHANGED})
+"""Reasons whose cost the cycle model knows, with all that changed beside them."""
 
 
 def function_key(facts: StaticFacts) -> ChangeSubject:
@@ -63,6 +73,15 @@ class CodeEvidence:
         return self.base.code_hash == self.head.code_hash and has_same_facts
 
     @property
+    def prediction(self) -> TimePrediction | None:
+        """What the cycle model says; None if it knows nothing about a side."""
+        if self.base is None or self.head is None:
+            return None
+        if self.base.estimate is None or self.head.estimate is None:
+            return None
+        return compare_estimates(self.base.estimate, self.head.estimate)
+
+    @property
     def moved_facts(self) -> dict[str, tuple[float, float]]:
         """Facts that differ, with both values, decisive ones first; empty unless both compiled."""
         if self.base is None or self.head is None or not self.has_compiled:
@@ -87,7 +106,7 @@ def word_of(change: StaticChange) -> str:
         return _WORDS[change.reason]
     if change.verdict is Verdict.UNCHANGED:
         return "changed"
-    return str(change.verdict)
+    return str(change.verdict).replace("_", " ")
 
 
 def is_listed(change: StaticChange) -> bool:
@@ -141,7 +160,10 @@ def judge_static(
         if not head_functions and (case_id, implementation) not in cases_of_head:
             gone[case_id, implementation] = None
             continue
-        for function, base_facts, head_facts in _matched(base_functions, head_functions):
+        pairs = _matched(base_functions, head_functions)
+        if any(base_facts is None or head_facts is None for _, base_facts, head_facts in pairs):
+            changes += _judge_call(group, base_functions, head_functions)
+        for function, base_facts, head_facts in pairs:
             evidence = CodeEvidence(base_facts, head_facts)
             # what fails on both sides is no change
             if evidence.has_failed:
@@ -162,6 +184,7 @@ def judge_static(
                 is_target_compiled=bool(head_functions),
                 cause=cause,
             )
+            verdict, reason = _with_prediction(verdict, reason, evidence.prediction)
             change = code_change(
                 subject,
                 evidence,
@@ -198,6 +221,58 @@ def code_change(
         detail=detail,
         evidence=evidence,
     )
+
+
+def with_prediction_decisive(change: StaticChange) -> StaticChange:
+    """Count a predicted slowdown as a regression, for a project that wants it so."""
+    if change.verdict is not Verdict.PREDICTED_SLOWER:
+        return change
+    return replace(change, verdict=Verdict.REGRESSED)
+
+
+def _judge_call(
+    group: tuple[str, str, str],
+    base: Mapping[str, StaticFacts],
+    head: Mapping[str, StaticFacts],
+) -> list[Change[CodeEvidence]]:
+    """Judge a call whose sides launch other functions by the predicted sum of their times."""
+    call = compare_calls(base, head) if base and head else None
+    if call is None or call.change.verdict is Verdict.UNCHANGED:
+        return []
+    case_id, implementation, target = group
+    return [
+        Change(
+            subject=ChangeSubject(
+                case_id=case_id,
+                implementation=implementation,
+                part=ALL_LAUNCHES,
+                target=target,
+            ),
+            metric="code_hash",
+            log_ratio=call.change.log_ratio,
+            log_interval=call.change.log_interval,
+            verdict=call.change.verdict,
+            reason=Reason.TIME_PREDICTED,
+            cause=Cause.CODE,
+            detail=call.detail,
+            evidence=CodeEvidence(None, None),
+        )
+    ]
+
+
+def _with_prediction(
+    verdict: Verdict, reason: Reason, prediction: TimePrediction | None
+) -> tuple[Verdict, Reason]:
+    """Let the cycle model speak where no fact decides, or against one that it outweighs."""
+    predicted = Verdict.UNCHANGED if prediction is None else prediction.verdict
+    if predicted is Verdict.UNCHANGED:
+        return verdict, reason
+    is_opposite = verdict.is_change and (
+        (verdict is Verdict.REGRESSED) == (predicted is Verdict.PREDICTED_FASTER)
+    )
+    if verdict is Verdict.UNCHANGED or (is_opposite and reason in _OUTWEIGHED):
+        return predicted, Reason.TIME_PREDICTED
+    return verdict, reason
 
 
 def _cause_of(
@@ -372,10 +447,25 @@ def _judge(
 
 def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None:
     if base is not None and head is not None and _compiles(base) and _compiles(head):
-        return explain(base, head)
+        return _with_estimate(explain(base, head), CodeEvidence(base, head))
     for side in (head, base):
         if side is not None and not _compiles(side):
             if not side.message:
                 return None
             return Remark("{}", (side.message,))
     return None
+
+
+def _with_estimate(facts: Remark | None, evidence: CodeEvidence) -> Remark | None:
+    """Put what the cycle model says before the facts, if it says that the time changes."""
+    prediction = evidence.prediction
+    if prediction is None or prediction.verdict is Verdict.UNCHANGED:
+        return facts
+    assert evidence.base is not None
+    assert evidence.head is not None
+    assert evidence.base.estimate is not None
+    assert evidence.head.estimate is not None
+    estimate = describe(evidence.base.estimate, evidence.head.estimate, prediction)
+    if facts is None:
+        return Remark(estimate)
+    return Remark(f"{estimate} (estimate); {facts.template}", facts.words)

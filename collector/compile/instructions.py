@@ -14,9 +14,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofwatch.collector.compile.binary import instruction_bytes, sass
+from roofwatch.collector.compile.cycles.parse import parse_amdgcn, parse_sass
+from roofwatch.collector.compile.cycles.rates import RATES
+from roofwatch.collector.compile.cycles.regions import Region, regions_of
 from roofwatch.collector.compile.targets import parse_target
 
 if TYPE_CHECKING:  # imports torch, which nobody needs to print instruction counts
@@ -24,8 +28,19 @@ if TYPE_CHECKING:  # imports torch, which nobody needs to print instruction coun
 
 Counts = dict[str, int]
 TOTAL = "total"
-_sass_counts: dict[tuple[bytes, int | str], Counts] = {}
-"""By code and architecture."""
+
+
+@dataclass(frozen=True)
+class AnalysedCode:
+    """What a function's machine code consists of."""
+
+    counts: Counts
+    region: Region | None
+    """Its loops; None for a target without a table of rates."""
+
+
+_analysed: dict[tuple[bytes, str], AnalysedCode] = {}
+"""By code and target."""
 
 _SASS_LINE = re.compile(
     r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE
@@ -84,30 +99,43 @@ _GCN_KINDS = (
 )
 
 
-def instruction_counts(compiled: Sequence[Compiled], target: str) -> list[Counts]:
-    """Count the instructions of each function; code that this process has counted before is not
-    disassembled again.
+def analyse_code(compiled: Sequence[Compiled], target: str) -> list[AnalysedCode]:
+    """Count the instructions of each function and find its loops; code that this process has
+    analysed before is not disassembled again.
 
     Raises:
         ToolchainError: the disassembler is missing or cannot read the code.
     """
     arch = parse_target(target).arch
+    codes = [_code_of(function) for function in compiled]
+    new: dict[bytes, Compiled] = {}
+    for code, function in zip(codes, compiled, strict=True):
+        if (code, target) not in _analysed:
+            new.setdefault(code, function)
+    listings = [function.assembly for function in new.values()]
     # AMD's compiler writes the assembly text itself: nothing to disassemble
-    codes = [
-        instruction_bytes(function.binary) if function.assembly is None else b""
-        for function in compiled
-    ]
-    new = [code for code in dict.fromkeys(filter(None, codes)) if (code, arch) not in _sass_counts]
-    if new:
-        assert isinstance(arch, int), "AMD's compiler writes the assembly text itself"
-        for code, listing in zip(new, sass(new, arch), strict=True):
-            _sass_counts[code, arch] = count_sass(listing)
-    return [
-        dict(_sass_counts[code, arch])
-        if function.assembly is None
-        else count_amdgcn(function.assembly)
-        for function, code in zip(compiled, codes, strict=True)
-    ]
+    if new and isinstance(arch, int):
+        listings = list(sass(list(new), arch))
+    for (code, function), listing in zip(new.items(), listings, strict=True):
+        assert listing is not None
+        _analysed[code, target] = _analyse(listing, function, target)
+    return [_analysed[code, target] for code in codes]
+
+
+def _code_of(function: Compiled) -> bytes:
+    if function.assembly is None:
+        return instruction_bytes(function.binary)
+    return function.assembly.encode()
+
+
+def _analyse(listing: str, function: Compiled, target: str) -> AnalysedCode:
+    rates = RATES.get(target)
+    if function.assembly is None:
+        counts, instructions = count_sass(listing), parse_sass(listing)
+    else:
+        counts, instructions = count_amdgcn(listing), parse_amdgcn(listing, function.symbol)
+    region = None if rates is None else regions_of(instructions, rates)
+    return AnalysedCode(counts, region)
 
 
 def count_sass(disassembly: str) -> dict[str, int]:

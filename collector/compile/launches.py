@@ -17,12 +17,13 @@ import math
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
+from roofwatch.collector.compile.launch_arguments import LaunchShape, Part, parts_of, shape_of
 from roofwatch.collector.compile.target_device import target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
@@ -78,6 +79,10 @@ class Compiled:
     assembly: str | None = None
     """AMD only: the text whose metadata lists the resources."""
     tensor_memory_columns: int | None = None
+    ir: str | None = None
+    """Triton's IR, before any target's passes."""
+    shape: LaunchShape | None = None
+    """None if the launcher's grid cannot be computed."""
 
 
 @dataclass
@@ -176,7 +181,8 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
             _raise_if_tool_is_missing(error)
             launch.fail(error)
         else:
-            launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}))
+            shape = _launch_shape(self, args, kwargs, grid)
+            launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}), shape)
         finally:
             self.device_caches.clear()
         return kernel
@@ -205,7 +211,31 @@ def _raise_if_tool_is_missing(error: Exception) -> None:
         ) from error
 
 
-def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
+def _launch_shape(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+) -> LaunchShape | None:
+    """Bind the arguments as `JITFunction.run` does, which has just compiled the function."""
+    import triton
+
+    *_, backend, binder = function.device_caches[0]
+    options = {
+        **kwargs,
+        "debug": kwargs.get("debug", function.debug),
+        "instrumentation_mode": triton.knobs.compilation.instrumentation_mode,
+    }
+    try:
+        bound, specialization, parsed = binder(*args, **options)
+        _, signature, _, _ = function._pack_args(backend, options, bound, specialization, parsed)
+        return shape_of(
+            list(parts_of(bound, signature)), grid(dict(bound)) if callable(grid) else grid
+        )
+    except Exception:  # noqa: BLE001  a launcher's grid may need data that is not there
+        return None
+
+
+def _compiled_by_triton(
+    kernel: Any, compile_ns: dict[str, int], shape: LaunchShape | None
+) -> Compiled:
     import triton
 
     metadata = kernel.metadata
@@ -226,6 +256,8 @@ def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
         compile_ns=compile_ns,
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
         tensor_memory_columns=getattr(metadata, "tmem_size", None),
+        ir=kernel.asm.get("ttir"),
+        shape=shape,
     )
 
 
@@ -243,9 +275,9 @@ def _ptxas_version(path: str) -> str | None:
 def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
     def compile_only(
         self: CudaKernel,
-        grid: int | tuple[int, ...],  # noqa: ARG001  CudaKernel's signature
+        grid: int | tuple[int, ...],
         block: int | tuple[int, ...],
-        args: object,  # noqa: ARG001
+        args: Sequence[object],
         *,
         shared_bytes: int = 0,
         device: object = None,  # noqa: ARG001
@@ -281,6 +313,9 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
                     )
                 },
                 compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
+                shape=shape_of(
+                    [Part(str(index), value, "") for index, value in enumerate(args)], grid
+                ),
             )
 
     with _replaced(CudaKernel, "launch", compile_only):

@@ -13,7 +13,8 @@ from typing import Any
 from roofwatch.collector.compile.binary import amd_resources, machine_code, nvidia_resources
 from roofwatch.collector.compile.counted_calls import CountingMode
 from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
-from roofwatch.collector.compile.instructions import TOTAL, Counts, instruction_counts
+from roofwatch.collector.compile.estimate import estimate
+from roofwatch.collector.compile.instructions import TOTAL, AnalysedCode, analyse_code
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
 from roofwatch.collector.compile.targets import (
     DEFAULT_TARGETS,
@@ -123,7 +124,7 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
 
 def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[StaticFacts]:
     compiled = [launch.compiled for launch in launches if launch.compiled is not None]
-    counts = iter(instruction_counts(compiled, target))
+    codes = iter(analyse_code(compiled, target))
     return [
         StaticFacts(
             **named,
@@ -132,16 +133,15 @@ def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[S
             outcome=launch.outcome,
             message=launch.message,
             **(
-                {}
-                if launch.compiled is None
-                else _code_facts(launch.compiled, target, next(counts))
+                {} if launch.compiled is None else _code_facts(launch.compiled, target, next(codes))
             ),
         )
         for launch in launches
     ]
 
 
-def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, Any]:
+def _code_facts(compiled: Compiled, target: str, analysed: AnalysedCode) -> dict[str, Any]:
+    counts = analysed.counts
     code = machine_code(compiled.binary)
     if compiled.assembly is None:
         resources = nvidia_resources(compiled.binary, compiled.symbol)
@@ -162,8 +162,19 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
             registers=resources["registers"],
             shared_bytes=shared_bytes,
         )
+    resident_blocks = 1
+    if target in LIMITS and occupancy is not None:
+        warps = -(-compiled.thread_count // LIMITS[target].warp_threads)
+        resident_blocks = round(occupancy * LIMITS[target].max_warps / warps)
     return {
         **resources,
+        "estimate": estimate(
+            compiled,
+            analysed.region,
+            target,
+            resident_blocks=resident_blocks,
+            local_bytes=resources["local_bytes"],
+        ),
         "toolchain": compiled.toolchain,
         "thread_count": compiled.thread_count,
         "spill_store_count": counts.get("local_store", 0),

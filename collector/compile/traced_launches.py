@@ -9,6 +9,13 @@ import torch
 
 from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.launch_arguments import (
+    Part,
+    bytes_of,
+    integers_of,
+    parts_of,
+    three,
+)
 from roofwatch.collector.compile.target_device import replaced, target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import Function, parse_function
@@ -97,8 +104,8 @@ def tracing_launches(
             TracedLaunch(
                 self.name,
                 "",
-                _three(grid),
-                tensor_bytes=_bytes_of(tensors),
+                three(grid),
+                tensor_bytes=bytes_of(tensors),
                 is_triton=False,
             )
         )
@@ -127,13 +134,11 @@ def _traced(
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
         bound, parts = _specialise(function, args, kwargs, cache, launch)
-        launch.grid = _three(grid(bound) if callable(grid) else grid)
+        launch.grid = three(grid(bound) if callable(grid) else grid)
         values = {part.name: part.value for part in parts}
-        launch.arguments = {
-            key: int(value) for key, value in values.items() if isinstance(value, (int, bool))
-        }
+        launch.arguments = integers_of(parts)
         tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
-        launch.tensor_bytes = _bytes_of(list(tensors.values()))
+        launch.tensor_bytes = bytes_of(list(tensors.values()))
         ranges = {key: range_of(tensor) for key, tensor in tensors.items()}
         launch.ranges = {key: limits for key, limits in ranges.items() if limits is not None}
     except Exception as error:  # noqa: BLE001  the compiler raises many types
@@ -149,7 +154,7 @@ def _specialise(
     kwargs: dict[str, Any],
     cache: IrCache,
     launch: TracedLaunch,
-) -> tuple[dict[str, Any], list["_Part"]]:
+) -> tuple[dict[str, Any], list[Part]]:
     """Specialise a function as a launch does and make its IR; return the arguments whole and in
     parts.
 
@@ -185,55 +190,14 @@ def _specialise(
         (target, signature, constants, attributes, sorted(options.__dict__.items(), key=str))
     )
     launch.ir = cache.at(function, key, make)
-    parts = list(_parts(bound, signature))
+    parts = list(parts_of(bound, signature))
     _name_arguments(launch.ir, parts)
     return dict(bound), parts
 
 
-def _name_arguments(ir: Function, parts: Sequence["_Part"]) -> None:
+def _name_arguments(ir: Function, parts: Sequence[Part]) -> None:
     """Name the arguments of the IR after the parameters, if they correspond one to one."""
     names = [part.name for part in parts if part.kind != "constexpr"]
     if len(names) == len(ir.arguments):
         for value, name in zip(ir.arguments, names, strict=True):
             value.name = f"%{name}"
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What the IR has one argument for."""
-
-    name: str
-    value: Any
-    kind: Any
-    """Triton's type, or `constexpr`."""
-
-
-def _parts(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[_Part]:
-    for name, value in values.items():
-        yield from _parts_of(name, value, signature.get(name))
-
-
-def _parts_of(name: str, value: Any, kind: Any) -> Iterator[_Part]:
-    if isinstance(value, tuple) and isinstance(kind, tuple):
-        for index, (part, part_kind) in enumerate(zip(value, kind, strict=False)):
-            yield from _parts_of(f"{name}[{index}]", part, part_kind)
-    elif str(kind).startswith("tensordesc"):
-        yield _Part(name, value.base, kind)
-        for field_name in ("shape", "strides"):
-            for index, length in enumerate(getattr(value, field_name)):
-                yield _Part(f"{name}.{field_name}[{index}]", length, "i64")
-    else:
-        yield _Part(name, value, kind)
-
-
-def _three(grid: Any) -> tuple[int, int, int]:
-    sizes = [int(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,))]
-    padded = [*sizes, 1, 1, 1]
-    return padded[0], padded[1], padded[2]
-
-
-def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    by_view = {
-        (tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors
-    }
-    return sum(tensor.numel() * tensor.element_size() for tensor in by_view.values())

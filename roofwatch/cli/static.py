@@ -70,6 +70,7 @@ def static(
     """
     from roofwatch import change_tables, code_tables
     from roofwatch.ci.static.comparison import is_listed
+    from roofwatch.settings import load_settings
     from roofwatch.static_gate import answer, notes, to_json
 
     plan = replace(options, device="cpu").plan(
@@ -86,6 +87,7 @@ def static(
             accept=accept,
             tighten=tighten,
             use_cache=cache,
+            predicted_fails=load_settings().check.predicted == "fail",
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = code_tables.static_facts(answered.facts) if answered.facts else nothing

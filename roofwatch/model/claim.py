@@ -79,6 +79,8 @@ class CheckPolicy:
     """A changed kernel without a time does not make the result undecided."""
     requires: tuple[RequiredEvidence, ...] = ()
     """Evidence whose absence fails."""
+    predicted_fails: bool = False
+    """A slowdown that the cycle model predicts counts as a regression."""
 
 
 DEFAULT_POLICY = CheckPolicy()

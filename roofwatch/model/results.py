@@ -53,6 +53,43 @@ class Accuracy(CaseResult):
         return max(self.tensors, key=lambda tensor: tensor.rmse_ratio, default=None)
 
 
+_PositiveNs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class CodeEstimate(Part):
+    """What a cycle model says about one launch: estimated from machine code, not measured."""
+
+    predicted_ns: _PositiveNs
+    variants_ns: tuple[_PositiveNs, ...] = ()
+    """The time under each of a fixed list of assumptions; the prediction is the first."""
+    limit: Name
+    """What binds: a pipe such as `issue` or `tensor`, `memory`, `L2`, `atomics`, or `waits`."""
+    bounds_ns: dict[Name, _Amount] = Field(default_factory=dict)
+    """Lower bound of the time by what binds."""
+    element_count: Count
+    """Elements of the largest tensor; without tensors, of the loads and stores."""
+    instructions_per_element: _Amount
+    """Of a thread, over the whole launch."""
+    hot_instructions_per_element: _Amount = 0.0
+    """The part in the loop that runs most instructions."""
+    requested_bytes: _Amount = 0.0
+    """Global loads and stores, caches aside."""
+    atomics_per_element: _Amount = 0.0
+    local_bytes_moved: _Amount = 0.0
+    """Loads and stores of local memory."""
+    has_unknown_trips: bool = False
+    """A loop's number of iterations depends on data."""
+
+    @property
+    def low_ns(self) -> float:
+        return min((self.predicted_ns, *self.variants_ns))
+
+    @property
+    def high_ns(self) -> float:
+        return max((self.predicted_ns, *self.variants_ns))
+
+
 class StaticFacts(CaseResult):
     """Properties of one compiled function for one target. They are deterministic: any difference is
     real.
@@ -102,6 +139,8 @@ class StaticFacts(CaseResult):
     code_bytes: Count | None = None
     code_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """sha256 of the machine code without line information, so that comments do not change it."""
+    estimate: CodeEstimate | None = None
+    """None for a target without a table of rates, or a launch whose grid is not known."""
 
     @model_validator(mode="after")
     def _facts_only_if_ok(self) -> Self:

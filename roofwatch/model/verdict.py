@@ -11,6 +11,9 @@ class Verdict(StrEnum):
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
     INCONCLUSIVE = "inconclusive"
+    PREDICTED_SLOWER = "predicted_slower"
+    """By the cycle model, from machine code alone; decides nothing unless a check is set to."""
+    PREDICTED_FASTER = "predicted_faster"
 
     @property
     def is_change(self) -> bool:
@@ -96,6 +99,8 @@ class Reason(StrEnum):
     """The machine code is the same with another launch configuration."""
     TOOLCHAIN_CHANGED = "toolchain_changed"
     """Another compiler made the machine code, and no fact that decides changed."""
+    TIME_PREDICTED = "time_predicted"
+    """The cycle model predicts another time for the machine code; nothing was measured."""
     OFFSET_OVERFLOW = "offset_overflow"
     """A 32-bit offset overflows at a declared size, or the grid is too large."""
     OFFSET_LIMIT_CHANGED = "offset_limit_changed"

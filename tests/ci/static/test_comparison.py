@@ -139,18 +139,25 @@ FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHA
     [
         # data that each thread keeps in memory, with equal bytes twice as many instructions for it
         (with_facts(), with_facts(local_bytes=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
-        (with_facts(), with_facts(spilled_registers=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
         (
-            with_facts(spill_store_count=16),
-            with_facts(spill_store_count=31),
+            with_facts(spill_store_count=16, local_bytes=64),
+            with_facts(spill_store_count=31, local_bytes=64),
             Verdict.UNCHANGED,
             Reason.CODE_CHANGED,
         ),
         (
-            with_facts(spill_store_count=16),
-            with_facts(spill_store_count=32),
+            with_facts(spill_store_count=16, local_bytes=64),
+            with_facts(spill_store_count=32, local_bytes=64),
             Verdict.REGRESSED,
             Reason.SPILLS_CHANGED,
+        ),
+        # spills that take no memory, and a change of existing ones below 1 %
+        (with_facts(), with_facts(spilled_registers=8), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (
+            with_facts(local_bytes=1_232),
+            with_facts(local_bytes=1_240),
+            Verdict.UNCHANGED,
+            Reason.CODE_CHANGED,
         ),
         # resources are budgets
         (with_facts(), with_facts(registers=255), Verdict.UNCHANGED, Reason.CODE_CHANGED),

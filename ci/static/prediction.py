@@ -1,0 +1,178 @@
+"""What the cycle model predicts for two versions of a kernel: an estimate that decides nothing by
+default.
+
+Both sides are predicted under the same assumptions, and each assumption gives one ratio of times.
+The prediction counts if all of these ratios point in the same direction.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from roofwatch.ci.messages import Remark
+from roofwatch.model.results import CodeEstimate, StaticFacts
+from roofwatch.model.verdict import Verdict
+
+_MIN_PREDICTED = math.log(1.05)
+"""Smallest predicted change: below it, code that only moved differs by as much."""
+_MIN_OF_EACH = math.log(1.015)
+"""Smallest change under every assumption."""
+_MIN_WORK = 0.02
+"""Smallest change of an amount of work. Without one, only the placement of blocks differs, and
+whether more resident blocks are faster depends on the GPU."""
+_MODEL_ERROR = 0.25
+"""Of a predicted log ratio, beyond the range over assumptions: how far predictions of changes that
+were measured are off."""
+
+
+@dataclass(frozen=True)
+class TimePrediction:
+    """Head over base, as logarithms."""
+
+    log_ratio: float
+    log_interval: tuple[float, float]
+    has_other_work: bool
+    """The amount of work differs, or how much of it overlaps."""
+
+    @property
+    def verdict(self) -> Verdict:
+        low, high = self.log_interval
+        if not self.has_other_work:
+            return Verdict.UNCHANGED
+        if self.log_ratio >= _MIN_PREDICTED and low >= _MIN_OF_EACH:
+            return Verdict.PREDICTED_SLOWER
+        if self.log_ratio <= -_MIN_PREDICTED and high <= -_MIN_OF_EACH:
+            return Verdict.PREDICTED_FASTER
+        return Verdict.UNCHANGED
+
+    @property
+    def in_words(self) -> str:
+        """`predicted 1.9x slower (1.5 to 2.4)`."""
+        low, high = self.log_interval
+        sign = 1.0 if self.log_ratio >= 0 else -1.0
+        factors = sorted(math.exp(sign * (1 + error) * value) for error, value in _ends(low, high))
+        word = "slower" if self.log_ratio >= 0 else "faster"
+        ratio = math.exp(abs(self.log_ratio))
+        return f"predicted {ratio:.2g}x {word} ({factors[0]:.2g} to {factors[-1]:.2g})"
+
+
+def _ends(low: float, high: float) -> list[tuple[float, float]]:
+    return [(error, value) for error in (-_MODEL_ERROR, _MODEL_ERROR) for value in (low, high)]
+
+
+def compare_estimates(base: CodeEstimate, head: CodeEstimate) -> TimePrediction:
+    """Compare two launches."""
+    return _compare([base], [head])
+
+
+def _compare(base: Sequence[CodeEstimate], head: Sequence[CodeEstimate]) -> TimePrediction:
+    base_ns, head_ns = _variants(base), _variants(head)
+    # with unknown trips on one side only, the common assumptions remain
+    count = min(len(base_ns), len(head_ns))
+    ratios = [
+        math.log(head_time / base_time)
+        for base_time, head_time in zip(base_ns[:count], head_ns[:count], strict=True)
+    ]
+    base_work, head_work = _amounts(base), _amounts(head)
+    is_other = any(_differs(base_work[name], head_work[name]) for name in base_work)
+    return TimePrediction(ratios[0], (min(ratios), max(ratios)), is_other)
+
+
+def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
+    """Add the times of several launches, under each assumption."""
+    count = min(len(estimate.variants_ns) for estimate in estimates)
+    sums = [0.0] * count
+    for estimate in estimates:
+        for index in range(count):
+            sums[index] += estimate.variants_ns[index]
+    return sums or [sum(estimate.predicted_ns for estimate in estimates)]
+
+
+def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
+    """Amounts of work, of all launches together."""
+    amounts = {"requested_bytes": 0.0, "local_bytes": 0.0, "instructions": 0.0, "atomics": 0.0}
+    for estimate in estimates:
+        elements = estimate.element_count
+        amounts["requested_bytes"] += estimate.requested_bytes
+        amounts["local_bytes"] += estimate.local_bytes_moved
+        amounts["instructions"] += estimate.instructions_per_element * elements
+        amounts["atomics"] += estimate.atomics_per_element * elements
+        # products that wait for each other cost time and no work
+        amounts["tensor"] = amounts.get("tensor", 0.0) + _serial_ns(estimate)
+    return amounts
+
+
+def _serial_ns(estimate: CodeEstimate) -> float:
+    return estimate.bounds_ns.get("waits", 0.0) if "tensor" in estimate.bounds_ns else 0.0
+
+
+def _differs(base: float, head: float) -> bool:
+    return abs(head - base) > _MIN_WORK * max(base, head)
+
+
+def describe(base: CodeEstimate, head: CodeEstimate, change: TimePrediction) -> str:
+    """Say what changed per element, what binds, and what follows for the time."""
+    parts: list[str] = []
+    amounts = (
+        ("instructions", base.instructions_per_element, head.instructions_per_element),
+        ("atomics", base.atomics_per_element, head.atomics_per_element),
+        ("bytes", _bytes_per_element(base), _bytes_per_element(head)),
+        ("bytes of local memory", _local_per_element(base), _local_per_element(head)),
+    )
+    for name, base_amount, head_amount in amounts:
+        if _differs(base_amount, head_amount):
+            parts.append(f"{base_amount:.3g} to {head_amount:.3g} {name} an element")
+    if not parts:
+        parts.append("the same work")
+    binding = f"bound by {head.limit}"
+    if base.limit != head.limit:
+        binding = f"bound by {base.limit}, then {head.limit}"
+    doubt = "; trips of a loop unknown" if base.has_unknown_trips or head.has_unknown_trips else ""
+    return f"{', '.join(parts)}; {binding}; {change.in_words}{doubt}"
+
+
+def _bytes_per_element(estimate: CodeEstimate) -> float:
+    return estimate.requested_bytes / max(estimate.element_count, 1)
+
+
+def _local_per_element(estimate: CodeEstimate) -> float:
+    return estimate.local_bytes_moved / max(estimate.element_count, 1)
+
+
+# --- a whole call
+
+
+@dataclass(frozen=True)
+class PredictedCall:
+    """All launches of one call, where the two sides launch other functions."""
+
+    change: TimePrediction
+    detail: Remark
+
+
+def compare_calls(
+    base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]
+) -> PredictedCall | None:
+    """Compare the sums over all functions of a call; None if a launch has no estimate."""
+    base_estimates, head_estimates = _launches(base), _launches(head)
+    if not base_estimates or not head_estimates:
+        return None
+    change = _compare(base_estimates, head_estimates)
+    text = (
+        f"all launches of a call, {len(base_estimates)} to {len(head_estimates)} functions: "
+        f"{change.in_words}"
+    )
+    return PredictedCall(change, Remark(text))
+
+
+def _launches(functions: Mapping[str, StaticFacts]) -> list[CodeEstimate]:
+    """Return the estimate of each launched function: of an autotuned one, the fastest."""
+    fastest: dict[str, CodeEstimate] = {}
+    for name, facts in functions.items():
+        if facts.estimate is None:
+            return []
+        launched = name.partition("[")[0]
+        fastest_yet = fastest.get(launched)
+        if fastest_yet is None or facts.estimate.predicted_ns < fastest_yet.predicted_ns:
+            fastest[launched] = facts.estimate
+    return list(fastest.values())

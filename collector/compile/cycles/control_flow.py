@@ -1,0 +1,250 @@
+"""Basic blocks, loops and how often each block runs.
+
+Loops are natural loops: a branch back to a block that dominates it. A block after a condition
+counts by half, unless it leads to a loop that the other side avoids.
+
+Sources: Aho, Lam, Sethi, Ullman, Compilers (2006), sections 9.6.1 to 9.6.6; Cooper, Harvey,
+Kennedy, A Simple, Fast Dominance Algorithm (2001); Ball and Larus, Branch Prediction for Free
+(1993), for the rule that loops are entered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from roofwatch.collector.compile.cycles.parse import Instruction
+
+
+@dataclass
+class BasicBlock:
+    """Instructions that run one after the other."""
+
+    start: int
+    end: int
+    successors: list[int] = field(default_factory=list)
+    frequency: float = 0.0
+    """Runs per iteration of the innermost loop around it, or per launch."""
+
+
+@dataclass
+class Loop:
+    header: int
+    blocks: frozenset[int]
+    children: list["Loop"] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ControlFlow:
+    blocks: list[BasicBlock]
+    loops: list[Loop]
+    """Outermost ones, in the order of the code."""
+
+
+def control_flow(instructions: Sequence[Instruction]) -> ControlFlow:
+    blocks = _blocks(instructions)
+    if not blocks:
+        return ControlFlow([], [])
+    order = _reverse_postorder(blocks)
+    dominator = _immediate_dominators(blocks, order)
+    loops = _loops(blocks, order, dominator)
+    roots = _nested(loops)
+    _set_frequencies(blocks, order, loops)
+    return ControlFlow(blocks, roots)
+
+
+def _blocks(instructions: Sequence[Instruction]) -> list[BasicBlock]:
+    starts = {0}
+    for index, instruction in enumerate(instructions):
+        if instruction.target is not None:
+            starts.add(instruction.target)
+        if instruction.target is not None or instruction.is_end:
+            starts.add(index + 1)
+    ordered = sorted(start for start in starts if start < len(instructions))
+    ends = [*ordered[1:], len(instructions)]
+    blocks = [BasicBlock(start, end) for start, end in zip(ordered, ends, strict=True)]
+    number_at = {block.start: number for number, block in enumerate(blocks)}
+    for number, block in enumerate(blocks):
+        last = instructions[block.end - 1]
+        falls_through = last.is_conditional or not (last.is_end or last.target is not None)
+        if falls_through and number + 1 < len(blocks):
+            block.successors.append(number + 1)
+        if last.target is not None and last.target in number_at:
+            target = number_at[last.target]
+            if target not in block.successors:
+                block.successors.append(target)
+    return blocks
+
+
+def _reverse_postorder(blocks: Sequence[BasicBlock]) -> list[int]:
+    order: list[int] = []
+    seen = {0}
+    # an explicit stack: an unrolled kernel has more blocks than Python's stack has frames
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        number, successors = stack[-1]
+        following = next((item for item in successors if item not in seen), None)
+        if following is None:
+            order.append(number)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(blocks[following].successors)))
+    return order[::-1]
+
+
+def _predecessors(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[int, list[int]]:
+    predecessors: dict[int, list[int]] = {number: [] for number in order}
+    for number in order:
+        for successor in blocks[number].successors:
+            predecessors[successor].append(number)
+    return predecessors
+
+
+def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[int, int]:
+    position = {number: index for index, number in enumerate(order)}
+    predecessors = _predecessors(blocks, order)
+    dominator = {order[0]: order[0]}
+
+    def common(first: int, second: int) -> int:
+        while first != second:
+            while position[first] > position[second]:
+                first = dominator[first]
+            while position[second] > position[first]:
+                second = dominator[second]
+        return first
+
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for number in order[1:]:
+            processed = [item for item in predecessors[number] if item in dominator]
+            new = processed[0]
+            for predecessor in processed[1:]:
+                new = common(new, predecessor)
+            if dominator.get(number) != new:
+                dominator[number] = new
+                is_changed = True
+    return dominator
+
+
+def _loops(
+    blocks: Sequence[BasicBlock], order: Sequence[int], dominator: dict[int, int]
+) -> list[Loop]:
+    predecessors = _predecessors(blocks, order)
+
+    def dominates(upper: int, lower: int) -> bool:
+        while lower != upper and dominator[lower] != lower:
+            lower = dominator[lower]
+        return lower == upper
+
+    bodies: dict[int, set[int]] = {}
+    for number in order:
+        for header in blocks[number].successors:
+            if not dominates(header, number):
+                continue
+            body = bodies.setdefault(header, {header})
+            waiting = [number]
+            while waiting:
+                member = waiting.pop()
+                if member not in body:
+                    body.add(member)
+                    waiting += predecessors[member]
+    return [Loop(header, frozenset(body)) for header, body in sorted(bodies.items())]
+
+
+def _nested(loops: Sequence[Loop]) -> list[Loop]:
+    roots: list[Loop] = []
+    for loop in loops:
+        around = [outer for outer in loops if outer is not loop and loop.header in outer.blocks]
+        owner = min(around, key=lambda outer: len(outer.blocks), default=None)
+        (roots if owner is None else owner.children).append(loop)
+    return roots
+
+
+# --- frequencies
+
+
+def _set_frequencies(
+    blocks: Sequence[BasicBlock], order: Sequence[int], loops: Sequence[Loop]
+) -> None:
+    headers = {loop.header: loop for loop in loops}
+    position = {number: index for index, number in enumerate(order)}
+    reached = _reached_headers(blocks, order, set(headers), position)
+    innermost: dict[int, Loop] = {}
+    for loop in sorted(loops, key=lambda item: -len(item.blocks)):
+        innermost.update(dict.fromkeys(loop.blocks, loop))
+    inflow = dict.fromkeys(order, 0.0)
+    inflow[order[0]] = 1.0
+    entered: dict[int, float] = {}
+    for number in order:
+        block = blocks[number]
+        if number in headers:
+            # how often the loop is entered is counted outside of it
+            entered[number] = inflow[number]
+            inflow[number] = 1.0
+        block.frequency = inflow[number]
+        around = innermost.get(number)
+        inside = [
+            item
+            for item in block.successors
+            if position[item] > position[number] and (around is None or item in around.blocks)
+        ]
+        for successor in inside:
+            inflow[successor] += block.frequency * _probability(successor, inside, reached)
+        if around is not None:
+            _leave(block, around, inflow, entered)
+    for loop in loops:
+        blocks[loop.header].frequency = 1.0
+        _scale_entry(loop, blocks, entered.get(loop.header, 1.0))
+
+
+def _probability(successor: int, inside: Sequence[int], reached: dict[int, set[int]]) -> float:
+    if len(inside) == 1:
+        return 1.0
+    others: set[int] = set()
+    for sibling in inside:
+        if sibling != successor:
+            others |= reached[sibling]
+    # a guard skips a loop only if there is nothing to do
+    if reached[successor] - others:
+        return 1.0
+    if others - reached[successor]:
+        return 0.0
+    return 1 / len(inside)
+
+
+def _leave(
+    block: BasicBlock,
+    loop: Loop,
+    inflow: dict[int, float],
+    entered: dict[int, float],
+) -> None:
+    """Let each way out of a loop take what entered it, once."""
+    exits = [item for item in block.successors if item not in loop.blocks]
+    for successor in exits:
+        if successor in inflow:
+            inflow[successor] = min(1.0, max(inflow[successor], entered.get(loop.header, 1.0)))
+
+
+def _scale_entry(loop: Loop, blocks: Sequence[BasicBlock], entries: float) -> None:
+    """Count the blocks of a loop per entry of the loop around it."""
+    if entries >= 1.0:
+        return
+    for number in loop.blocks:
+        blocks[number].frequency *= max(entries, 0.0)
+
+
+def _reached_headers(
+    blocks: Sequence[BasicBlock],
+    order: Sequence[int],
+    headers: set[int],
+    position: dict[int, int],
+) -> dict[int, set[int]]:
+    """Return the loops that each block leads to without going back."""
+    reached: dict[int, set[int]] = {}
+    for number in reversed(order):
+        led_to = {number} & headers
+        for successor in blocks[number].successors:
+            if position[successor] > position[number]:
+                led_to |= reached[successor]
+        reached[number] = led_to
+    return reached

@@ -1,0 +1,186 @@
+"""How often the loops of machine code run, from the loops of the IR that they were made of.
+
+Loops are matched in their order, by what they do: products, loads, stores. A compiler unrolls,
+flattens and splits loops, so the trips of a loop are the work of the IR's loops over the work of
+one iteration, where both say how much work that is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from roofwatch.collector.compile.cycles.costs import Work
+from roofwatch.collector.compile.cycles.ir_region import IrRegion
+from roofwatch.collector.compile.cycles.regions import Region
+
+_MIN_UNROLLED = 1.6
+"""Work of an iteration, relative to the IR's, from which on a loop counts as unrolled."""
+_MAX_UNROLLED = 64.0
+
+
+@dataclass
+class CountedRegion:
+    """A region with its number of iterations per entry."""
+
+    region: Region
+    trips: float = 1.0
+    is_known: bool = True
+    guarded_share: float | None = None
+    """How often blocks behind conditions run per iteration, if the IR says it."""
+    loops: list["CountedRegion"] = field(default_factory=list)
+
+    @property
+    def work(self) -> Work:
+        if self.guarded_share is None:
+            return self.region.work
+        work = Work()
+        work.add(self.region.always)
+        work.add(self.region.guarded, self.guarded_share)
+        return work
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a loop does, whatever the compiler made of it."""
+
+    has_products: bool
+    has_accesses: bool
+
+
+def count_trips(
+    region: Region, ir: IrRegion | None, *, threads: int, warps: int, unknown_trips: float
+) -> CountedRegion:
+    """Give each loop its trips; a loop whose trips nothing says gets `unknown_trips`."""
+    counted = CountedRegion(region)
+    ir_loops = [] if ir is None else ir.loops
+    of_source: dict[int, list[CountedRegion]] = {}
+    for loop, source in _aligned(region.loops, ir_loops):
+        counted_loop = _count(
+            loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips
+        )
+        counted.loops.append(counted_loop)
+        of_source.setdefault(id(source or loop), []).append(counted_loop)
+    for parts in of_source.values():
+        _share_trips(parts)
+    return counted
+
+
+def _share_trips(parts: Sequence[CountedRegion]) -> None:
+    """Divide trips among the loops that a compiler made of one loop."""
+    fewest = min(part.trips for part in parts)
+    most = max(part.trips for part in parts)
+    if len(parts) == 1:
+        return
+    for part in parts:
+        # of an unrolled loop and its remainder, the remainder runs half of the factor on average
+        if part.trips >= _MIN_UNROLLED * fewest:
+            part.trips = (most / max(fewest, 1.0) - 1) / 2
+        elif most < _MIN_UNROLLED * fewest:
+            part.trips /= len(parts)
+
+
+def _count(
+    loop: Region, source: IrRegion | None, *, threads: int, warps: int, unknown_trips: float
+) -> CountedRegion:
+    # the machine code has a loop that the IR lacks, such as one that a library function brings
+    if source is None:
+        inner = count_trips(loop, None, threads=threads, warps=warps, unknown_trips=unknown_trips)
+        inner.trips = 1.0
+        inner.is_known = False
+        return inner
+    is_known = all(nested.trips is not None for nested in source.walk())
+    trips = unknown_trips if source.trips is None else source.trips
+    counted = count_trips(loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips)
+    counted.is_known = is_known
+    counted.trips = trips
+    if loop.loops and source.loops:
+        return counted
+    work = _work_ratio(loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips)
+    if work is None:
+        return counted
+    counted.trips = trips * work
+    # a flattened loop does the outer loop's part behind a condition, once per outer iteration
+    if source.loops and work > 1.0:
+        counted.guarded_share = min(1.0, 1 / work)
+    return counted
+
+
+def _work_ratio(
+    loop: Region, source: IrRegion, *, threads: int, warps: int, unknown_trips: float
+) -> float | None:
+    """Return the work of one iteration of the IR over that of one iteration of the machine code;
+    None if they do not differ, or the machine code does not say.
+    """
+    work = loop.work
+    amounts = [
+        (source.total("flop", unknown_trips), work.tensor_flop * warps),
+        (source.total("own_bytes", unknown_trips), work.access_bytes * threads),
+    ]
+    for in_ir, in_code in amounts:
+        if in_ir <= 0 or in_code <= 0:
+            continue
+        ratio = in_ir / in_code
+        is_unrolled = 1 / _MAX_UNROLLED <= ratio <= 1 / _MIN_UNROLLED
+        # more work than an iteration of the code does: inner loops were flattened into it
+        is_flattened = bool(source.loops) and ratio >= _MIN_UNROLLED
+        return ratio if is_unrolled or is_flattened else None
+    return None
+
+
+# --- matching
+
+
+def _aligned(
+    loops: Sequence[Region], sources: Sequence[IrRegion]
+) -> list[tuple[Region, IrRegion | None]]:
+    """Match loops in order for the most agreement; several loops may come from one of the IR."""
+    if not sources:
+        return [(loop, None) for loop in loops]
+    best: dict[tuple[int, int], tuple[float, tuple[int | None, ...]]] = {}
+
+    def solve(index: int, first: int) -> tuple[float, tuple[int | None, ...]]:
+        """Best score of the loops from `index` on, with sources from `first` on."""
+        if index == len(loops):
+            return 0.0, ()
+        if (index, first) in best:
+            return best[index, first]
+        skipped, rest = solve(index + 1, first)
+        choice: tuple[float, tuple[int | None, ...]] = (skipped, (None, *rest))
+        for number in range(first, len(sources)):
+            # the remainder of an unrolled loop has the same source as the loop
+            for following, bonus in ((number + 1, 0.5), (number, 0.0)):
+                later, rest = solve(index + 1, following)
+                score = later + bonus + _agreement(loops[index], sources[number])
+                if score > choice[0]:
+                    choice = (score, (number, *rest))
+        best[index, first] = choice
+        return choice
+
+    _, chosen = solve(0, 0)
+    return [
+        (loop, None if number is None else sources[number])
+        for loop, number in zip(loops, chosen, strict=True)
+    ]
+
+
+def _agreement(loop: Region, source: IrRegion) -> float:
+    of_loop, of_source = _traits_of_code(loop), _traits_of_ir(source)
+    products = 2.0 if of_loop.has_products == of_source.has_products else -3.0
+    accesses = 1.0 if of_loop.has_accesses == of_source.has_accesses else -0.5
+    nesting = 0.5 if bool(loop.loops) == bool(source.loops) else 0.0
+    return products + accesses + nesting
+
+
+def _traits_of_code(loop: Region) -> Traits:
+    works = [region.work for region in loop.walk()]
+    return Traits(
+        has_products=any(work.tensor_flop or work.has_unknown_products for work in works),
+        has_accesses=any(work.access_bytes or work.async_copies for work in works),
+    )
+
+
+def _traits_of_ir(source: IrRegion) -> Traits:
+    regions = list(source.walk())
+    return Traits(
+        has_products=any(region.flop for region in regions),
+        has_accesses=any(region.own_bytes for region in regions),
+    )

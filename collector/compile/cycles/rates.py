@@ -1,0 +1,186 @@
+"""Rates of each GPU's multiprocessor, for the cycle model. One table, each number with its source.
+
+Sources, by the letters used below:
+
+- [G] NVIDIA, CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions":
+  results per clock and multiprocessor, by compute capability.
+- [T] NVIDIA, CUDA C++ Programming Guide, technical specifications per compute capability.
+- [D] Data sheets, in `collector/device/datasheets.py`.
+- [H] Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
+  Microbenchmarking (2024): latencies, and mma.sync at about 63 % of wgmma's rate.
+- [J] Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking (2018): LDS and
+  L1 move 128 bytes a clock, a barrier and a shuffle take 20 to 30 clocks.
+- [A] AMD, CDNA 3 and CDNA 4 instruction set architecture and white papers: a wavefront of 64 takes
+  4 clocks on one of 4 SIMDs, a transcendental 16; LDS moves 128 bytes a clock (CDNA 4: 256 for
+  reads), the vector L1 64 (CDNA 4: 128).
+- [R] AMD, RDNA 3 instruction set architecture: a wavefront of 32 takes 1 clock on one of 2 SIMDs.
+- [W] NVIDIA, A100 architecture white paper: the L2 delivers 5,120 bytes a clock to 108
+  multiprocessors; AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die.
+- [C] Chips and Cheese, latency and bandwidth measurements of A100, H100, MI300X and RTX cards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from roofwatch.collector.device.datasheets import Datasheet, datasheet_of
+
+DRAM_EFFICIENCY = 0.9
+"""Share of the data sheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s on an H200, read."""
+TENSOR_EFFICIENCY = 0.8
+"""Share of the peak that a long product keeps under its power limit: cuBLAS reaches 790 of 989
+TFLOP/s (bfloat16, 8192³) on an H200, read; hipBLASLt about the same share of an MI300X."""
+ISSUE_EFFICIENCY = 0.8
+"""Share of the issue slots that dependent instructions fill at best: from 80 % on, Nsight Compute
+calls a pipe the bottleneck."""
+LAUNCH_NS = 2_000.0
+"""From the start of the grid to its end when it does nothing: the usual empty kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Per multiprocessor and clock, or AMD's compute unit. Lanes are results per clock."""
+
+    sheet: Datasheet
+    warp_threads: int
+    issue: float
+    """Instructions of a warp per clock [T, A, R]."""
+    fma_lanes: float
+    """[G, A, R]."""
+    alu_lanes: float
+    """Integer additions, logic and comparisons [G]; AMD has one vector pipe."""
+    special_lanes: float
+    """exp2, reciprocals, and conversions to and from integers [G, A, R]."""
+    double_lanes: float
+    """float64 [G, A]."""
+    shared_bytes: float
+    """LDS or shared memory [J, A]."""
+    l1_bytes: float
+    """Accesses that hit the L1, and local memory [J, A]."""
+    l1_size: int
+    """Bytes of the L1 that local memory can fill: what the usual shared memory leaves [T, A]."""
+    l2_bytes: float
+    """From the L2 to one multiprocessor, if all read [W]."""
+    memory_latency: float
+    """Clocks from a load to its data from memory in a loaded system [H, C]."""
+    l2_latency: float
+    """Clocks of a load that hits the L2: spilled registers that the L1 does not hold [H, C]."""
+    barrier: float
+    """Clocks of a barrier of a block [J]."""
+    shuffle: float
+    """Clocks of a reduction over the lanes of a warp: five dependent shuffles [J]."""
+    tensor_wait: float
+    """Clocks from issuing an asynchronous product to its first result, beyond its work [H]."""
+    old_tensor_share: float
+    """Of the tensor cores' rate, what mma.sync reaches [H]; 1 if it is the only way."""
+    atomic_lanes: float
+    """float32 atomics of the whole device per clock: one in two clocks for each slice of the L2, as
+    layer norm's gradient of weights shows on an A100 (Liger-Kernel #945: 5 to 12 times)."""
+
+    @property
+    def processor_count(self) -> int:
+        return self.sheet.multiprocessors
+
+    @property
+    def clock_hz(self) -> float:
+        """The clock that the data sheet's peak refers to."""
+        return self.sheet.clock_mhz("bfloat16") * 1e6
+
+    @property
+    def dram_bytes_per_clock(self) -> float:
+        """Per multiprocessor."""
+        bytes_per_s = self.sheet.bytes_per_s * DRAM_EFFICIENCY
+        return bytes_per_s / self.clock_hz / self.processor_count
+
+    def tensor_flop(self, dtype: str) -> float:
+        """FLOP per clock on the tensor cores; a dtype without a rate has that of bfloat16."""
+        per_clock = self.sheet.flop_per_clock
+        return TENSOR_EFFICIENCY * per_clock.get(dtype, per_clock["bfloat16"])
+
+
+def _sheet(name: str) -> Datasheet:
+    sheet = datasheet_of(name)
+    assert sheet is not None, name
+    return sheet
+
+
+_A100 = Rates(
+    sheet=_sheet("NVIDIA A100-SXM4-80GB"),
+    warp_threads=32,
+    issue=4,
+    fma_lanes=64,
+    alu_lanes=64,
+    special_lanes=16,
+    double_lanes=32,
+    shared_bytes=128,
+    l1_bytes=128,
+    l1_size=96 * 1024,
+    l2_bytes=47,
+    memory_latency=800,
+    l2_latency=260,
+    barrier=30,
+    shuffle=120,
+    tensor_wait=0,
+    old_tensor_share=1,
+    atomic_lanes=40,
+)
+_H100 = replace(
+    _A100,
+    sheet=_sheet("NVIDIA H100 80GB HBM3"),
+    fma_lanes=128,
+    double_lanes=64,
+    l1_size=128 * 1024,
+    l2_bytes=40,
+    memory_latency=1_000,
+    tensor_wait=100,
+    old_tensor_share=0.63,
+    atomic_lanes=48,
+)
+_B200 = replace(
+    _H100,
+    sheet=_sheet("NVIDIA B200"),
+    l2_bytes=64,
+    tensor_wait=150,
+    old_tensor_share=0.25,
+    atomic_lanes=64,
+)
+_RTX_5090 = replace(
+    _A100,
+    sheet=_sheet("NVIDIA GeForce RTX 5090"),
+    fma_lanes=128,
+    double_lanes=2,
+    l1_size=64 * 1024,
+    l2_bytes=24,
+    atomic_lanes=48,
+)
+_RTX_4090 = replace(_RTX_5090, sheet=_sheet("NVIDIA GeForce RTX 4090"), atomic_lanes=36)
+_MI300X = Rates(
+    sheet=_sheet("AMD Instinct MI300X"),
+    warp_threads=64,
+    issue=4,
+    fma_lanes=64,
+    alu_lanes=64,
+    special_lanes=16,
+    double_lanes=64,
+    shared_bytes=128,
+    l1_bytes=64,
+    l1_size=32 * 1024,
+    l2_bytes=50,
+    memory_latency=1_600,
+    l2_latency=500,
+    barrier=40,
+    shuffle=150,
+    tensor_wait=0,
+    old_tensor_share=1,
+    atomic_lanes=64,
+)
+_MI355X = replace(_MI300X, sheet=_sheet("AMD Instinct MI355X"), l1_bytes=128)
+
+RATES: Mapping[str, Rates] = {
+    "sm_80": _A100,
+    "sm_89": _RTX_4090,
+    "sm_90": _H100,
+    "sm_100": _B200,
+    "sm_120": _RTX_5090,
+    "gfx942": _MI300X,
+    "gfx950": _MI355X,
+}

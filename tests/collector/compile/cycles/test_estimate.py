@@ -1,0 +1,97 @@
+"""The cycle model on compiled kernels: it ranks what is known to be faster or slower."""
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.ci.static.prediction import compare_estimates
+from roofwatch.model.results import CodeEstimate
+from roofwatch.model.verdict import Verdict
+from tests.collector.static_suite import GEMM, facts_of, use_caches
+
+ROWS = """
+@triton.jit
+def _rows_kernel(x_ptr, y_ptr, sum_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    for start in range(0, n, BLOCK):
+        offsets = row * n + start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets)
+        {body}
+        tl.store(y_ptr + offsets, x)
+
+def launch(x):
+    y = torch.empty_like(x)
+    _rows_kernel[({grid},)](x, y, torch.zeros(x.shape[1]), x.shape[0], BLOCK=1024)
+    return y
+
+kernel = declare(launch, n={n})
+"""
+MANY_LOADS = "for k in tl.static_range(64): x += tl.load(x_ptr + offsets // (k + 2))"
+
+
+@pytest.fixture(autouse=True)
+def _caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_caches(tmp_path, monkeypatch)
+
+
+def rows(folder: Path, body: str, *, n: int = 4096, target: str = "sm_90") -> CodeEstimate:
+    (facts,) = facts_of(folder, ROWS.format(body=body, n=n, grid="x.shape[0]"), (target,))
+    assert facts.estimate is not None
+    return facts.estimate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"])
+def test_a_copy_is_bound_by_memory_and_counts_its_bytes(tmp_path: Path, target: str) -> None:
+    estimate = rows(tmp_path, "x = x", target=target)
+
+    assert estimate.limit == "memory"
+    assert estimate.requested_bytes == 2 * 2 * 4096 * 4096
+    assert estimate.element_count == 4096 * 4096
+    assert not estimate.has_unknown_trips
+
+
+@pytest.mark.slow
+def test_a_kernel_that_loads_64_times_as_much_is_predicted_slower(tmp_path: Path) -> None:
+    base, head = rows(tmp_path, "x = x"), rows(tmp_path, MANY_LOADS)
+
+    assert compare_estimates(base, head).verdict is Verdict.PREDICTED_SLOWER
+    assert compare_estimates(head, base).verdict is Verdict.PREDICTED_FASTER
+
+
+@pytest.mark.slow
+def test_atomics_of_every_row_are_predicted_slower(tmp_path: Path) -> None:
+    atomics = "tl.atomic_add(sum_ptr + start + tl.arange(0, BLOCK), x.to(tl.float32))"
+    base, head = rows(tmp_path, "x = x"), rows(tmp_path, atomics)
+
+    assert head.limit == "atomics"
+    assert head.atomics_per_element == 1
+    assert compare_estimates(base, head).verdict is Verdict.PREDICTED_SLOWER
+
+
+@pytest.mark.slow
+def test_a_renamed_variable_predicts_nothing(tmp_path: Path) -> None:
+    base = rows(tmp_path, "x = tl.exp(x.to(tl.float32)).to(tl.float16)")
+    head = rows(tmp_path, "u = x.to(tl.float32); x = tl.exp(u).to(tl.float16)")
+
+    assert compare_estimates(base, head).verdict is Verdict.UNCHANGED
+
+
+@pytest.mark.slow
+def test_products_have_the_trips_of_their_loop(tmp_path: Path) -> None:
+    (facts,) = facts_of(tmp_path, GEMM.format(m=64, n=64), ("sm_90",))
+
+    estimate = facts.estimate
+    assert estimate is not None
+    # 16 trips of two tiles of 64 x 32, and the result once; all of float16
+    assert estimate.requested_bytes == 16 * 2 * 64 * 32 * 2 + 64 * 64 * 2
+    assert estimate.bounds_ns["tensor"] > 0
+
+
+@pytest.mark.slow
+def test_a_loop_over_loaded_bounds_has_unknown_trips(tmp_path: Path) -> None:
+    loop = "for k in range(tl.load(sum_ptr).to(tl.int32)): x += 1"
+    estimate = rows(tmp_path, loop)
+
+    assert estimate.has_unknown_trips
+    assert len(estimate.variants_ns) == 8
