@@ -86,8 +86,9 @@ gpu-bundle: $(STAMP) ## Put what a machine with a GPU, torch and triton lacks in
 	@du -sh build/gpu-bundle
 
 gpu-evidence: ## Tests, timers, the quick suite, noise and counters on this machine's GPU, into examples/gpu; repeat until done (ARCHIVE: all in one file)
-	@test -d build/gpu-site || test ! -d build/gpu-bundle || \
-	  $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target build/gpu-site build/gpu-bundle/*.whl
+	@test -d build/gpu-site || test ! -d build/gpu-bundle || { rm -rf build/gpu-site.part && \
+	  $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target build/gpu-site.part build/gpu-bundle/*.whl && \
+	  mv build/gpu-site.part build/gpu-site; }
 	@ROOFWATCH_COMMIT="$$(cat build/gpu-bundle/commit.json 2>/dev/null)" \
 	  PYTHONPATH=.:build/gpu-site $(GPU_PYTHON) -m bench.gpu_evidence examples/gpu $(if $(ARCHIVE),--archive $(ARCHIVE))
 

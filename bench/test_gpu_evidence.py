@@ -65,6 +65,19 @@ def test_a_step_leaves_its_file_or_a_reason(
     assert why == failure or (failure is not None and why is not None and why.startswith(failure))
 
 
+def test_tests_that_measure_time_run_one_at_a_time_and_others_two(tmp_path: Path) -> None:
+    process_counts = {}
+    for step in steps("cuda"):
+        if step.test_count:
+            words = step.command(tmp_path)
+            process_counts[step.name] = words[words.index("-n") + 1]
+
+    alone = {"tests-collector-device", "tests-collector-timing"}
+    assert {name for name, count in process_counts.items() if count == "0"} == alone
+    # each keeps up to 36 GB of 139
+    assert set(process_counts.values()) == {"0", "2"}
+
+
 def test_a_step_whose_record_is_missing_costs_only_itself(tmp_path: Path) -> None:
     counters = next(step for step in steps("cuda") if step.name == "counters-first")
 

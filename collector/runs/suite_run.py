@@ -46,6 +46,8 @@ _MACHINE_TIMEOUT_S = 120.0
 
 _PATCH_LEVELS = {"os", "driver_version"}
 """Differences that do not keep a run from being resumed; the class has the driver's major."""
+_HOST = {"cpu_name", "core_count"}
+"""What else may differ beside a GPU, which does the timed work."""
 _IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 
 
@@ -142,8 +144,9 @@ class SuiteRun:
             self._take(environment=environment)
         else:
             # machines of one runner class differ in patch levels
-            first_machine = self._environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
-            this_machine = environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
+            ignored = _PATCH_LEVELS if self.is_on_cpu else _PATCH_LEVELS | _HOST
+            first_machine = self._environment.model_dump(mode="json", exclude=ignored)
+            this_machine = environment.model_dump(mode="json", exclude=ignored)
             changed = ", ".join(changes(first_machine, this_machine))
             if self._environment.runner_class != environment.runner_class and not changed:
                 changed = f"{self._environment.runner_class} before, {environment.runner_class} now"
@@ -152,6 +155,8 @@ class SuiteRun:
                     f"the run was started on another machine: {changed}; resume there, or delete "
                     f"its journal"
                 )
+        if not self.is_on_cpu:
+            self.workers.gpu_count = environment.device_count
         # an earlier process of the run has chosen before
         earlier = next(
             (case.method for case in self.cases.values() if case.method is not None), None

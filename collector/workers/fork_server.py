@@ -31,7 +31,10 @@ _WORKER_PROGRAM = "roofwatch.collector.jobs.worker_main"
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_MESSAGE_BYTES = 2**16
-Feature = Literal["triton", "torch_compile", "backward", "without_data"]
+_CHECK_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+Feature = Literal[
+    "triton", "torch_compile", "torch_compile_beside_gpu", "backward", "without_data"
+]
 
 
 class ForkServer:
@@ -100,9 +103,6 @@ class ForkServer:
     def load(self, *features: Feature) -> None:
         """Load what every compilation by Triton or torch.compile needs, every backward pass, or
         every analysis of tensors without data, once for all workers that are forked later.
-
-        `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers
-        may use it.
         """
         environments = {python for _, python in self._servers} or {None}
         for python in environments:
@@ -300,6 +300,8 @@ def _load(feature: Feature) -> None:
         import_module(_MODULES[feature])
     elif feature == "torch_compile":
         _load_torch_compile()
+    elif feature == "torch_compile_beside_gpu":
+        _load_torch_compile_beside_gpu()
     else:
         _load_triton()
 
@@ -309,6 +311,27 @@ def _load_triton() -> None:
     import triton.runtime.cache
 
     triton.runtime.cache.triton_key()
+
+
+def _load_torch_compile_beside_gpu() -> None:
+    """Load torch's compilers without touching CUDA, which cannot be used after a fork.
+
+    They ask for a GPU when they are imported, and NVML can answer. Without it, each worker imports
+    them itself.
+
+    Source: PyTorch documentation, PYTORCH_NVML_BASED_CUDA_CHECK.
+    """
+    import torch
+
+    if not torch.version.cuda or torch.cuda._device_count_nvml() < 0:
+        return
+    wished = os.environ.get(_CHECK_BY_NVML)
+    os.environ[_CHECK_BY_NVML] = "1"
+    _load_torch_compile()
+    if wished is None:
+        del os.environ[_CHECK_BY_NVML]
+    else:
+        os.environ[_CHECK_BY_NVML] = wished
 
 
 def _load_torch_compile() -> None:

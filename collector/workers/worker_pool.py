@@ -12,6 +12,7 @@ from roofwatch.model.worker_protocol import (
     CaseJob,
     CheckAccuracy,
     CompileStatic,
+    Failure,
     Job,
     LoadedModule,
     ProveCase,
@@ -33,6 +34,8 @@ class WorkerPool:
     def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
         self.fork_server = fork_server
         self._settings = settings
+        self.gpu_count: int | None = None
+        """Of this machine; None on a CPU, or if it is not known yet."""
         self._by_rank_count: dict[int, Worker] = {}
         self._parallel: list[Worker] = []
         self._done_by: dict[Subject, Worker] = {}
@@ -66,6 +69,10 @@ class WorkerPool:
                 reply = worker.request(job, timeout_s=timeout_s)
                 if not _may_lack_memory(reply):
                     return reply
+        # processes with a context each would only say the same
+        if self.gpu_count is not None and rank_count > max(self.gpu_count, 1):
+            message = f"needs {rank_count} GPUs, one per rank; torch sees {self.gpu_count}"
+            return Reply(failure=Failure(outcome=Outcome.UNSUPPORTED, message=message))
         return self._worker(rank_count).request(job, timeout_s=timeout_s)
 
     def do_all(

@@ -89,6 +89,14 @@ int nvmlInitWithFlags(unsigned flags) {
     return flags ? INVALID_ARGUMENT : result == NOT_SUPPORTED ? SUCCESS : result;
 }
 
+/* torch calls these two */
+int nvmlInit(void) { return nvmlInitWithFlags(0); }
+
+int nvmlDeviceGetCount_v2(int *count) {
+    *count = 1;
+    return SUCCESS;
+}
+
 int nvmlShutdown(void) { return SUCCESS; }
 
 const char *nvmlErrorString(int result) { return result == SUCCESS ? "Success" : "An error of the stub"; }

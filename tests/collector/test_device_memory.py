@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 
 from roofwatch.collector.workers.device_memory import create_device_memory, open_device_memory
 from roofwatch.model.errors import CollectorError
+from tests.collector.stub_library import build_stub
 
 BYTE_COUNT = 5_000_000
 """No multiple of what the driver allocates."""
@@ -31,13 +31,7 @@ ctypes.memmove(memory.address + memory.byte_count - 5, received[::-1], 5)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler for the stub of the driver")
-    built = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
-    source = Path(__file__).parent / "stub_libcuda.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", built, source], check=True)
-    return built
+    return build_stub("stub_libcuda.c", tmp_path_factory.mktemp("driver") / "libcuda.so.1")
 
 
 @pytest.fixture(autouse=True)

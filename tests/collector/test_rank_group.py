@@ -137,3 +137,21 @@ def test_the_first_rank_to_fail_decides_the_outcome() -> None:
     assert failure == Failure(
         outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed"
     )
+
+
+def test_ranks_without_a_gpu_each_are_refused_before_a_process_starts() -> None:
+    job = CheckAccuracy(
+        case_id=case_id("works"),
+        implementation="torch",
+        rank_count=2,
+    )
+    settings = WorkerSettings(source=SUITE.source, device="cuda", thread_count=1)
+    with NotingForkServer() as fork_server, WorkerPool(fork_server, settings) as workers:
+        workers.gpu_count = 1
+
+        reply = workers.request(job, timeout_s=60)
+
+    assert reply.failure is not None
+    assert reply.failure.outcome is Outcome.UNSUPPORTED
+    assert reply.failure.message == "needs 2 GPUs, one per rank; torch sees 1"
+    assert fork_server.pids == []

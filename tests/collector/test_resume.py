@@ -1,5 +1,6 @@
 """Runs that are cut short and gone on with: nothing is measured twice, and nothing is lost."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.errors import JournalError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block
 from roofwatch.model.record import RunRecord
@@ -98,6 +100,35 @@ def test_a_resumed_run_measures_only_what_is_missing(
     if line_count is None:
         assert now == blocks_of(record)
         assert resumed.profiles == record.profiles
+
+
+@pytest.mark.parametrize(
+    ("field", "refusal"), [("os", None), ("torch_version", "started on another machine")]
+)
+def test_a_run_is_resumed_on_a_machine_with_another_patch_level_but_no_other_torch(
+    fork_server: ForkServer,
+    good: SuiteAt,
+    uncut: Uncut,
+    tmp_path: Path,
+    field: str,
+    refusal: str | None,
+) -> None:
+    record, lines = uncut
+    path = tmp_path / "record.json.journal"
+    here = json.dumps({field: getattr(record.environment, field)})[1:-1].replace(": ", ":")
+    there = f'"{field}":"another one"'
+    changed = [line.replace(here.encode(), there.encode()) for line in lines]
+    assert changed != lines
+    path.write_bytes(b"".join(changed))
+
+    with Journal(path, make_header({ALONE: good}, PLAN), is_resumed=True) as journal:
+        if refusal is not None:
+            with pytest.raises(JournalError, match=refusal):
+                measure([good], PLAN, fork_server=fork_server, journal=journal)
+            return
+        (resumed,) = measure([good], PLAN, fork_server=fork_server, journal=journal)
+
+    assert blocks_of(resumed) == blocks_of(record)
 
 
 def _steps(journal: Journal, side: str = ALONE) -> list[Any]:

@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pynvml
@@ -13,8 +11,8 @@ from roofwatch.collector.device.nvml import ClockLock, DeviceLostError, NvmlDevi
 from roofwatch.collector.device.telemetry import Sampler
 from roofwatch.model.errors import CollectorError
 from tests.collector.nvml import FOLDER
+from tests.collector.stub_library import build_stub
 
-SOURCE = Path(__file__).parents[1] / "stub_nvml.c"
 VARIABLE = "STUB_NVML_PROFILE"
 H100 = "GPU-01000100-0000-0000-0000-000000000000"
 A100 = "GPU-12345678-1234-1234-1234-123456780000"
@@ -52,15 +50,11 @@ class Profile:
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The library of a new and of an old driver."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler for the stub of NVML")
-    built: dict[str, Path] = {}
-    for driver, options in {"new": [], "old": ["-DOLD_DRIVER"]}.items():
-        built[driver] = tmp_path_factory.mktemp(driver) / "libnvidia-ml.so.1"
-        command = [compiler, *options, "-shared", "-fPIC", "-o", str(built[driver]), str(SOURCE)]
-        subprocess.run(command, check=True)
-    return built
+    folder = tmp_path_factory.mktemp("nvml")
+    return {
+        "new": build_stub("stub_nvml.c", folder / "new" / "libnvidia-ml.so.1"),
+        "old": build_stub("stub_nvml.c", folder / "old" / "libnvidia-ml.so.1", "-DOLD_DRIVER"),
+    }
 
 
 def load(library: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
