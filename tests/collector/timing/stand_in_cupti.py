@@ -3,6 +3,7 @@
 import ctypes
 import enum
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from roofwatch.collector.timing.cupti import CuptiRecorder
@@ -67,6 +68,10 @@ class StandIn:
     def activity_get_num_dropped_records(self, context: int, stream_id: int, dropped: int) -> None:
         assert (context, stream_id) == (0, 0), "buffers are global"
         ctypes.c_size_t.from_address(dropped).value, self._dropped = self._dropped, 0
+
+
+def kernel(name: str, start: int, end: int) -> SimpleNamespace:
+    return SimpleNamespace(kind=int(Kind.CONCURRENT_KERNEL), name=name, start=start, end=end)
 
 
 def recorder_of(stand_in: StandIn) -> CuptiRecorder:

@@ -15,11 +15,7 @@ from roofwatch.collector.timing.cupti import (
 )
 from roofwatch.model.errors import TimerError
 from roofwatch.spec import UnsupportedError
-from tests.collector.timing.stand_in_cupti import Kind, StandIn, recorder_of
-
-
-def kernel(name: str, start: int, end: int) -> SimpleNamespace:
-    return SimpleNamespace(kind=int(Kind.CONCURRENT_KERNEL), name=name, start=start, end=end)
+from tests.collector.timing.stand_in_cupti import Kind, StandIn, kernel, recorder_of
 
 
 @pytest.mark.parametrize("kernel_count", [1, 2, 3])

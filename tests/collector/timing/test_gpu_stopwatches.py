@@ -16,7 +16,7 @@ from roofwatch.collector.timing.stopwatch import ALONE, Ranks, Sample
 from roofwatch.model.measurement import CacheState
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
-from tests.collector.timing.test_cupti_records import StandIn, kernel, recorder_of
+from tests.collector.timing.stand_in_cupti import StandIn, kernel, recorder_of
 
 KERNEL_NS, ISSUE_NS, FLUSH_NS = 7_000, 3_000, 90_000
 
