@@ -32,9 +32,7 @@ _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_MESSAGE_BYTES = 2**16
 _CHECK_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-Feature = Literal[
-    "triton", "torch_compile", "torch_compile_beside_gpu", "backward", "without_data"
-]
+Feature = Literal["triton", "torch_compile", "torch_compile_beside_gpu", "backward", "without_data"]
 
 
 class ForkServer:
