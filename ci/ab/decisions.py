@@ -24,19 +24,22 @@ class Decisions:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs: dict[_PairKey, list[Pair]] = defaultdict(list)
         for pair in pairs:
-            is_whole = len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0
+            block_count = len(pair.base_blocks_ns)
+            is_whole = block_count > 0 and block_count == len(pair.head_blocks_ns)
+            # a base that is newer than its head says nothing about the head
             if is_whole and pair.base < pair.head:
                 subject = (pair.case_id, pair.implementation)
                 self._pairs[subject, pair.base, pair.head].append(pair)
         self._comparisons = {key: _compared(pairs) for key, pairs in self._pairs.items()}
         self._last_decided: dict[Subject, CommitRef] = {}
         self._last_changed: dict[Subject, CommitRef] = {}
-        for key in sorted(self._pairs):
+        # sorted by commit, so the newest one is written last
+        for key in sorted(self._pairs, key=lambda pair_key: pair_key[2]):
             subject, _, head = key
             if self.is_decided(*key):
-                self._last_decided[subject] = max(head, self._last_decided.get(subject, head))
+                self._last_decided[subject] = head
             if self.is_changed(*key):
-                self._last_changed[subject] = max(head, self._last_changed.get(subject, head))
+                self._last_changed[subject] = head
 
     def last_decided(self, subject: Subject) -> CommitRef | None:
         """The newest commit that a pair of a case explains: a difference between its values from
@@ -79,7 +82,9 @@ class Decisions:
     def is_given_up(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether so many pairs were undecided that another one would not help."""
         is_open = not self.is_decided(subject, base, head)
-        return is_open and _job_count(self._pairs.get((subject, base, head), ())) >= MAX_PAIR_JOBS
+        if not is_open:
+            return False
+        return _job_count(self._pairs.get((subject, base, head), ())) >= MAX_PAIR_JOBS
 
     def _count_agreeing(
         self,
@@ -141,7 +146,9 @@ def helps_decide(comparison: PairedEstimate) -> bool:
         return False
     is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
     is_first_look = look_number(comparison.block_count) == 1
-    return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)
+    if not is_beyond_threshold:
+        return False
+    return comparison.verdict is Verdict.INCONCLUSIVE or is_first_look
 
 
 def _compared(pairs: Sequence[Pair]) -> PairedEstimate:

@@ -98,11 +98,11 @@ class CaseNoise(BaseModel):
         """Whether it is of the same case and implementation, timed the same way in blocks of about
         the same length.
         """
-        return (
-            (self.case_id, self.implementation) == (measured.case_id, measured.implementation)
-            and self.timing == timing_of(measured.timer, measured.cache)
-            and _samples_of_a_block(measured) < _MUCH_LONGER * self.sample_count
-        )
+        if (self.case_id, self.implementation) != (measured.case_id, measured.implementation):
+            return False
+        if self.timing != timing_of(measured.timer, measured.cache):
+            return False
+        return _samples_of_a_block(measured) < _MUCH_LONGER * self.sample_count
 
 
 class NoiseFloor(BaseModel):
@@ -313,7 +313,9 @@ def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
 
 def is_calibration(pair: Pair) -> bool:
     """Return whether the pair is of one commit, and complete."""
-    return pair.base.sha == pair.head.sha and len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
+    if pair.base.sha != pair.head.sha:
+        return False
+    return len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:

@@ -424,7 +424,11 @@ def _halving_commit(
     def is_useful(position: int) -> bool:
         commit = commits[position]
         can_split = 0 < cumulative[position] < 1 - 1e-12
-        return can_split and not _is_skipped(commit) and len(commit.log_ratios) < plan.max_pairs
+        if not can_split:
+            return False
+        if _is_skipped(commit):
+            return False
+        return len(commit.log_ratios) < plan.max_pairs
 
     useful = filter(is_useful, range(len(commits)))
     return min(useful, key=lambda position: abs(cumulative[position] - 0.5), default=None)

@@ -64,7 +64,9 @@ def _may_be_compared(
     if base_case is None or head_case is None:
         return False
     runners = base.summary.runner_class, head.summary.runner_class
-    return not refuse_runner(*runners) and refuse_method(base_case, head_case) is None
+    if refuse_runner(*runners):
+        return False
+    return refuse_method(base_case, head_case) is None
 
 
 def _result(case: MeasuredCase | None) -> SideResult | None:

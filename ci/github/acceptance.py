@@ -66,9 +66,9 @@ class Acceptance(_Document):
         if findings.wrong_count and not self.wrong_results:
             return False
         sizes = findings.least.get(self.grain, {}).items()
-        return bool(sizes) and all(
-            key in self.most and size <= self.most[key] for key, size in sizes
-        )
+        if not sizes:
+            return False
+        return all(key in self.most and size <= self.most[key] for key, size in sizes)
 
 
 def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Findings | None:

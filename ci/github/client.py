@@ -237,7 +237,11 @@ class GitHubRepository:
 
 def _is_later(check_run: FoundCheckRun, order: RunOrder) -> bool:
     """Return whether a newer run has concluded."""
-    return check_run.is_completed and check_run.order is not None and check_run.order > order
+    if not check_run.is_completed:
+        return False
+    if check_run.order is None:
+        return False
+    return check_run.order > order
 
 
 def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:

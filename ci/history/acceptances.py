@@ -114,7 +114,9 @@ def _covers(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
         names = [(*subject, reason, measure) for reason in _REASONS.get(series.metric, ())]
         size = _smallest_change(point)
     bounds = [acceptance.bound_of(name) for name in names]
-    return size is not None and any(bound is not None and size <= bound for bound in bounds)
+    if size is None:
+        return False
+    return any(bound is not None and size <= bound for bound in bounds)
 
 
 def _smallest_change(point: ChangePoint) -> float | None:

@@ -7,7 +7,7 @@ evidence.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
@@ -155,12 +155,14 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
 
 
 def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
-    return (
-        orjson.loads(analysis.findings) == orjson.loads(stored.findings)
-        and orjson.loads(analysis.series) == orjson.loads(stored.series)
-        and analysis.days == stored.days
-        and orjson.loads(analysis.controls) == orjson.loads(stored.controls)
-    )
+    if orjson.loads(analysis.findings) != orjson.loads(stored.findings):
+        return False
+    if orjson.loads(analysis.series) != orjson.loads(stored.series):
+        return False
+    if analysis.days != stored.days:
+        return False
+    has_same_controls: bool = orjson.loads(analysis.controls) == orjson.loads(stored.controls)
+    return has_same_controls
 
 
 def _analyse_due(engine: Engine, project: str, due: DueCases, cases: Mapping[int, str]) -> None:
@@ -196,16 +198,9 @@ def _analyse_part(
     """Screen the series of some cases, and analyse the cases that changed."""
     by_case = {cases[row_id]: SeriesAnalysis() for row_id in row_ids}
     with reading_session(engine) as session:
-        times: dict[Subject, list[TimeColumns]] = defaultdict(list)
-        changed = list_failed_checks(session, project, row_ids) | list_changed_code(
-            session, project, row_ids
-        )
         imported = list_imported(session, row_ids)
-        changed |= imported
-        # a pair decides however short the history is
-        changed |= list_paired(session, project, row_ids)
-        # so does a commit that was measured with two drivers
-        changed |= list_bridged(session, project, row_ids)
+        changed = imported | _changed_whatever_the_time(session, project, row_ids)
+        times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
@@ -214,24 +209,45 @@ def _analyse_part(
         controls = controls_among({*times, *imported}) | list_marked_controls(session, row_ids)
         changed_cases = {case_id for case_id, _ in changed}
         # controls are evidence about the changed series of their case
-        changed |= {
-            control for control in controls if control in times and control[0] in changed_cases
-        }
+        for control in controls & times.keys():
+            case_id, _ = control
+            if case_id in changed_cases:
+                changed.add(control)
         for error in read_error_columns(session, project, row_ids):
-            if _subject(error.key) not in changed and _errors_need_analysis(error):
-                changed.add(_subject(error.key))
+            subject = _subject(error.key)
+            if subject not in changed and _errors_need_analysis(error):
+                changed.add(subject)
         for subject in times.keys() - changed:
-            days: dict[SeriesKey, set[date]] = defaultdict(set)
-            for time in times[subject]:
-                days[time.key].update(_first_days(time).tolist())
-            for key, series_days in days.items():
-                by_case[key.case_id].population.add(key)
-                by_case[key.case_id].series_by_date.update(series_days)
+            case_id, _ = subject
+            _count_unchanged(by_case[case_id], times[subject])
         if changed:
             analyses = _analyse_cases(session, project, row_ids, changed, controls)
             for (case_id, _), analysis in analyses.items():
                 by_case[case_id].add(analysis)
     return {row_id: by_case[cases[row_id]] for row_id in row_ids}
+
+
+def _changed_whatever_the_time(
+    session: Session, project: str, row_ids: Sequence[int]
+) -> set[Subject]:
+    """Subjects that are analysed however short or quiet their history is."""
+    changed = list_failed_checks(session, project, row_ids)
+    changed |= list_changed_code(session, project, row_ids)
+    # a pair decides however short the history is
+    changed |= list_paired(session, project, row_ids)
+    # so does a commit that was measured with two drivers
+    changed |= list_bridged(session, project, row_ids)
+    return changed
+
+
+def _count_unchanged(analysis: SeriesAnalysis, times: Iterable[TimeColumns]) -> None:
+    """Add series without a change to the population, which says how many did not change."""
+    days: dict[SeriesKey, set[date]] = defaultdict(set)
+    for time in times:
+        days[time.key].update(_first_days(time).tolist())
+    for key, series_days in days.items():
+        analysis.population.add(key)
+        analysis.series_by_date.update(series_days)
 
 
 def _analyse_cases(

@@ -100,7 +100,9 @@ class Controls:
 
     def has(self, series: SeriesKey) -> bool:
         """Whether a series is of a control."""
-        return series.is_performance and (series.case_id, series.implementation) in self.subjects
+        if not series.is_performance:
+            return False
+        return (series.case_id, series.implementation) in self.subjects
 
     def explain_ratio(self, finding: TrendFinding) -> bool:
         """Whether a ratio changed because the library's time did, in the opposite direction."""

@@ -149,13 +149,21 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
 
 def is_time_step(change: ChangePoint) -> bool:
     """Whether a time changed at one commit, so that its two sides can be measured in a pair."""
-    return change.series.metric == "median_ns" and not change.is_gradual and not is_outcome(change)
+    if change.series.metric != "median_ns":
+        return False
+    if change.is_gradual:
+        return False
+    return not is_outcome(change)
 
 
 def is_level_step(change: ChangePoint) -> bool:
     """Whether a time, or a value of another tool with a direction, changed at one commit."""
     is_performance = change.series.is_performance
-    return is_performance and not change.is_gradual and not is_outcome(change)
+    if not is_performance:
+        return False
+    if change.is_gradual:
+        return False
+    return not is_outcome(change)
 
 
 def is_outcome(change: ChangePoint) -> bool:
@@ -174,7 +182,9 @@ def log_change(change: ChangePoint) -> float:
 
 
 def _is_host_time(finding: TrendFinding) -> bool:
-    return finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
+    if finding.change.series.metric != "host_ns":
+        return False
+    return not is_outcome(finding.change)
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,9 @@ def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
 
 
 def _is_one_place(site: Site, following: Site) -> bool:
-    return site.reach.touches(following.reach) and site.series.isdisjoint(following.series)
+    if not site.reach.touches(following.reach):
+        return False
+    return site.series.isdisjoint(following.series)
 
 
 def commit_of(findings: Sequence[TrendFinding]) -> CommitRef:

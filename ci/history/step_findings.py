@@ -131,7 +131,11 @@ def is_sure_step(step: Step, chance: float) -> bool:
 def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
     """Whether a step lies where the software changed, in the direction that its bridge shows."""
     is_open = finding.status is Status.UNCONFIRMED
-    return is_open and finding.direction is bridge.direction and finding.reach.touches(bridge.reach)
+    if not is_open:
+        return False
+    if finding.direction is not bridge.direction:
+        return False
+    return finding.reach.touches(bridge.reach)
 
 
 def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:

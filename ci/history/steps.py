@@ -178,7 +178,9 @@ def is_judged_import(key: SeriesKey) -> bool:
     better.
     """
     definition = key.definition
-    return definition.layer is Layer.IMPORTED and definition.better is not Better.UNKNOWN
+    if definition.layer is not Layer.IMPORTED:
+        return False
+    return definition.better is not Better.UNKNOWN
 
 
 def threshold_of(metric: str) -> float:

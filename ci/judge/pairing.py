@@ -157,7 +157,11 @@ class Pairing:
         """Whether both records are of one job with interleaved blocks, in either order."""
         base = self.base.pairing
         head = self.head.pairing
-        return base is not None and head is not None and base.pair_id == head.pair_id
+        if base is None:
+            return False
+        if head is None:
+            return False
+        return base.pair_id == head.pair_id
 
     @property
     def is_interleaved(self) -> bool:

@@ -171,29 +171,39 @@ def _remarks(judgement: PullRequestJudgement) -> list[str]:
 
 def _context(judgement: PullRequestJudgement, links: Links) -> str:
     """Write what else was compared, of what, where, and the pages with more."""
-    base, head = judgement.base, judgement.head
-    parts = [
-        f"Base {code(base.sha[:8])}, head {code(head.sha[:8])}, "
-        f"{code(judgement.head_environment.runner_class)}"
-    ]
-    if judgement.noise_floor is not None and judgement.noise_floor.most is not None:
-        parts.append(
-            f"threshold up to ±{judgement.noise_floor.most:.1%} by the runner's noise floor"
-        )
+    base = code(judgement.base.sha[:8])
+    head = code(judgement.head.sha[:8])
+    parts = [f"Base {base}, head {head}, {code(judgement.head_environment.runner_class)}"]
+    noise_floor = judgement.noise_floor
+    if noise_floor is not None and noise_floor.most is not None:
+        parts.append(f"threshold up to ±{noise_floor.most:.1%} by the runner's noise floor")
     if judgement.skipped:
         parts.append(f"not affected: {listed(map(code, judgement.skipped))}")
-    pages = {"run": links.run}
-    if links.dashboard is not None:
-        query = urllib.parse.urlencode(
-            {"project": judgement.project, "kernel": _worst_kernel(judgement)}
-        )
-        dashboard = links.dashboard.rstrip("/")
-        sides = {"project": judgement.project, "base": base.sha, "head": head.sha}
-        pages["trend"] = f"{dashboard}/trends?{query}"
-        pages["compare"] = f"{dashboard}/compare?{urllib.parse.urlencode(sides)}"
-    linked = " · ".join(f"[{name}]({url})" for name, url in pages.items() if url is not None)
+    sentence = f"{', '.join(parts)}."
     counts = tally(judgement)
-    return f"{f'{_capital(counts)}. ' if counts else ''}{', '.join(parts)}. {linked}".rstrip()
+    if counts:
+        sentence = f"{_capital(counts)}. {sentence}"
+    pages = [f"[{name}]({url})" for name, url in _pages(judgement, links).items()]
+    return f"{sentence} {' · '.join(pages)}".rstrip()
+
+
+def _pages(judgement: PullRequestJudgement, links: Links) -> dict[str, str]:
+    """Addresses of pages with more, by name."""
+    pages: dict[str, str] = {}
+    if links.run is not None:
+        pages["run"] = links.run
+    if links.dashboard is None:
+        return pages
+    dashboard = links.dashboard.rstrip("/")
+    kernel = {"project": judgement.project, "kernel": _worst_kernel(judgement)}
+    sides = {
+        "project": judgement.project,
+        "base": judgement.base.sha,
+        "head": judgement.head.sha,
+    }
+    pages["trend"] = f"{dashboard}/trends?{urllib.parse.urlencode(kernel)}"
+    pages["compare"] = f"{dashboard}/compare?{urllib.parse.urlencode(sides)}"
+    return pages
 
 
 def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:

@@ -133,29 +133,46 @@ def find_new_implementations(
     groups: dict[CaseKey, list[tuple[str, SideResult]]] = defaultdict(list)
     for case_id, implementation in sorted(new_keys):
         result = pairing.head_results[case_id, implementation].summary
-        if not {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
-            groups[case_id.partition("/")[0], implementation].append((case_id, result))
+        if {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
+            continue
+        kernel = case_id.partition("/")[0]
+        groups[kernel, implementation].append((case_id, result))
     implementations: list[NewImplementation] = []
     for (kernel, implementation), results in groups.items():
-        ordered = sorted(results, key=lambda item: -(item[1].median_ns or 0.0))
-        slowest_id, slowest = ordered[0]
-        case_ids = tuple(case_id for case_id, _ in ordered)
-        errors = [result.rmse_ratio for _, result in ordered if result.rmse_ratio is not None]
-        functions = pairing.head_results[slowest_id, implementation].code
-        implementations.append(
-            NewImplementation(
-                kernel=kernel,
-                implementation=implementation,
-                case_ids=case_ids,
-                right_count=sum(result.accuracy is Outcome.OK for _, result in ordered),
-                rmse_ratio=max(errors, default=None),
-                median_ns=slowest.median_ns,
-                rivals=tuple(_rivals(pairing.head_results, new_keys, case_ids, implementation)),
-                facts=_facts_for_device(pairing.head.environment, functions),
-                untimed_reason=slowest.message,
-            )
-        )
+        slowest_first = sorted(results, key=lambda item: -(item[1].median_ns or 0.0))
+        implementations.append(_describe(pairing, new_keys, kernel, implementation, slowest_first))
     return tuple(implementations)
+
+
+def _describe(
+    pairing: Pairing,
+    new_keys: set[CaseKey],
+    kernel: str,
+    implementation: str,
+    slowest_first: Sequence[tuple[str, SideResult]],
+) -> NewImplementation:
+    case_ids = tuple(case_id for case_id, _ in slowest_first)
+    errors: list[float] = []
+    right_count = 0
+    for _, result in slowest_first:
+        right_count += result.accuracy is Outcome.OK
+        if result.rmse_ratio is not None:
+            errors.append(result.rmse_ratio)
+    # the slowest case stands for the others: its time, its code, and why it has none
+    slowest_id, slowest = slowest_first[0]
+    functions = pairing.head_results[slowest_id, implementation].code
+    rivals = _rivals(pairing.head_results, new_keys, case_ids, implementation)
+    return NewImplementation(
+        kernel=kernel,
+        implementation=implementation,
+        case_ids=case_ids,
+        right_count=right_count,
+        rmse_ratio=max(errors, default=None),
+        median_ns=slowest.median_ns,
+        rivals=tuple(rivals),
+        facts=_facts_for_device(pairing.head.environment, functions),
+        untimed_reason=slowest.message,
+    )
 
 
 def _rivals(

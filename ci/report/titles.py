@@ -1,7 +1,7 @@
 """The title of a judgement: what decides, what it covers, and what was not measured. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
@@ -11,7 +11,7 @@ from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.report.cells import percent
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times
-from roofwatch.ci.static.comparison import CodeEvidence
+from roofwatch.ci.static.comparison import CodeEvidence, StaticChange
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Reason, Verdict
@@ -225,41 +225,67 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
 
 
 def _changed(judgement: PullRequestJudgement) -> Remark:
-    verdict = judgement.verdict
-    compared = [case for case in judgement.cases if not is_removed(case)]
-    words: tuple[str, ...] = ()
-    parts = []
+    """Say what became worse or better: results and times, code, then launches."""
+    largest, kernel_names = _largest_change(judgement)
+    parts = [_counts(judgement), largest, *_changed_code(judgement), _changed_launches(judgement)]
+    return Remark(" · ".join(filter(None, parts)), kernel_names)
+
+
+def _counts(judgement: PullRequestJudgement) -> str:
     decided = list(decisive(judgement).items())
-    if decided:
-        (first, count), *others = decided
-        total = count_of(len(compared), "benchmark")
-        counts = [f"{count} of {total} {first}"]
-        counts += [f"{number} {word}" for word, number in others]
-        parts.append(", ".join(counts))
-    # the first of a group is its largest
-    groups = groups_of_times(judgement)
-    largest = next((group[0] for group in groups if group[0].verdict is verdict), None)
-    if largest is not None:
-        which = "worst" if verdict is Verdict.REGRESSED else "best"
-        parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
-        words = (largest.case_id.partition("/")[0],)
-    decisive_changes = [change for change in judgement.static if change.verdict is verdict]
-    compiled = [change for change in decisive_changes if isinstance(change.evidence, CodeEvidence)]
-    analysed = [change for change in decisive_changes if change not in compiled]
+    if not decided:
+        return ""
+    compared = [case for case in judgement.cases if not is_removed(case)]
+    total = count_of(len(compared), "benchmark")
+    first_word, first_count = decided[0]
+    counts = [f"{first_count} of {total} {first_word}"]
+    counts += [f"{count} {word}" for word, count in decided[1:]]
+    return ", ".join(counts)
+
+
+def _largest_change(judgement: PullRequestJudgement) -> tuple[str, tuple[str, ...]]:
+    """The largest change of a time, and the kernel's name, which is untrusted."""
+    verdict = judgement.verdict
+    for group in groups_of_times(judgement):
+        # the first of a group is its largest
+        largest = group[0]
+        if largest.verdict is verdict:
+            which = "worst" if verdict is Verdict.REGRESSED else "best"
+            text = f"{which} {percent(largest.relative_change)} ({{}})"
+            return text, (largest.subject.kernel,)
+    return "", ()
+
+
+def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
+    verdict = judgement.verdict
+    compiled: list[StaticChange] = []
+    analysed: list[StaticChange] = []
+    for change in judgement.static:
+        if change.verdict is not verdict:
+            continue
+        if isinstance(change.evidence, CodeEvidence):
+            compiled.append(change)
+        else:
+            analysed.append(change)
     if analysed:
-        benchmarks = count_of(len({change.subject.case_key for change in analysed}), "benchmark")
-        parts.append(f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}")
+        cases = {change.subject.case_key for change in analysed}
+        benchmarks = count_of(len(cases), "benchmark")
+        yield f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}"
     if compiled:
         functions = {(change.subject.part, change.implementation) for change in compiled}
-        targets = count_of(len({change.subject.target for change in compiled}), "target")
+        target_names = {change.subject.target for change in compiled}
+        targets = count_of(len(target_names), "target")
         kernels = count_of(len(functions), "kernel")
-        parts.append(f"machine code of {kernels} {CODE_WORDS[verdict]} on {targets}")
-    launches = {
+        yield f"machine code of {kernels} {CODE_WORDS[verdict]} on {targets}"
+
+
+def _changed_launches(judgement: PullRequestJudgement) -> str:
+    cases = {
         change.subject.case_key
         for change in judgement.secondary_changes
-        if change.verdict is verdict
+        if change.verdict is judgement.verdict
     }
-    if launches:
-        more = "more" if verdict is Verdict.REGRESSED else "less"
-        parts.append(f"{more} memory or host time in {count_of(len(launches), 'benchmark')}")
-    return Remark(" · ".join(parts), words)
+    if not cases:
+        return ""
+    direction = "more" if judgement.verdict is Verdict.REGRESSED else "less"
+    return f"{direction} memory or host time in {count_of(len(cases), 'benchmark')}"

@@ -265,7 +265,9 @@ def _is_deleted(
         return False
     if any(function.case_key == subject.case_key for function in compiled):
         return True
-    return is_complete and subject.kernel not in {function.kernel for function in compiled}
+    if not is_complete:
+        return False
+    return subject.kernel not in {function.kernel for function in compiled}
 
 
 # --- the file

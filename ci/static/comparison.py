@@ -113,11 +113,11 @@ def is_listed(change: StaticChange) -> bool:
     """Whether reports list it; new functions and changed code with equal facts are only counted."""
     if change.reason is Reason.NEW_CASE:
         return False
-    return (
-        change.verdict is not Verdict.UNCHANGED
-        or change.reason in {Reason.ACCEPTED, Reason.ALREADY_FAILING}
-        or bool(moved_facts_of(change))
-    )
+    if change.verdict is not Verdict.UNCHANGED:
+        return True
+    if change.reason in {Reason.ACCEPTED, Reason.ALREADY_FAILING}:
+        return True
+    return bool(moved_facts_of(change))
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,11 @@ def is_same_machine_code(pairing: Pairing, key: CaseKey) -> bool:
     base, head = pairing.of(key)
     base_code = machine_code(pairing.base.environment, base.code)
     head_code = machine_code(environment, head.code)
-    return bool(head_code) and base_code == head_code and None not in head_code.values()
+    if not head_code:
+        return False
+    if base_code != head_code:
+        return False
+    return None not in head_code.values()
 
 
 def machine_code(

@@ -40,7 +40,9 @@ def list_suspects(
 
 
 def _is_across(suspect: SuspectCase, bridge: Bridge) -> bool:
-    return suspect.subject in bridge.subjects and suspect.base <= bridge.commit < suspect.head
+    if suspect.subject not in bridge.subjects:
+        return False
+    return suspect.base <= bridge.commit < suspect.head
 
 
 def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:

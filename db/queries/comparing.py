@@ -183,7 +183,9 @@ def _pair_or_best(
 
 
 def _is_side(row: Any, sha: str, side: Side) -> bool:
-    return row.sha == sha and row.pair_id is not None and row.pair_side == side.value
+    if row.sha != sha or row.pair_id is None:
+        return False
+    return bool(row.pair_side == side.value)
 
 
 def read_runs_on(
