@@ -336,17 +336,15 @@ def parse_rules(text: str) -> AlertRules:
         raise AlertError("; ".join(texts)) from None
 
 
-_TABLES = (
-    AlertRules,
-    AddressedChannel,
-    IssueChannel,
-    RegressionRule,
-    MetricRule,
-    SilenceRule,
-    KernelOwners,
-    AcknowledgeTable,
-)
-_KEYS = {key for table in _TABLES for key in table.model_fields}
+def _keys_of(table: type[BaseModel]) -> set[str]:
+    """Keys of a table and of all tables derived from it."""
+    keys = set(table.model_fields)
+    for derived in table.__subclasses__():
+        keys |= _keys_of(derived)
+    return keys
+
+
+_KEYS = _keys_of(_Table)
 _PLAIN = {
     "missing": "is missing",
     "tuple_type": 'must be a list, such as ["*"]',
