@@ -20,11 +20,11 @@ from roofwatch.ci.alerts.conditions import (
     Ownership,
     ProjectState,
     regression_conditions,
-    why_not_alerting,
 )
+from roofwatch.ci.alerts.endings import endings_of
 from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.links import AcknowledgeLinks
-from roofwatch.ci.alerts.metric_conditions import metric_conditions, newest_levels
+from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.alerts.silence import silence_conditions
 from roofwatch.ci.alerts.suspicions import suspicion_conditions
@@ -48,6 +48,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.alert import (
     AlertCondition,
     AlertEvent,
+    AlertState,
     AlertStep,
     Delivery,
     DeliveryState,
@@ -130,12 +131,14 @@ def raise_alerts(
             conditions: list[AlertCondition] = []
             for rule in setup.rules.of(project):
                 conditions += conditions_at(rule, state, now)
+            stored = list_alerts(session, project)
+            firing = {alert.cause for alert in stored if alert.state is not AlertState.RESOLVED}
             steps = next_steps(
                 project,
-                list_alerts(session, project),
+                stored,
                 conditions,
                 rules=setup.rules,
-                endings=_endings(state, setup.rules.of(project), now),
+                endings=endings_of(firing, state, setup.rules.of(project), now),
                 now=now,
                 sent_counts=count_recent(session, now - HOUR),
             )
@@ -146,17 +149,6 @@ def raise_alerts(
             _request_bisections(session, state, setup.rules, steps)
             changed += steps
     return changed
-
-
-def _endings(state: ProjectState, rules: Sequence[Rule], now: datetime) -> dict[str, str | None]:
-    """Return by cause why a regression raises no alert, and what a metric is now."""
-    endings: dict[str, str | None] = {}
-    for rule in rules:
-        if isinstance(rule, MetricRule) and rule.against != "change":
-            endings |= newest_levels(rule, state, now)
-    for triaged in state.regressions:
-        endings[triaged.regression_id] = why_not_alerting(triaged)
-    return endings
 
 
 def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectState:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.change_words import worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -72,17 +72,16 @@ class Acceptance(_Document):
 
 
 def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Findings | None:
-    """Return the regressions of a commit that can be accepted; None if nothing regressed."""
-    regressed_parts = [
-        judgement for judgement in judgements if judgement.verdict is Verdict.REGRESSED
-    ]
-    if not regressed_parts:
-        return None
+    """Return what can be accepted in a commit: regressions and removed benchmarks; None without
+    any.
+    """
     sizes: list[_Size] = []
     cases: list[Change[CaseEvidence]] = []
-    for judgement in regressed_parts:
+    for judgement in judgements:
         sizes += _sizes(judgement)
         cases += judgement.cases
+    if not sizes:
+        return None
     largest_sizes = [(name, size) for name, _, size in sizes]
     smallest_sizes = [(name, size) for name, size, _ in sizes]
     most = {grain: _largest(grain, largest_sizes) for grain in Grain}
@@ -97,7 +96,7 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
         grain=grain,
         worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
         least=least,
-        project=regressed_parts[0].project,
+        project=judgements[0].project,
         wrong_count=sum(case.reason is Reason.WRONG_RESULT for case in regressed),
     )
 
@@ -121,6 +120,8 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
     for case in judgement.cases:
         if case.verdict is Verdict.REGRESSED:
             yield from _case_sizes(case)
+        elif is_removed(case):
+            yield (*case.subject.case_key, Reason.REMOVED_CASE, ""), 0.0, 0.0
     for code in judgement.static:
         if code.verdict is Verdict.REGRESSED:
             subject = code.subject

@@ -86,12 +86,17 @@ class CheckRun:
             yield fields | {"output": output}
 
     def accepted(self, sentence: str) -> "CheckRun":
-        """Return the same check-run, neutral because someone accepted it."""
+        """Return the same check-run, neutral because someone accepted it; a success stays one."""
         title = f"accepted: {self.title}"[:_MAX_TITLE]
-        summary = f"**Accepted** {sentence}.\n\n{self.summary}"
+        summary = f"**Accepted** {sentence}.
+
+{self.summary}"
+        conclusion = Conclusion.NEUTRAL
+        if self.conclusion is Conclusion.SUCCESS:
+            conclusion = Conclusion.SUCCESS
         return replace(
             self,
-            conclusion=Conclusion.NEUTRAL,
+            conclusion=conclusion,
             title=title,
             summary=summary,
         )

@@ -224,6 +224,8 @@ def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
                 judgement, "static", f'--base {judgement.base.sha[:8]} --accept "<reason>"'
             )
             yield f"Intended? {command}, and commit the file."
+    elif any(map(is_removed, judgement.cases)):
+        yield "Removed on purpose? A maintainer can comment `/roofwatch accept <reason>`."
     if judgement.missing:
         yield (f"**Required, and missing:** {', '.join(judgement.missing)} (`[check] requires`).")
     if untimed_words(judgement):

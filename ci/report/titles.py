@@ -119,12 +119,20 @@ def _undecided(judgement: PullRequestJudgement) -> str:
     if not counts and untimed_count:
         return _covered(judgement)
     if not counts:
-        return f"no result: {_still_failing(judgement) or reason_words(Reason.REMOVED_CASE)}"
+        return _nothing_left(judgement)
     reason, count = counts.most_common(1)[0]
     words = reason_words(reason)
     if reason is Reason.NOISE and (more_blocks := _more_blocks(judgement)):
         words = f"too noisy, needs about {more_blocks} more blocks"
     return f"no result: {words} ({count} of {len(items)})"
+
+
+def _nothing_left(judgement: PullRequestJudgement) -> str:
+    """Say why nothing could be compared, although both sides were measured."""
+    if failing := _still_failing(judgement):
+        return f"no result: {failing}"
+    removed_count = sum(map(is_removed, judgement.cases))
+    return f"{count_of(removed_count, 'benchmark')} removed, none left to compare"
 
 
 def _more_blocks(judgement: PullRequestJudgement) -> int:

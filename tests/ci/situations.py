@@ -189,6 +189,11 @@ def removed_benchmark() -> Records:
     return make_records(base, [head_timed(), head_timed(SOFTMAX)])
 
 
+def all_removed() -> Records:
+    """Another benchmark replaces both, so nothing is left to compare."""
+    return make_records([make_timed(), make_timed(SOFTMAX)], [head_timed(SWIGLU)])
+
+
 def removed() -> Records:
     base: list[Result] = [
         make_timed(),
@@ -524,6 +529,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         new_implementation,
         removed,
         removed_benchmark,
+        all_removed,
         head_not_importable,
         skipped,
         not_comparable,

@@ -30,7 +30,7 @@ from roofwatch.db.regressions.judgements import list_triaged, replace_regression
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from roofwatch.model.alert import AlertState, Delivery, DeliveryState
 from roofwatch.model.triage import Snooze, TriageState
-from tests.builders import NOON, PROJECT, make_commit_ref, make_regression, sha_of
+from tests.builders import NOON, PROJECT, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 
@@ -99,6 +99,22 @@ def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None
     assert (change["kernel"], change["before"], change["after"]) == ("rms_norm", 10_000.0, 12_000.0)
     with Session(judged) as session:
         assert hook.keys == [str(one.key) for one in list_deliveries(session)]
+
+
+def test_resolved_names_the_new_value_and_the_commit(judged: Engine, hook: Hook) -> None:
+    service = Service(judged, "hook")
+    service.at(LATER)
+    recover(judged)
+
+    service.at(LATER + HOUR)
+
+    fact = hook.documents[-1]["facts"][0]
+    recovered = make_commit_ref(2)
+    assert (hook.documents[-1]["event"], fact["name"]) == ("resolved", "Resolved")
+    assert fact["text"] == (
+        f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author}); "
+        f"{make_series_key().label}: 10 µs at {recovered.short_sha}, was 12 µs"
+    )
 
 
 def test_a_webhook_is_signed_with_its_secret(

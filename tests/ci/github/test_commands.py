@@ -164,6 +164,23 @@ def test_more_findings_are_accepted_together_and_bounded_by_kernel(
 
 
 @pytest.mark.parametrize(
+    ("situation", "check"), [("removed_benchmark", "success"), ("all_removed", "neutral")]
+)
+def test_removed_benchmarks_can_be_accepted(
+    github: GitHubStandIn, tmp_path: Path, situation: str, check: str
+) -> None:
+    posted = post_report(github, tmp_path, situation)
+
+    _, reaction = write_comment(github, f"{PREFIX} accept it moved to another suite")
+    again = post_report(github, tmp_path, situation, run_id=11)
+    also_slower = post_report(github, tmp_path, "regression", run_id=12)
+
+    assert (posted.check_run, reaction) == (check, "+1")
+    assert (again.check_run, again.accepted_by) == (check, "maintainer")
+    assert (also_slower.check_run, also_slower.accepted_by) == ("failure", None)
+
+
+@pytest.mark.parametrize(
     ("situation", "branch", "expected"),
     [
         ("regression", "main", ("neutral", "maintainer")),

@@ -1,0 +1,54 @@
+"""How alerts end: why a regression raises none any more, and what its metric is now. Pure."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from roofwatch.ci.alerts.conditions import ProjectState, why_not_alerting
+from roofwatch.ci.alerts.metric_conditions import newest_levels
+from roofwatch.ci.alerts.rules import MetricRule, Rule
+from roofwatch.model.history import ChangePoint, Regression
+from roofwatch.model.stored_results import MeasuredCase
+
+
+def endings_of(
+    causes: Collection[str], state: ProjectState, rules: Sequence[Rule], now: datetime
+) -> dict[str, str | None]:
+    """Return by cause why a regression raises no alert (None if it does), and what a metric is now.
+
+    Only regressions among the causes are looked up: reading results takes time.
+    """
+    endings: dict[str, str | None] = {}
+    for rule in rules:
+        if isinstance(rule, MetricRule) and rule.against != "change":
+            endings |= newest_levels(rule, state, now)
+    for triaged in state.regressions:
+        if triaged.regression_id in causes:
+            reason = why_not_alerting(triaged)
+            value = _newest_value(triaged.regression, state, now)
+            endings[triaged.regression_id] = (
+                f"{reason}; {value}" if reason is not None and value else reason
+            )
+    return endings
+
+
+def _newest_value(regression: Regression, state: ProjectState, now: datetime) -> str:
+    """Write the newest value of what changed most, with its commit; empty if it has none."""
+    for point in regression.change_points:
+        series = point.series
+        runs = [run for run in state.runs.get(series.runner_class, ()) if run.started_at <= now]
+        for run in runs[-1:]:
+            value = _value_in(state.results(run.run_id), point)
+            if value is not None:
+                write = series.definition.format
+                change = "" if point.after is None else f", was {write(point.after)}"
+                return f"{series.label}: {write(value)} at {run.commit.short_sha}{change}"
+    return ""
+
+
+def _value_in(cases: Sequence[MeasuredCase], point: ChangePoint) -> float | None:
+    subject = point.series.case_id, point.series.implementation
+    for case in cases:
+        if (case.case_id, case.implementation) == subject:
+            value = getattr(case, point.series.metric, None)
+            return None if value is None else float(value)
+    return None
