@@ -88,9 +88,7 @@ class CheckRun:
     def accepted(self, sentence: str) -> "CheckRun":
         """Return the same check-run, neutral because someone accepted it; a success stays one."""
         title = f"accepted: {self.title}"[:_MAX_TITLE]
-        summary = f"**Accepted** {sentence}.
-
-{self.summary}"
+        summary = f"**Accepted** {sentence}.\n\n{self.summary}"
         conclusion = Conclusion.NEUTRAL
         if self.conclusion is Conclusion.SUCCESS:
             conclusion = Conclusion.SUCCESS

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,7 +197,7 @@ def judge_pull_request(
         verdict=_overall(counts, is_refused=not has_times),
         counts=dict(counts),
         refusals=(*refusals, *time_refusals),
-        notes=(*notes_on(pairing), *baseline_notes),
+        notes=(*notes_on(pairing), *_partial_notes(head, cases), *baseline_notes),
         cases=tuple(cases),
         static=static.changes,
         unchanged_by_target=static.unchanged_by_target,
@@ -217,6 +217,18 @@ def judge_pull_request(
         step_predictions=predictions,
         policy=policy,
         missing=missing_evidence(policy, requirements, is_refused=not has_times),
+    )
+
+
+def _partial_notes(head: RunRecord, cases: Sequence[Change[CaseEvidence]]) -> Iterator[Remark]:
+    """Say that a job ended at its time limit, and how far it came."""
+    if not head.is_partial:
+        return
+    compared = [case for case in cases if not is_removed(case)]
+    timed_count = sum(case.log_interval is not None for case in compared)
+    yield Remark(
+        f"measuring stopped at its time limit, with {timed_count} of {len(compared)} timed; "
+        "the others are missing"
     )
 
 

@@ -43,6 +43,7 @@ def measure(
     only: frozenset[Subject] | None = None,
     find_carried: FindCarried = lambda _base, _head: frozenset(),
     more: MoreBlocks = lambda _base, _head: {},
+    is_over: Callable[[], bool] = lambda: False,
     journal: Journal | None = None,
 ) -> tuple[RunRecord, ...]:
     """Check, compile and time one suite, or two in one job on one device, so that drift and clock
@@ -54,6 +55,7 @@ def measure(
     compiler and autotuning cache, empty at the start. A subject of only one side is measured there.
     What `find_carried` returns is not timed.
     After the plan's blocks, and after each interim analysis, `more` returns what else to measure.
+    Once `is_over` is true, no block is begun, and the records have what was measured until then.
 
     The journal stores each result as it arrives. Results of an interrupted run are read from it,
     not measured again; except a block without its other side.
@@ -117,11 +119,17 @@ def measure(
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = {}
         order = random.Random(pair_id.int)  # noqa: S311  no secret
-        _take_blocks(runs, dict.fromkeys(subjects, plan.block_count), steps, order)
-        while is_pair and _take_blocks(runs, more(*(run.record() for run in runs)), steps, order):
+        wanted = dict.fromkeys(subjects, plan.block_count)
+        _take_blocks(runs, wanted, steps, order, is_over)
+        _note_unfinished(runs, wanted, steps)
+        while (
+            is_pair
+            and not is_over()
+            and _take_blocks(runs, more(*(run.record() for run in runs)), steps, order, is_over)
+        ):
             pass
         for run in runs:
-            if run.to_profile:
+            if run.to_profile and not is_over():
                 for (
                     other_run
                 ) in runs:  # fresh processes: the timer may hold the profiling interface
@@ -190,8 +198,11 @@ def _take_blocks(
     block_counts: Mapping[Subject, int],
     steps: Steps,
     order: random.Random,
+    is_over: Callable[[], bool],
 ) -> bool:
-    """Take blocks until every subject has the wanted number; return False if none was missing."""
+    """Take blocks until every subject has the wanted number, or the time is over; return False if
+    none was missing.
+    """
     missing_count = 0
     for subject, block_count in block_counts.items():
         for number in range(block_count):
@@ -213,6 +224,9 @@ def _take_blocks(
             if len(runs) > 1 and number == 0:
                 steps.note(_promise(runs[0].plan, len(missing), start_s=start_s))
         for subject in missing:
+            # both sides of a block were taken
+            if is_over():
+                return True
             runs[0].cool_down()
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
@@ -233,6 +247,26 @@ def _promise(plan: RunPlan, subject_count: int, *, start_s: float) -> str:
     timed_s = 2 * subject_count * (plan.sampling.warmup_ms + plan.sampling.budget_ms) / 1e3
     total_s = plan.block_count * (start_s + timed_s)
     return f"{subject_count} to time, {plan.block_count} blocks per side: about {total_s:.0f} s"
+
+
+def _note_unfinished(
+    runs: Sequence[SuiteRun], block_counts: Mapping[Subject, int], steps: Steps
+) -> None:
+    """Mark the records of a job whose time was over; what has no block has no measurement."""
+    unfinished = [
+        subject
+        for subject, block_count in block_counts.items()
+        if _is_missing(runs, subject, block_count - 1)
+    ]
+    if not unfinished:
+        return
+    steps.note(
+        f"the time is over: {len(unfinished)} of {len(block_counts)} lack blocks (--stop-after)"
+    )
+    untimed = {subject for subject in unfinished if _is_missing(runs, subject, 0)}
+    for run in runs:
+        run.is_partial = True
+        run.left_out |= untimed.intersection(run.to_time)
 
 
 def _is_missing(runs: Sequence[SuiteRun], subject: Subject, number: int) -> bool:

@@ -76,6 +76,8 @@ class SuiteRun:
         """In the order of the suite."""
         self.left_out: frozenset[Subject] = frozenset()
         """Subjects that this run was not asked to time: they have no measurement."""
+        self.is_partial = False
+        """Its time was over before every subject had its blocks."""
         self._session = session
         self._steps = steps
         self._journal = journal
@@ -397,6 +399,7 @@ class SuiteRun:
             host_digests=self._host_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
+            is_partial=self.is_partial,
         )
         return redact(record, Redaction.of_this_machine())
 

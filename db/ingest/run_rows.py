@@ -31,6 +31,7 @@ DOCUMENT_FIELDS = {
     "commit",
     "host_digests",
     "is_isolated",
+    "is_partial",
     "machine",
     "provenance",
     "requirements",

@@ -55,6 +55,12 @@ def ab(
             help="Seconds for more blocks of open verdicts. Default: 20, with CI=true 120.",
         ),
     ] = None,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="Minutes after which nothing more is timed; for jobs with a limit."
+        ),
+    ] = None,
     like: Like = None,
     reference: ReferenceFunction = None,
     affected: Annotated[
@@ -71,6 +77,12 @@ def ab(
     measured again.
     """
     import os
+    import time
+
+    started_s = time.monotonic()
+
+    def is_over() -> bool:
+        return stop_after is not None and time.monotonic() - started_s >= stop_after * 60
 
     from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.revisions import (
@@ -155,6 +167,7 @@ def ab(
             title="base against head",
             skipped=skipped,
             is_resumed=resume,
+            is_over=is_over,
         )
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from roofwatch.posting import Report
 
 app = typer.Typer()
+_MEASURING_SHARE = 0.8
+"""Of a job's time limit."""
 Requires = Annotated[
     str,
     typer.Option(help="Evidence whose absence fails: accuracy,code,time. Default: [check]."),
@@ -244,6 +246,9 @@ def action(
     accept_by: AcceptedBy = "",
     part: Annotated[str, typer.Option(help="As of post.")] = "",
     parts: Parts = "",
+    timeout_minutes: Annotated[
+        str, typer.Option(help="Limit of the job, before which measuring stops.")
+    ] = "",
 ) -> None:
     """Do what the GitHub action does in a job: measure, report, or answer a comment.
 
@@ -262,6 +267,12 @@ def action(
         "--accept-by": accept_by,
         "--parts": parts,
     }
+    if timeout_minutes:
+        try:
+            # the job began before this step, and has to hand the records over
+            arguments += f" --stop-after {_MEASURING_SHARE * float(timeout_minutes):g}"
+        except ValueError:
+            fail(f"--timeout-minutes {timeout_minutes!r}: give a number", exit_status=EXIT_CANNOT)
     options = [f"{option}={value}" for option, value in values.items() if value]
     status = run_action(mode, suite, base, arguments, name, os.environ, policy=options, part=part)
     raise typer.Exit(status)

@@ -145,11 +145,13 @@ def measure_revisions(
     title: str,
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Path, RunRecord]]:
     """Measure base and head in one job, and add blocks for `budget_s` seconds where they help.
 
     `helps` tells whether more blocks would help a case. An interrupted job in the output folder is
-    continued if asked. The records name the kernels that were skipped.
+    continued if asked. The records name the kernels that were skipped. Once `is_over` is true,
+    nothing more is timed.
 
     Returns:
         Base and head, each with its file.
@@ -185,7 +187,13 @@ def measure_revisions(
             on_status=note,
         )
         measured = measure(
-            [base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal
+            [base, head],
+            plan,
+            on_progress,
+            fork_server=fork_server,
+            more=more,
+            is_over=is_over,
+            journal=journal,
         )
         return _write(
             [output / f"{name}{RECORD_SUFFIX}" for name in names], measured, skipped, journal

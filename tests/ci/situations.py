@@ -189,6 +189,19 @@ def removed_benchmark() -> Records:
     return make_records(base, [head_timed(), head_timed(SOFTMAX)])
 
 
+def stopped_early() -> Records:
+    """The job's time was over when one of three benchmarks was timed, which is slower."""
+    checked: list[Result] = [
+        make_accuracy(),
+        make_accuracy(SOFTMAX),
+        make_accuracy(SWIGLU),
+    ]
+    base, head = make_records([*checked, make_timed()], [*checked, head_timed(median_ns=1.4e6)])
+    return base.model_copy(update={"is_partial": True}), head.model_copy(
+        update={"is_partial": True}
+    )
+
+
 def all_removed() -> Records:
     """Another benchmark replaces both, so nothing is left to compare."""
     return make_records([make_timed(), make_timed(SOFTMAX)], [head_timed(SWIGLU)])
@@ -530,6 +543,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         removed,
         removed_benchmark,
         all_removed,
+        stopped_early,
         head_not_importable,
         skipped,
         not_comparable,

@@ -82,6 +82,24 @@ def test_blocks_are_added_where_requested_and_both_sides_have_one_set_of_ceiling
     assert head_ideal_ns == pytest.approx(base_ideal_ns)
 
 
+def test_a_job_whose_time_is_over_keeps_what_it_has(fork_server: ForkServer) -> None:
+    looks: list[int] = []
+
+    def is_over() -> bool:
+        """After the first block of both sides."""
+        looks.append(len(looks))
+        return len(looks) > 1
+
+    base, head = measure(
+        [suite_at(SUITE, 1), suite_at(SUITE, 2)], QUICK, fork_server=fork_server, is_over=is_over
+    )
+
+    assert block_counts(base) == block_counts(head)
+    assert list(block_counts(base).values()) == [1]
+    assert len(head.accuracies) > 1
+    assert (base.is_partial, head.is_partial) == (True, True)
+
+
 def test_each_side_has_its_own_temporary_compiler_cache(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
