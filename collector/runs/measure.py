@@ -119,9 +119,9 @@ def measure(
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = {}
         order = random.Random(pair_id.int)  # noqa: S311  no secret
-        wanted = dict.fromkeys(subjects, plan.block_count)
-        _take_blocks(runs, wanted, steps, order, is_over)
-        _note_unfinished(runs, wanted, steps)
+        planned_blocks = dict.fromkeys(subjects, plan.block_count)
+        _take_blocks(runs, planned_blocks, steps, order, is_over)
+        _note_unfinished(runs, planned_blocks, steps)
         while (
             is_pair
             and not is_over()
