@@ -6,6 +6,7 @@ Markdown and links neither mentions nor issues; what could end the span or the t
 replaced.
 """
 
+import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ _MAX_NAMES = 10
 _MAX_OPEN_ROWS = 10
 """Further rows of an open section are folded."""
 _MAX_LINE = 300
+_LONG_WORD = re.compile(r"\S{21,}")
+_BREAK = re.compile(r"(.{8,19}?[_./:-]|.{20})(?=..)")
+"""Where a long word may break: after a separator if there is one."""
 
 
 Row = tuple[str, ...]
@@ -99,6 +103,13 @@ class Section:
 def code(text: str, *, limit: int = 160) -> str:
     """Turn untrusted text into one code span, cut to `limit` characters."""
     return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
+
+
+def cell_code(text: str, *, limit: int = 160) -> str:
+    """As `code`, for a cell of a table: a browser may break long words, and cuts no column."""
+    span = code(text, limit=limit)
+    pieces = _LONG_WORD.sub(lambda word: _BREAK.sub(r"\1\0", word[0]), span[1:-1]).split("\0")
+    return "<wbr>".join(f"`{piece}`" for piece in pieces)
 
 
 def code_block(text: str, *, most: int) -> list[str]:

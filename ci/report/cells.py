@@ -8,7 +8,7 @@ from typing import Any
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import SideResult
-from roofwatch.ci.messages import code
+from roofwatch.ci.messages import cell_code, code
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.comparison import (
     StaticChange,
@@ -78,13 +78,13 @@ def outcome_of(side: SideResult | None) -> str:
 
 def message_of(case: Change[CaseEvidence]) -> str:
     if case.detail is not None:
-        return case.detail.quoted(code)
+        return case.detail.quoted(cell_code)
     if case.reason is Reason.FIXED:
         side = case.evidence.base
     else:
         side = case.evidence.head
     if side is not None and side.message:
-        return code(side.message, limit=_MAX_MESSAGE)
+        return cell_code(side.message, limit=_MAX_MESSAGE)
     return ""
 
 
@@ -105,7 +105,7 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
         return f"{word}: {', '.join(texts)}"
     detail = ""
     if change.detail is not None:
-        detail = change.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+        detail = change.detail.quoted(partial(cell_code, limit=_MAX_MESSAGE))
     if isinstance(change.evidence, AnalysisEvidence):
         return f"{word}: {detail}"
     base = change.evidence.base

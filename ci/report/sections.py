@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.messages import Row, Section, code, count_of, listed
+from roofwatch.ci.messages import Row, Section, cell_code, code, count_of, listed
 from roofwatch.ci.report.cells import (
     bold,
     both_sides,
@@ -68,27 +68,27 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
         text_on_code += " The toolchains differ, which may be the cause."
     text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
-        Section("results", ("result", "benchmark", "message"), [*rows.results()]),
+        Section("results", ("result", "benchmark"), [*rows.results()]),
         Section(
             title="new implementations",
-            columns=("new implementation", "result", "compiled", "time"),
+            columns=("new", "result"),
             rows=[*rows.new_implementations()],
             text=_TEXT_ON_NEW if judgement.new_implementations else "",
         ),
-        Section("times", ("time", "benchmark", "base → head"), [*rows.times()]),
+        Section("times", ("time", "benchmark"), [*rows.times()]),
         Section(
             title="steps of workloads",
-            columns=("step", "workload", "because of"),
+            columns=("step", "workload"),
             rows=[*rows.steps()],
             text=_TEXT_ON_STEPS,
         ),
         Section(
             title="machine code",
-            columns=("machine code", "benchmark", "targets"),
+            columns=("machine code", "benchmark"),
             rows=[*rows.machine_code()],
             text=text_on_code,
         ),
-        Section(launches, ("launch", "benchmark", "base → head"), [*rows.launches()]),
+        Section(launches, ("launch", "benchmark"), [*rows.launches()]),
         Section(
             title="accuracy",
             columns=("error", "benchmark", "base → head"),
@@ -118,21 +118,22 @@ class _Rows:
         messages: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
             if is_removed(group[0]):
-                yield group[0].evidence.claimed.text, self._benchmark(group), ""
+                yield group[0].evidence.claimed.text, self._benchmark(group)
                 continue
             message = message_of(group[0])
             text = _SAME_ERROR if message in messages else message
             messages |= {message} - {""}
-            yield bold(group[0], outcome_text(group[0])), self._benchmark(group), text
+            result = bold(group[0], outcome_text(group[0]))
+            yield result, _lines(self._benchmark(group), text)
 
     def new_implementations(self) -> Iterator[Row]:
         for new in self.judgement.new_implementations[:_MAX_NEW]:
-            name = f"{code(new.kernel)} {code(new.implementation)}"
+            name = f"{cell_code(new.kernel)} {cell_code(new.implementation)}"
             line = find_line(self.judgement.source_lines, new.kernel, new.implementation)
             if line is not None:
                 name = self._linked(name, line)
             shape = new.case_id.partition("/")[2]
-            name += f"<br>{code(shape.translate(_SPACED))}"
+            name += f"<br>{cell_code(shape.translate(_SPACED))}"
             if len(new.case_ids) > 1:
                 name += f"<br>and {count_of(len(new.case_ids) - 1, 'more case')}"
             compiled = [
@@ -140,7 +141,7 @@ class _Rows:
                 for words, targets in new.compiled
             ]
             times = [words.quoted(code) for words in new.times]
-            yield name, new.result, "<br>".join(compiled), "<br>".join(times)
+            yield name, _lines(new.result, *compiled, *times)
 
     def times(self) -> Iterator[Row]:
         for group in groups_of_times(self.judgement):
@@ -148,21 +149,24 @@ class _Rows:
             change = bold(worst, percent(worst.relative_change)) + half_width(worst)
             times = both_sides("median_ns", worst.base, worst.head) + medians_note(worst)
             roof = roofline_text(worst)
-            if roof:
-                times += f"<br>{roof} of roofline"
             names = self._benchmark(group, [case.log_ratio for case in group])
-            yield change, names, times
+            yield _lines(change, times, f"{roof} of roofline" if roof else ""), names
 
     def steps(self) -> Iterator[Row]:
         for step in self.judgement.step_predictions[:_MAX_STEPS]:
             source = step.evidence
             low, high = step.interval
-            kernel = f"{code(source.kernel)} {code(source.implementation)}"
-            workload = f"{code(step.case_id.translate(_SPACED))} {code(step.implementation)}"
+            kernel = f"{cell_code(source.kernel)} {cell_code(source.implementation)}"
+            workload = (
+                f"{cell_code(step.case_id.translate(_SPACED))} {cell_code(step.implementation)}"
+            )
             yield (
                 f"{percent(step.relative_change)} ({percent(low)} to {percent(high)})",
-                workload,
-                f"{kernel} {percent(source.kernel_change)}, {source.share:.1%} of the step",
+                _lines(
+                    workload,
+                    f"because of {kernel} {percent(source.kernel_change)}",
+                    f"{source.share:.1%} of the step",
+                ),
             )
 
     def machine_code(self) -> Iterator[Row]:
@@ -175,8 +179,8 @@ class _Rows:
         for group in _by_kernel(
             listed_code(self.judgement), lambda change: (change.subject.part, word_of(change))
         ):
-            targets = listed(dict.fromkeys(code(change.subject.target) for change in group))
-            yield code_change(group[0], failures), self._benchmark(group), targets
+            targets = listed(dict.fromkeys(cell_code(change.subject.target) for change in group))
+            yield code_change(group[0], failures), _lines(self._benchmark(group), targets)
 
     def launches(self) -> Iterator[Row]:
         for group in _by_kernel(
@@ -188,7 +192,7 @@ class _Rows:
                 size = percent(worst.relative_change)
             names = self._benchmark(group, [item.log_ratio for item in group])
             change = f"{bold(worst, size)} {metric(worst.metric).title}"
-            yield change, names, both_sides(worst.metric, worst.base, worst.head)
+            yield _lines(change, both_sides(worst.metric, worst.base, worst.head)), names
 
     def accuracy(self) -> Iterator[Row]:
         for group in _by_kernel(self.judgement.accuracy_changes, lambda item: item.reason):
@@ -219,19 +223,24 @@ class _Rows:
         if is_compiled:
             function = worst.subject.part
         if function is None:
-            name = code(kernel)
+            name = cell_code(kernel)
         else:
-            name = f"{code(function)} in {code(kernel)}"
+            name = f"{cell_code(function)} in {cell_code(kernel)}"
         line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
-        text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
+        text = f"{name} {cell_code(worst.implementation)}<br>{cell_code(shape.translate(_SPACED))}"
         case_count = len({item.case_id for item in group})
         if case_count > 1:
             text += f"<br>and {count_of(case_count - 1, 'more case')}"
             if log_ratios and all(map(math.isfinite, log_ratios)):
                 text += f", median {percent(math.expm1(statistics.median(log_ratios)))}"
         return text
+
+
+def _lines(*texts: str) -> str:
+    """Join the lines of a cell. Two columns fit a phone of 390 pixels, and three do not."""
+    return "<br>".join(filter(None, texts))
 
 
 def groups_of_times(judgement: PullRequestJudgement) -> list[list[Change[CaseEvidence]]]:
