@@ -15,13 +15,19 @@ from roofwatch.spec import Role
 
 REGIMES: Mapping[Role, tuple[Regime, ...]] = {
     Role.VALUES: (Regime.SHIFTED, Regime.PEAKED, Regime.SPARSE),
-    Role.LOGITS: (Regime.PEAKED, Regime.EQUAL, Regime.INFINITE),
+    Role.LOGITS: (
+        Regime.PEAKED,
+        Regime.LOWERED,
+        Regime.DISTANT,
+        Regime.EQUAL,
+        Regime.INFINITE,
+    ),
     Role.SCORES: (Regime.SHARP, Regime.UNIFORM),
     Role.GATES: (Regime.SATURATED, Regime.SPARSE),
     Role.TERMS: (Regime.CANCELLING, Regime.DENORMAL),
     Role.WEIGHTS: (),
 }
-_MAX_REGIMES = 3
+_MAX_REGIMES = 5
 _INDEX_DTYPES = (torch.int32, torch.int64)
 _SPARSE_EVERY, _INFINITE_EVERY = 10, 8
 _DENORMAL_FACTOR = 0.25
@@ -29,7 +35,7 @@ _DENORMAL_FACTOR = 0.25
 
 
 def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
-    """Regimes to try, at most three, for the roles of the case's inputs."""
+    """Regimes to try, at most five, for the roles of the case's inputs."""
     roles = [
         role
         for name, role in prepared.roles.items()
@@ -100,6 +106,15 @@ def _sparse(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
     return values * _every(values, _SPARSE_EVERY)
 
 
+def _lowered(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    """Subtract 40: a softmax does not change, but elements past a row's end may count."""
+    return values - 40
+
+
+def _distant(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values * 64
+
+
 def _equal(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
     return values[..., :1].expand_as(values).clone()
 
@@ -141,6 +156,8 @@ def _denormal(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 _CHANGES: Mapping[Regime, Change] = {
     Regime.SHIFTED: _shifted,
     Regime.SPARSE: _sparse,
+    Regime.LOWERED: _lowered,
+    Regime.DISTANT: _distant,
     Regime.EQUAL: _equal,
     Regime.INFINITE: _infinite,
     Regime.SHARP: _sharp,
