@@ -23,8 +23,9 @@ from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
 from roofwatch.collector.suite import forget_failed_imports
-from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime, TensorReport
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.model.machine import Outcome
+from roofwatch.model.regime import Regime
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare_inputs
-from roofwatch.model.check_report import Regime
+from roofwatch.model.regime import Regime
 from roofwatch.spec import Role
 
 REGIMES: Mapping[Role, tuple[Regime, ...]] = {
@@ -41,8 +41,8 @@ def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
         for name, role in prepared.roles.items()
         if prepared.inputs[name].is_floating_point() and prepared.inputs[name].numel()
     ]
-    # inputs with a special role say more about the operation than the others
-    special = [role for role in roles if role is not Role.VALUES]
+    # inputs with a special role say more about the operation than the others; weights say nothing
+    special = [role for role in roles if role is not Role.VALUES and REGIMES[role]]
     regimes = [regime for role in (special or roles) for regime in REGIMES[role]]
     return tuple(dict.fromkeys(regimes))[:_MAX_REGIMES]
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ from roofwatch.collector.timing.timing import choose_method, sample_launches, ti
 from roofwatch.model.errors import CollectorError, SuiteError, TimerError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
+from roofwatch.model.results import TensorError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
@@ -281,28 +282,34 @@ class _Suite:
     ) -> Reply:
         if self._settings.mode is Mode.INTERPRETER and not job.is_exact:
             case = spec.interpreted_case(case)
+        check = partial(
+            check_case,
+            spec,
+            case,
+            implementation,
+            self._checks,
+            launch=self._launcher(spec, implementation),
+            device=self._launch_device,
+            as_on_gpu=partial(as_on_gpu, DEFAULT_TARGETS[0]),
+        )
         with self._watch_autotuner(implementation):
-            report = check_case(
-                spec,
-                case,
-                implementation,
-                self._checks,
-                launch=self._launcher(spec, implementation),
-                device=self._launch_device,
-                layout=job.layout,
-                regime=job.regime,
-                as_on_gpu=partial(as_on_gpu, DEFAULT_TARGETS[0]),
-            )
+            report = check(layout=job.layout, regime=job.regime)
         is_varied = job.layout is not None or job.regime is not None
         if is_varied or report.outcome is not Outcome.OK or case in spec.edges:
             return Reply(checked=Checked(report=report))
         prepared = self._checks.prepare(spec, case, self._launch_device)
         # the torch implementation decides which values are fair to the others
         is_baseline = implementation.name == BASELINE_NAME
+        regimes = () if is_baseline else regimes_of(prepared)
+        errors: list[TensorError] = []
+        for regime in regimes if job.with_regimes else ():
+            with suppress(Exception):  # a user's code; the declared values decide the outcome
+                errors += check(regime=regime).errors()
         checked = Checked(
             report=report,
             layouts=layouts_of(prepared),
-            regimes=() if is_baseline else regimes_of(prepared),
+            regimes=regimes,
+            errors=tuple(errors),
         )
         return Reply(checked=checked)
 

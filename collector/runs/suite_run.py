@@ -255,11 +255,22 @@ class SuiteRun:
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
-        jobs = [
-            CheckAccuracy(**case.subject.named, rank_count=case.rank_count)
-            for case in cases
-            if case.accuracy is None
-        ]
+        jobs: list[CheckAccuracy] = []
+        seen_kinds: set[tuple[str, ...]] = set()
+        for case in cases:
+            kernel, _shape, dtype, direction = case.subject.case_id.split("/")
+            kind = (kernel, dtype, direction, case.subject.implementation)
+            # a pair compares the values that are declared
+            with_regimes = kind not in seen_kinds and self._pairing is None
+            seen_kinds.add(kind)
+            if case.accuracy is None:
+                jobs.append(
+                    CheckAccuracy(
+                        **case.subject.named,
+                        rank_count=case.rank_count,
+                        with_regimes=with_regimes,
+                    )
+                )
         replies = workers.do_all(
             jobs,
             worker_count=worker_count,
@@ -462,7 +473,7 @@ class SuiteRun:
 
     def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
         if reply.checked is not None:
-            return reply.checked.report.accuracy(case.subject.case_id)
+            return reply.checked.report.accuracy(case.subject.case_id, reply.checked.errors)
         failure = reply.failure
         assert failure is not None
         executor = "device" if case.runs_here else "interpreter"

@@ -101,7 +101,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         (
             (accuracy, position, tensor)
             for accuracy in record.accuracies
-            for position, tensor in enumerate(accuracy.tensors)
+            for position, tensor in enumerate((*accuracy.tensors, *accuracy.regimes))
         ),
     )
     copy_parts(ImportedRow, _each_as_its_own_owner(record.imported))

@@ -160,7 +160,7 @@ def read_error_columns(
     # OFFSET 0 makes this a lookup by key: without statistics, Postgres would compare all errors
     # with all checks
     tensors = (
-        select(error.tensor, error.rmse_ratio)
+        select(error.part().label("tensor"), error.rmse_ratio)
         .where(error.is_of(check))
         .correlate(check)
         .offset(0)

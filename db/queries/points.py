@@ -161,7 +161,7 @@ def _accuracy(project: str, keys: FromClause, metric: str) -> Select[Any]:
         .join(
             table, (table.case_id == cases.c.id) & (table.implementation == cases.c.implementation)
         )
-        .outerjoin(error, error.is_of(table) & (error.tensor == cases.c.tensor))
+        .outerjoin(error, error.is_of(table) & (error.part() == cases.c.tensor))
     )
 
 

@@ -176,9 +176,11 @@ def _record(
     versions = run.case_version_ids
     if not is_whole:
         versions = [row["id"] for row in rows["cases"]]
-    tensors = defaultdict(list)
+    tensors: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    regimes: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows["tensors"]:
-        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+        errors = tensors if row["regime"] is None else regimes
+        errors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
@@ -192,7 +194,11 @@ def _record(
         "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,
         "accuracies": [
-            _of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]}
+            _of_case(Accuracy, row)
+            | {
+                "tensors": tensors[row["case_id"], row["implementation"]],
+                "regimes": regimes[row["case_id"], row["implementation"]],
+            }
             for row in rows["accuracies"]
         ],
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],

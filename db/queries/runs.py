@@ -307,7 +307,7 @@ def _checks(
             check.outcome,
             func.max(error.rmse_ratio),
         )
-        .outerjoin(error, error.is_of(check))
+        .outerjoin(error, error.is_of(check) & error.regime.is_(None))
         .where(check.run_number.in_(numbers))
         .group_by(check.run_number, check.case_id, check.implementation)
     )

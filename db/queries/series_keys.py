@@ -253,7 +253,7 @@ def _run(filters: _Filter, run_number: Any) -> LateralFromClause:
 def _accuracy(filters: _Filter) -> Select[Any]:
     table, error = AccuracyRow, TensorErrorRow
     run = _run(filters, table.run_number)
-    tensor = func.coalesce(error.tensor, "")
+    tensor = func.coalesce(error.part(), "")
     is_ok = func.count().filter(table.outcome == Outcome.OK.value) > 0
 
     def has_value(metric: str) -> ColumnElement[bool]:
@@ -281,6 +281,7 @@ def _accuracy(filters: _Filter) -> Select[Any]:
             table.implementation,
             EnvironmentRow.runner_class,
             error.tensor,
+            error.regime,
         )
     )
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
     and_,
     false,
+    func,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -178,6 +179,13 @@ class TensorErrorRow(_CaseResult, Base):
     rmse_ratio: Mapped[float]
     baseline_rmse_ratio: Mapped[float | None]
     passed: Mapped[bool]
+    # other values that were tried; none for those that the case declares
+    regime: Mapped[str | None]
+
+    @classmethod
+    def part(cls) -> ColumnElement[str]:
+        """What a series is about: a tensor, or a tensor with other values, as `out, peaked`."""
+        return func.concat_ws(", ", cls.tensor, cls.regime)
 
 
 class StaticFactRow(Base):

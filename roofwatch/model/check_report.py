@@ -1,6 +1,7 @@
 """Result of the check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
+from roofwatch.model.regime import Regime
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -40,35 +42,6 @@ class Layout(_Part):
     tensor: str
     """Name of the input, or `upstream` for the incoming gradients of the backward pass."""
     arrangement: Arrangement
-
-
-class Regime(StrEnum):
-    """How the values of a case differ from normally distributed ones."""
-
-    SHIFTED = "shifted"
-    """A mean far from zero, and a small variance."""
-    PEAKED = "peaked"
-    """One value of each row is much larger than the others."""
-    SPARSE = "sparse"
-    """Nine in ten are zero."""
-    LOWERED = "lowered"
-    """Logits far below zero, which a softmax does not see."""
-    DISTANT = "distant"
-    """Logits so far apart that most probabilities are zero in single precision."""
-    EQUAL = "equal"
-    """All values of a row are equal."""
-    INFINITE = "infinite"
-    """One in eight is -inf, as masks set it."""
-    SHARP = "sharp"
-    """Large scores: one key of each query dominates."""
-    UNIFORM = "uniform"
-    """Scores near zero, so all keys count equally."""
-    SATURATED = "saturated"
-    """Large values, where sigmoid and tanh are flat."""
-    CANCELLING = "cancelling"
-    """Most of a sum cancels."""
-    DENORMAL = "denormal"
-    """Near the smallest numbers of the dtype."""
 
 
 class WrongElement(_Part):
@@ -150,7 +123,7 @@ class CheckReport(_Part):
     unknown_pointer_count: int = 0
     """Accesses through pointers whose operand is not known, because they were integers."""
 
-    def accuracy(self, case_id: str) -> Accuracy:
+    def accuracy(self, case_id: str, regimes: Iterable[TensorError] = ()) -> Accuracy:
         """The part that a record stores, for the case or the one that it stands in for."""
         return Accuracy(
             case_id=case_id,
@@ -158,8 +131,15 @@ class CheckReport(_Part):
             executor=self.executor,
             outcome=self.outcome,
             message=self.message,
-            tensors=tuple(tensor.error for tensor in self.tensors if tensor.nonfinite_count == 0),
+            tensors=tuple(self.errors()),
+            regimes=tuple(regimes),
         )
+
+    def errors(self) -> Iterator[TensorError]:
+        """Errors of all tensors that are finite where the reference is."""
+        for tensor in self.tensors:
+            if tensor.nonfinite_count == 0:
+                yield tensor.error.model_copy(update={"regime": self.regime})
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from roofwatch.model.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
 from roofwatch.model.metrics import Better, imported_key
+from roofwatch.model.regime import Regime
 
 
 class TensorError(Part):
@@ -22,6 +23,8 @@ class TensorError(Part):
     baseline_rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """The same for the torch implementation in the same precision."""
     passed: bool
+    regime: Regime | None = None
+    """The values that were tried; None for those that the case declares."""
 
 
 class Accuracy(CaseResult):
@@ -34,11 +37,24 @@ class Accuracy(CaseResult):
     outcome: Outcome
     message: Message | None = None
     tensors: tuple[TensorError, ...] = ()
+    regimes: tuple[TensorError, ...] = ()
+    """Errors with other values, for the first case of each dtype and direction. They do not change
+    the outcome.
+    """
 
     @model_validator(mode="after")
     def _ok_only_if_all_passed(self) -> Self:
         if len({tensor.tensor for tensor in self.tensors}) != len(self.tensors):
             raise ValueError(f"{self.case_id} {self.implementation}: a tensor is listed twice")
+        regimes = {(tensor.tensor, tensor.regime) for tensor in self.regimes}
+        if len(regimes) != len(self.regimes):
+            raise ValueError(f"{self.case_id} {self.implementation}: a regime is listed twice")
+        is_apart = all(tensor.regime is None for tensor in self.tensors)
+        if not is_apart or any(tensor.regime is None for tensor in self.regimes):
+            raise ValueError(
+                f"{self.case_id} {self.implementation}: `regimes`, and not `tensors`, has errors "
+                f"with a regime"
+            )
         if self.outcome is Outcome.OK and not (
             self.tensors and all(tensor.passed for tensor in self.tensors)
         ):

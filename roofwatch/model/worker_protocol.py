@@ -6,14 +6,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from roofwatch.model.check_report import CheckReport, Layout, Regime
+from roofwatch.model.check_report import CheckReport, Layout
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import Origin
 from roofwatch.model.record import SourceLine
-from roofwatch.model.results import CaseProfile, StaticFacts
+from roofwatch.model.regime import Regime
+from roofwatch.model.results import CaseProfile, StaticFacts, TensorError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
 from roofwatch.model.worker_mode import Mode
@@ -176,6 +177,8 @@ class CheckAccuracy(CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
     layout: Layout | None = None
     regime: Regime | None = None
+    with_regimes: bool = False
+    """Measure the accuracy with other values too, if the declared ones pass."""
     is_exact: bool = False
     """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of
     the case.
@@ -272,6 +275,8 @@ class Checked(_Message):
     """Layouts to check next."""
     regimes: tuple[Regime, ...] = ()
     """Other values to check next."""
+    errors: tuple[TensorError, ...] = ()
+    """With these values, if the job asked for them."""
 
 
 class Reply(_Message):

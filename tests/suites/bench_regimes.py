@@ -82,6 +82,40 @@ rounded.implementation("triton")(lambda x, target: _CrossEntropy.apply(x, target
 
 
 @triton.jit
+def _softmax_kernel(x_ptr, y_ptr, n_cols, PADDING: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * n_cols + cols, mask=mask, other=PADDING)  # [BLOCK]
+    probability = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n_cols + cols, probability / tl.sum(probability, axis=0), mask=mask)
+
+
+def _softmax(x, padding):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    _softmax_kernel[(x.shape[0],)](x, y, x.shape[1], PADDING=padding, BLOCK=64)
+    return y
+
+
+def declare_softmax(name, padding):
+    spec = KernelSpec(
+        name=name,
+        inputs=lambda case, make: {"x": make.logits(case["n_rows"], case["n_cols"])},
+        reference=lambda x: x.softmax(-1),
+        cases=cases(shapes=[{"n_rows": 4, "n_cols": 60}], dtypes=["float32"]),
+        flop_count=lambda case: 4 * case["n_rows"] * case["n_cols"],
+        memory_bytes=lambda case: 8 * case["n_rows"] * case["n_cols"],
+    )
+    spec.implementation("triton")(lambda x: _softmax(x, padding))
+    return spec
+
+
+padded_low = declare_softmax("padded_low", float("-inf"))
+padded_high = declare_softmax("padded_high", -30.0)
+
+
+@triton.jit
 def _row_sum_kernel(x_ptr, y_ptr, n_cols, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)

@@ -10,10 +10,14 @@ from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.accuracy.regimes import in_regime, regimes_of
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.measurement.check import check_suite
-from roofwatch.model.check_report import CheckReport, Regime
+from roofwatch.model.check_report import CheckReport
 from roofwatch.model.machine import Outcome
+from roofwatch.model.regime import Regime
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_mode import Mode
+from roofwatch.model.worker_protocol import CheckAccuracy, WorkerSettings
 from roofwatch.spec import Role
 from tests.roofwatch.test_spec import declare
 
@@ -45,6 +49,41 @@ def test_a_gradient_that_is_wrong_where_one_logit_dominates_is_found(reports: Re
 @pytest.mark.parametrize("regime", [None, Regime.PEAKED, Regime.EQUAL, Regime.INFINITE])
 def test_a_right_gradient_passes_in_every_regime(reports: Reports, regime: Regime | None) -> None:
     assert not reports["right", regime].outcome.is_failure, reports["right", regime].message
+
+
+def test_padding_that_counts_below_all_logits_is_found(reports: Reports) -> None:
+    assert reports["padded_high", None].outcome is Outcome.OK
+    assert reports["padded_high", Regime.LOWERED].outcome is Outcome.INCORRECT
+    for regime in (Regime.LOWERED, Regime.DISTANT):
+        assert reports["padded_low", regime].outcome is Outcome.OK
+
+
+def test_a_run_keeps_the_accuracy_with_other_values(fork_server: ForkServer) -> None:
+    settings = WorkerSettings(source=SuiteSource(SUITE), mode=Mode.INTERPRETER, device="cpu")
+    case_id = "padded_high/n_rows=4,n_cols=60/float32/fwd"
+    job = CheckAccuracy(case_id=case_id, implementation="triton", is_exact=True, with_regimes=True)
+    with WorkerPool(fork_server, settings) as workers:
+        checked = workers.request(job, timeout_s=120).checked
+
+    assert checked is not None
+    accuracy = checked.report.accuracy(case_id, checked.errors)
+    assert accuracy.outcome is Outcome.OK
+    passed = {error.regime: error.passed for error in accuracy.regimes}
+    assert passed[Regime.LOWERED] is False
+    assert passed[Regime.PEAKED] is True
+
+
+def test_weights_leave_the_choice_to_other_inputs() -> None:
+    spec = declare(
+        inputs=lambda case, make: {
+            "x": make.normal(4, case["n"]),
+            "weight": make.weights(case["n"]),
+        },
+        reference=lambda x, weight: x * weight,
+        cases=cases(shapes=[{"n": 16}]),
+    )
+    regimes = regimes_of(prepare(spec, spec.cases[0], "cpu"))
+    assert regimes == (Regime.SHIFTED, Regime.PEAKED, Regime.SPARSE)
 
 
 def test_a_sum_in_bfloat16_is_interpreted_in_bfloat16(reports: Reports) -> None:

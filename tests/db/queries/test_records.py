@@ -24,6 +24,7 @@ from roofwatch.model.measurement import (
     Timer,
 )
 from roofwatch.model.record import PairMember, RunRecord, Side
+from roofwatch.model.regime import Regime
 from roofwatch.model.results import CaseProfile, Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
@@ -107,6 +108,7 @@ def full_record(**fields: Any) -> RunRecord:
                     make_tensor_error(tensor=name, baseline_rmse_ratio=share)
                     for name, share in (("out", 1 / 3), ("grad_x", 0.0), ("grad_w", None))
                 ],
+                regimes=[make_tensor_error(regime=Regime.PEAKED, passed=False)],
             ),
             make_accuracy(
                 implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT

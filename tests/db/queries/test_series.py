@@ -22,6 +22,7 @@ from roofwatch.model.measurement import (
 )
 from roofwatch.model.metrics import METRICS, RATIO_TO_REFERENCE
 from roofwatch.model.record import RunRecord
+from roofwatch.model.regime import Regime
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -282,6 +283,19 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
         if key.metric == "median_ns"
     }
     assert times == {make_environment().runner_class: 1, other.runner_class: 1}
+
+
+def test_the_accuracy_with_other_values_is_a_series_of_its_own(store: Engine) -> None:
+    for minute, ratio in enumerate((1e-7, 3e-7)):
+        regimes = [make_tensor_error(regime=Regime.PEAKED, rmse_ratio=ratio, passed=False)]
+        ingest_all(store, make_record(minute, accuracies=[make_accuracy(regimes=regimes)]))
+
+    series = read(store)
+    of_metric = {key.tensor: found for key, found in series.items() if key.metric == "rmse_ratio"}
+
+    assert set(of_metric) == {"out", "out, peaked"}
+    assert [point.value for point in of_metric["out"].points] == [1e-7, 1e-7]
+    assert [point.value for point in of_metric["out, peaked"].points] == [1e-7, 3e-7]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])

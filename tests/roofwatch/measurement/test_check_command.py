@@ -9,11 +9,12 @@ from rich.text import Text
 from roofwatch.measurement.check import check_target
 from roofwatch.measurement.explain_check import exit_status, explain_failures, explain_overflows
 from roofwatch.measurement.proofs import Proved, SuiteClaim, proofs_of
-from roofwatch.model.check_report import Arrangement, CheckedSuite, CheckReport, Layout, Regime
+from roofwatch.model.check_report import Arrangement, CheckedSuite, CheckReport, Layout
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.proofs import Proof, SizeLimit
+from roofwatch.model.regime import Regime
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.tables import checks
 from tests.builders import (
