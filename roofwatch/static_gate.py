@@ -4,10 +4,8 @@ and applies the baseline file.
 
 import math
 import os
-import re
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +45,6 @@ from roofwatch.collector.runs.static_compiler import StaticResults, analyse_suit
 from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.model.errors import SuiteError, ToolchainError
-from roofwatch.model.files import cache_dir
 from roofwatch.model.history import Cause
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
@@ -55,9 +52,7 @@ from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.report_files import BASELINE_NAME, read_baseline
 from roofwatch.terminal import write_text
-
-_VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
-_MAX_REASON = 600
+from roofwatch.toolchains import find_toolchain
 
 
 @dataclass(frozen=True)
@@ -120,6 +115,7 @@ def answer(
     is_complete: bool = True,
     base: str | None = None,
     base_triton: str | None = None,
+    extra_index_url: str | None = None,
     accept: str | None = None,
     tighten: bool = False,
     use_cache: bool = True,
@@ -162,14 +158,15 @@ def answer(
         except SuiteError as error:
             raise SuiteError(f"base {base}: {error}") from None
     if base_triton is not None:
-        base_name = f"triton {base_triton}"
-        on_progress(Progress(0, 0, f"installing {base_name}"))
-        before = compile_at(suite_source(path), f"{base_name}: ", _install_triton(base_triton))
-        versions = {fact.toolchain.get("triton", base_triton) for fact in before.facts}
-        if other_versions := versions - {base_triton}:
+        on_progress(Progress(0, 0, f"installing triton {base_triton}"))
+        toolchain = find_toolchain(base_triton, extra_index_url=extra_index_url)
+        if toolchain.packages is None:
             raise ToolchainError(
-                f"{base_name}: triton {other_versions.pop()} comes first on the import path"
+                f"{toolchain.name} is the running version: name another one to compare it with"
             )
+        base_name = toolchain.name
+        before = compile_at(suite_source(path), f"{base_name}: ", toolchain.packages)
+        require_other_triton(before, results_name=base_name)
     results = compile_at(suite_source(path))
     analyses = analyses_of(results.proofs, results.costs)
     compared = JudgedCode()
@@ -215,51 +212,21 @@ def answer(
     )
 
 
-def _install_triton(triton: str) -> Path:
-    """Install a release without its dependencies, unless it is there; return its folder.
-
-    torch pins one release of Triton for pip, but compiling kernels only needs that both can be
-    imported together.
-    """
-    if not _VERSION.fullmatch(triton):
-        raise ToolchainError(
-            f"triton {triton}: not the version of a release; use for example 3.7.1"
-        )
-    if triton == version("triton"):
-        raise ToolchainError(
-            f"triton {triton} is the running version: name another one to compare it with"
-        )
-    folder = cache_dir() / "environments" / f"triton-{triton}-{sys.implementation.cache_tag}"
-    if folder.exists():
-        return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as temporary:
-            target = Path(temporary) / "packages"
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-            install = [*pip, "install", "--no-deps", "--target", str(target), f"triton=={triton}"]
-            done = subprocess.run(
-                install,
-                capture_output=True,
-                text=True,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            if done.returncode != 0:
-                errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())
-                raise ToolchainError(
-                    f"triton {triton}: pip cannot install it: {errors[-_MAX_REASON:]}"
-                )
-            target.rename(folder)
-    except OSError as error:
-        raise ToolchainError(f"{folder.parent}: cannot be written: {error.strerror}") from None
-    return folder
-
-
 def baseline_file(path: Path | None) -> Path:
     """Return the baseline file of a suite, in the root of its repository."""
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     return (repository or Path()) / BASELINE_NAME
+
+
+def require_other_triton(results: StaticResults, *, results_name: str) -> None:
+    """Require that another release compiled a suite, and not the running one.
+
+    Raises:
+        ToolchainError: the running version comes first on the import path.
+    """
+    versions = {facts.toolchain["triton"] for facts in results.facts if "triton" in facts.toolchain}
+    if versions == {version("triton")}:
+        raise ToolchainError(f"{results_name}: triton {version('triton')} comes first on the path")
 
 
 # --- output

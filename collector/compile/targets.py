@@ -102,6 +102,10 @@ LIMITS: Mapping[str, ProcessorLimits] = {
     "sm_120": _nvidia(48, 24, 100),
     "gfx942": _amd(64, 512),
     "gfx950": _amd(160, 1280),
+    # by name only: not compiled unless asked for
+    "sm_86": _nvidia(48, 16, 100),
+    "sm_89": _nvidia(48, 24, 100),
+    "gfx90a": _amd(64, 512),
 }
 
 

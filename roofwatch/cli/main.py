@@ -43,7 +43,14 @@ from roofwatch.terminal import (
 _PANELS = {
     "Start here": ("init", "check", "run", "ab", "static", "diagnose"),
     "Measure": ("list", "calibrate", "submit", "submissions", "demo"),
-    "Compare and report": ("compare", "report", "post", "command", "action"),
+    "Compare and report": (
+        "compare",
+        "report",
+        "upgrade-report",
+        "post",
+        "command",
+        "action",
+    ),
     "Explain": ("profile", "diff", "ncu", "read"),
     "Keep a history": (
         "watch",

@@ -41,8 +41,12 @@ def static(
     base_triton: Annotated[
         str | None,
         typer.Option(
-            metavar="VERSION", help="Compile with this release of Triton too and compare with it."
+            metavar="VERSION",
+            help="Compile with this Triton too: a version, a wheel, or an environment's folder.",
         ),
+    ] = None,
+    extra_index_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another package index for --base-triton.")
     ] = None,
     accept: Annotated[
         str | None,
@@ -84,6 +88,7 @@ def static(
             is_complete=not (options.kernel or options.implementation or options.tag),
             base=base,
             base_triton=base_triton,
+            extra_index_url=extra_index_url,
             accept=accept,
             tighten=tighten,
             use_cache=cache,
@@ -123,3 +128,39 @@ def capture(
     from roofwatch.static_gate import capture_launches
 
     raise typer.Exit(capture_launches(command, output))
+
+
+@app.command("upgrade-report")
+@shared_options("targets", "kernel", "implementation", "tag", "timeout")
+def upgrade_report(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[SUITE]...", help="Benchmark files or folders; else the bundled."),
+    ] = None,
+    *,
+    options: RunOptions,
+    triton: Annotated[
+        list[str],
+        typer.Option(
+            metavar="VERSION",
+            help="A version, wheel or environment; give two or more, the oldest first.",
+        ),
+    ],
+    extra_index_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another package index.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; default: print.")
+    ] = None,
+) -> None:
+    """Compile suites with several releases of Triton and write what gets better or worse."""
+    from roofwatch.terminal import write_text
+    from roofwatch.upgrade_report import write_page
+
+    plan = replace(options, device="cpu").plan(usual_tag="quick")
+    with progress("upgrade-report") as on_progress:
+        page = write_page(paths or [], triton, plan, on_progress, extra_index_url=extra_index_url)
+    if output is None:
+        typer.echo(page)
+    else:
+        write_text(output, page)

@@ -68,7 +68,7 @@ def named_in(file: Path) -> Iterator[str]:
     """
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from re.findall(r"(?:`|: )roofwatch ([a-z]+(?: [a-z][a-z-]*)?)", node.value)
+            yield from re.findall(r"(?:`|: )roofwatch ([a-z][a-z-]*(?: [a-z][a-z-]*)?)", node.value)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

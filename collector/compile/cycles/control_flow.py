@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from roofwatch.collector.compile.cycles.parse import Instruction
 
+_MOST_WAYS = 2
+"""Of a condition; a table has more."""
+
 
 @dataclass
 class BasicBlock:
@@ -43,6 +46,7 @@ def control_flow(instructions: Sequence[Instruction]) -> ControlFlow:
     blocks = _blocks(instructions)
     if not blocks:
         return ControlFlow([], [])
+    _add_dispatched(blocks, instructions)
     order = _reverse_postorder(blocks)
     dominator = _immediate_dominators(blocks, order)
     loops = _loops(blocks, order, dominator)
@@ -72,6 +76,19 @@ def _blocks(instructions: Sequence[Instruction]) -> list[BasicBlock]:
             if target not in block.successors:
                 block.successors.append(target)
     return blocks
+
+
+def _add_dispatched(blocks: Sequence[BasicBlock], instructions: Sequence[Instruction]) -> None:
+    """Let a branch through a table lead to each block that nothing else leads to."""
+    dispatching = [block for block in blocks if instructions[block.end - 1].is_dispatch]
+    if not dispatching:
+        return
+    seen = set(_reverse_postorder(blocks))
+    for number, block in enumerate(blocks):
+        is_padding = block.successors == [number]
+        if number not in seen and not is_padding:
+            dispatching[0].successors.append(number)
+            seen = set(_reverse_postorder(blocks))
 
 
 def _reverse_postorder(blocks: Sequence[BasicBlock]) -> list[int]:
@@ -189,7 +206,11 @@ def _set_frequencies(
             if position[item] > position[number] and (around is None or item in around.blocks)
         ]
         for successor in inside:
-            inflow[successor] += block.frequency * _probability(successor, inside, reached)
+            share = 1 / len(inside)
+            # after a table, each warp goes one way
+            if len(inside) <= _MOST_WAYS:
+                share = _probability(successor, inside, reached)
+            inflow[successor] += block.frequency * share
         if around is not None:
             _leave(block, around, inflow, entered)
     for loop in loops:

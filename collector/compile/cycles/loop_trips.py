@@ -59,8 +59,10 @@ def count_trips(
         )
         counted.loops.append(counted_loop)
         of_source.setdefault(id(source or loop), []).append(counted_loop)
-    for parts in of_source.values():
-        _share_trips(parts)
+    # producers and consumers each have a loop of their own, with all trips
+    if not region.is_specialised:
+        for parts in of_source.values():
+            _share_trips(parts)
     return counted
 
 

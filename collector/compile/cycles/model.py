@@ -243,7 +243,11 @@ class _Chain:
     clocks_per_byte: float
 
     def of(self, counted: CountedRegion) -> float:
-        inner = sum(map(self.of, counted.loops))
+        parts = list(map(self.of, counted.loops))
+        inner = sum(parts)
+        # specialised warps work side by side, as long as the slowest of them
+        if counted.region.is_specialised:
+            inner = max(parts, default=0.0)
         return counted.trips * (self._iteration(counted.work) + inner)
 
     def _iteration(self, work: Work) -> float:

@@ -9,6 +9,8 @@ _SASS = re.compile(
     re.MULTILINE,
 )
 _SASS_TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
+_BRANCHES = frozenset({"BRA", "JMP", "CALL"})
+_DISPATCHES = frozenset({"BRX", "JMX"})
 _SASS_CONSTANT_TRUE = frozenset({"PT", "UPT"})
 
 _GCN_LABEL = re.compile(r"^(?P<label>[\w.$]+):")
@@ -34,6 +36,11 @@ class Instruction:
         return self.mnemonic.partition(".")[0]
 
     @property
+    def is_dispatch(self) -> bool:
+        """A branch to an entry of a table: warps of a block go different ways."""
+        return self.name in _DISPATCHES
+
+    @property
     def modifiers(self) -> list[str]:
         return self.mnemonic.split(".")[1:]
 
@@ -52,12 +59,14 @@ def parse_sass(listing: str) -> list[Instruction]:
         is_conditional = _is_conditional(match["predicate"], operands)
         target: int | None = None
         name = mnemonic.partition(".")[0]
-        if name in {"BRA", "JMP"}:
+        if name in _BRANCHES:
             branch = _SASS_TARGET.search(operands)
             if branch is not None:
                 address = int(branch[1], 16)
                 target = index_at.get(address, index_at.get(first + address))
         is_end = name in {"EXIT", "RET", "BRX", "JMX"} or (name == "BRA" and target is None)
+        # a call comes back, and ptxas also writes the way out of a loop as a call
+        is_conditional |= name == "CALL"
         instructions.append(
             Instruction(
                 mnemonic,

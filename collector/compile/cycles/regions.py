@@ -26,6 +26,8 @@ class Region:
     guarded: Work = field(default_factory=Work)
     """The same blocks, as often as they are in the code."""
     loops: list["Region"] = field(default_factory=list)
+    is_specialised: bool = False
+    """Warps of a block run different parts of the function at once."""
 
     @property
     def work(self) -> Work:
@@ -43,8 +45,16 @@ class Region:
 def regions_of(instructions: Sequence[Instruction], rates: Rates) -> Region:
     """Build the tree of loops; loops that wait for a barrier are left out."""
     flow = control_flow(instructions)
-    root = Region()
-    inner = [loop for loop in flow.loops if not _is_spin(loop, flow, instructions)]
+    is_specialised = any(instruction.is_dispatch for instruction in instructions)
+    root = Region(is_specialised=is_specialised)
+    inner: list[Loop] = []
+    for loop in flow.loops:
+        # warps come back to the table for the next task: its loop is no loop of the work
+        if _dispatches(loop, flow, instructions):
+            inner += loop.children
+        else:
+            inner.append(loop)
+    inner = [loop for loop in inner if not _is_spin(loop, flow, instructions)]
     _fill(root, frozenset(range(len(flow.blocks))), inner, flow, instructions, rates)
     return root
 
@@ -72,6 +82,11 @@ def _fill(
         elif block.frequency > 0.0:
             region.sometimes.add(work, block.frequency)
             region.guarded.add(work)
+
+
+def _dispatches(loop: Loop, flow: ControlFlow, instructions: Sequence[Instruction]) -> bool:
+    ends = [flow.blocks[number].end - 1 for number in loop.blocks]
+    return any(instructions[end].is_dispatch for end in ends)
 
 
 def _is_spin(loop: Loop, flow: ControlFlow, instructions: Sequence[Instruction]) -> bool:

@@ -101,3 +101,34 @@ kernel:
     assert loop.work.local_bytes == 8
     assert loop.work.tensor_flop == 2 * 32 * 32 * 8
     assert root.work.instructions == 1
+
+
+def test_a_call_that_leaves_a_loop_ends_it() -> None:
+    """ptxas writes the way out of some loops as a call that never returns."""
+    text = listing(
+        "LDG.E.128 R4, [R2]", "@P2 CALL.REL.NOINC @3", "BRA @0", "FADD R1, R1, R2", "EXIT"
+    )
+
+    root = regions_of(parse_sass(text), RATES["sm_80"])
+
+    assert [loop.work.access_bytes for loop in root.loops] == [16]
+    assert root.work.instructions == 2
+
+
+def test_specialised_warps_have_loops_side_by_side() -> None:
+    text = listing(
+        "BAR.SYNC 0x1",
+        "BRX R2 -0x160",
+        "UTMALDG.2D [UR8], [UR6]",
+        "@P0 BRA @2",
+        "BRA @0",
+        "UTCHMMA gdesc[UR6], gdesc[UR8], tmem[UR4]",
+        "@P0 BRA @5",
+        "BRA @0",
+    )
+
+    root = regions_of(parse_sass(text), RATES["sm_100"])
+
+    assert root.is_specialised
+    assert [loop.work.async_copies > 0 for loop in root.loops] == [True, False]
+    assert [loop.work.has_unknown_products for loop in root.loops] == [False, True]
