@@ -2,15 +2,17 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from roofwatch.argument_guesses import guess_input
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.optional import map_optional
+from roofwatch.terminal import print_error
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 
@@ -42,8 +44,8 @@ _SPEC = """
 def {name}_triton({parameters}):
     return {name}_function{apply}({parameters})
 """
-_GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
-"""Inputs by annotation; others are matrices."""
+_OTHER_DEVICES = re.compile(r"_?(ascend|npu|xpu|musa|mlu|hpu)")
+"""Folders of code for devices that roofwatch does not compile for."""
 _CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 _COMPILED = (".cu", ".cpp", ".cc", ".c", ".cuh", ".pyx")
 _PIPELINE, _INCLUDED = ".gitlab-ci.yml", ".gitlab/roofwatch.yml"
@@ -59,10 +61,19 @@ class FoundKernel:
     parameters: dict[str, str]
     """Required ones with their annotations."""
     is_differentiable: bool = False
+    why_left_out: str | None = None
+    """Why it cannot be called with the guessed inputs."""
+
+
+TryOut = Callable[[Sequence[FoundKernel], tuple[Path, ...]], list[FoundKernel]]
 
 
 def propose(
-    folder: Path, source: InstallSource | None, *, is_plain: bool = False
+    folder: Path,
+    source: InstallSource | None,
+    *,
+    is_plain: bool = False,
+    try_out: TryOut = lambda kernels, _roots: list(kernels),
 ) -> tuple[list[FoundKernel], dict[Path, str]]:
     """Return the kernels of the repository around a folder, and texts of files for them by path,
     which may exist.
@@ -71,6 +82,7 @@ def propose(
         folder: In the repository.
         source: The roofwatch that the jobs use; without one, no jobs are written.
         is_plain: Write jobs that use no actions but GitHub's own.
+        try_out: Calls kernels, and notes why that is not possible.
 
     Raises:
         SuiteError: the folder is not in a git repository.
@@ -79,10 +91,11 @@ def propose(
     project = project_of(root)
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
-    kernels = find_kernels(root)
+    kernels = try_out(find_kernels(root), (root, root / "src"))
+    called = [kernel for kernel in kernels if kernel.why_left_out is None]
     files: dict[Path, str] = {}
     if kernels:
-        files[benchmark] = _benchmark_of(kernels)
+        files[benchmark] = _benchmark_of(called or kernels)
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project) + _build_of(root)
     if source is None:
         return kernels, files
@@ -103,6 +116,23 @@ def propose(
     for name, plain_name in templates.items():
         files[workflows / name] = _template(plain_name if is_plain else name, **values)
     return kernels, files
+
+
+def tried(kernels: Sequence[FoundKernel], import_roots: tuple[Path, ...]) -> list[FoundKernel]:
+    """Call each kernel with the guessed inputs, and note why that is not possible."""
+    from roofwatch.proposal_check import why_not_called
+
+    by_name = {kernel.name: kernel for kernel in kernels}
+    if kernels:
+        print_error(f"calling {len(kernels)} kernels once with guessed inputs")
+
+    def write(names: Sequence[str]) -> str:
+        return _benchmark_of([by_name[name] for name in names])
+
+    reasons = why_not_called(list(by_name), write, import_roots) if kernels else {}
+    if reasons is None:
+        return list(kernels)
+    return [replace(kernel, why_left_out=reasons.get(kernel.name)) for kernel in kernels]
 
 
 def _gitlab_files(root: Path, source: InstallSource, values: Mapping[str, str]) -> dict[Path, str]:
@@ -252,11 +282,10 @@ def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
 
 
 def _spec_of(kernel: FoundKernel) -> str:
-    matrix = 'make.normal(case["n_rows"], case["n_cols"])'
     return _SPEC.format(
         name=kernel.name,
         inputs=", ".join(
-            f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in kernel.parameters.items()
+            f'"{name}": {guess_input(name, kind)}' for name, kind in kernel.parameters.items()
         ),
         directions=', directions=["fwd", "bwd"]' if kernel.is_differentiable else "",
         parameters=", ".join(kernel.parameters),
@@ -272,7 +301,9 @@ def _may_declare_kernels(name: str) -> bool:
         or path.stem == "conftest"
     )
     can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
-    return can_be_imported and not is_test and not {"tests", "test"} & {*path.parts}
+    folders = path.parts[:-1]
+    is_elsewhere = any(_OTHER_DEVICES.fullmatch(folder) for folder in folders)
+    return can_be_imported and not (is_test or is_elsewhere or {"tests", "test"} & {*folders})
 
 
 def _module_of(name: str) -> str:
@@ -301,7 +332,13 @@ def _template(name: str, **values: str) -> str:
 
 def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
     """What was found and written, and what to do next."""
-    lines = [f"found: {kernel.module}.{kernel.function}" for kernel in kernels]
+    lines: list[str] = []
+    for kernel in kernels:
+        name = f"{kernel.module}.{kernel.function}"
+        if kernel.why_left_out is None:
+            lines.append(f"found: {name}")
+        else:
+            lines.append(f"left out: {name}: {kernel.why_left_out}")
     lines += [f"{state}: {path}" for path, state in states.items()]
     lines += [
         f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"

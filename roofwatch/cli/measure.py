@@ -64,7 +64,13 @@ def init(
     Existing files are never changed.
     """
     from roofwatch.install_source import install_source, parse_source
-    from roofwatch.proposing import FoundKernel, propose, propose_instructions, to_lines
+    from roofwatch.proposing import (
+        FoundKernel,
+        propose,
+        propose_instructions,
+        to_lines,
+        tried,
+    )
     from roofwatch.static_gate import capture_launches
 
     kernels: list[FoundKernel] = []
@@ -72,7 +78,7 @@ def init(
         files = propose_instructions(repository)
     else:
         chosen = install_source() if source is None else parse_source(source)
-        kernels, files = propose(repository, chosen, is_plain=plain)
+        kernels, files = propose(repository, chosen, is_plain=plain, try_out=tried)
     states: dict[str, str] = {}
     for path, text in files.items():
         states[str(path)] = "declined"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from roofwatch.argument_guesses import guess_input
 from roofwatch.collector.git import run_git
 from roofwatch.install_source import InstallSource, source_of
 from roofwatch.proposing import find_kernels, propose
@@ -93,6 +94,56 @@ def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: 
         "check", "bench_my_kernels.py", "--case", "add/*float32*", "--json", cwd=repository
     )
     assert "write the reference" in checked.output
+
+
+UNCALLABLE = """
+from launchers import add_kernel
+
+
+def four_dimensions(x):
+    batch, heads, length, width = x.shape
+    add_kernel[(1,)](x, x, x, length, BLOCK=128)
+    return x
+"""
+
+
+@pytest.mark.slow
+def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: Path) -> None:
+    (repository / "src" / "uncallable.py").write_text(UNCALLABLE)
+    unloadable = UNCALLABLE.replace("four_dimensions", "unloadable")
+    (repository / "src" / "elsewhere.py").write_text(f"import missing_package\n{unloadable}")
+    (repository / "src" / "_ascend").mkdir()
+    (repository / "src" / "_ascend" / "vendor.py").write_text(LAUNCHERS)
+
+    done = roofwatch("init", "--from", SOURCE, "--yes", cwd=repository)
+
+    text = (repository / "bench_my_kernels.py").read_text()
+    assert set(re.findall(r"name=\"(\w+)\"", text)) == {"add", "Copy"}
+    left_out = [line for line in done.output.splitlines() if line.startswith("left out: ")]
+    reason_of = {line.split(": ")[1]: line for line in left_out}
+    assert reason_of.keys() == {"elsewhere.unloadable", "uncallable.four_dimensions"}
+    assert "missing_package" in reason_of["elsewhere.unloadable"]
+    assert "not enough values to unpack" in reason_of["uncallable.four_dimensions"]
+
+
+@pytest.mark.parametrize(
+    ("name", "annotation", "source"),
+    [
+        ("X", "torch.Tensor", 'make.normal(case["n_rows"], case["n_cols"])'),
+        ("W", "torch.Tensor", 'make.normal(case["n_cols"])'),
+        ("ln_bias", "", 'make.normal(case["n_cols"])'),
+        ("target", "", 'make.integers(case["n_rows"], high=case["n_cols"])'),
+        ("attn_mask", "", 'make.mask(case["n_rows"], case["n_cols"])'),
+        ("eps", "float", "1e-6"),
+        ("eps", "", "1e-6"),
+        ("n", "int", 'case["n_cols"]'),
+        ("is_causal", "", "False"),
+    ],
+)
+def test_an_input_is_guessed_from_annotation_and_name(
+    name: str, annotation: str, source: str
+) -> None:
+    assert guess_input(name, annotation) == source
 
 
 def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path) -> None:
