@@ -338,7 +338,7 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
         if kernel.why_left_out is None:
             lines.append(f"found: {name}")
         else:
-            lines.append(f"left out: {name}: {kernel.why_left_out}")
+            lines.append(f"not proposed: {name}: {kernel.why_left_out}")
     lines += [f"{state}: {path}" for path, state in states.items()]
     lines += [
         f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"

@@ -119,8 +119,8 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
 
     text = (repository / "bench_my_kernels.py").read_text()
     assert set(re.findall(r"name=\"(\w+)\"", text)) == {"add", "Copy"}
-    left_out = [line for line in done.output.splitlines() if line.startswith("left out: ")]
-    reason_of = {line.split(": ")[1]: line for line in left_out}
+    not_proposed = [line for line in done.output.splitlines() if line.startswith("not proposed: ")]
+    reason_of = {line.split(": ")[1]: line for line in not_proposed}
     assert reason_of.keys() == {"elsewhere.unloadable", "uncallable.four_dimensions"}
     assert "missing_package" in reason_of["elsewhere.unloadable"]
     assert "not enough values to unpack" in reason_of["uncallable.four_dimensions"]
