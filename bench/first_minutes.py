@@ -91,9 +91,9 @@ def main() -> None:
 
 
 def _write_repository(folder: Path) -> None:
-    found = re.search(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
-    assert found is not None
-    (folder / _SUITE).write_text(found[1])
+    example = re.search(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
+    assert example is not None
+    (folder / _SUITE).write_text(example[1])
     (folder / "test_peer.py").write_text(_PYTEST_BENCHMARK)
     (folder / "do_bench.py").write_text(_DO_BENCH)
     author = ["-c", "user.name=Bench", "-c", "user.email=bench@example.org"]
