@@ -63,7 +63,7 @@ for dtype in (torch.float32, torch.bfloat16):
 
 
 @dataclass(frozen=True)
-class Spent:
+class CommandCost:
     """What a process, and all that it started, took."""
 
     wall_s: float
@@ -101,7 +101,7 @@ def _write_repository(folder: Path) -> None:
         subprocess.run(["git", *arguments], cwd=folder, check=True)
 
 
-def _measure_peers(folder: Path) -> Spent | None:
+def _measure_peers(folder: Path) -> CommandCost | None:
     """Time the same two dtypes with other tools; return pytest-benchmark's time."""
     if torch.cuda.is_available():
         print(_times("triton.testing.do_bench", _spent(folder, "do_bench.py")))
@@ -115,11 +115,11 @@ def _measure_peers(folder: Path) -> Spent | None:
     return peer
 
 
-def _run_command(folder: Path, command: str) -> Spent:
+def _run_command(folder: Path, command: str) -> CommandCost:
     return _spent(folder, "-c", _ROOFWATCH, *command.split())
 
 
-def _spent(folder: Path, *arguments: str) -> Spent:
+def _spent(folder: Path, *arguments: str) -> CommandCost:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began_s = time.monotonic()
     with subprocess.Popen(
@@ -132,7 +132,7 @@ def _spent(folder: Path, *arguments: str) -> Spent:
         assert process.stderr is not None
         lines = [(time.monotonic() - began_s, line) for line in process.stderr]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Spent(
+    return CommandCost(
         wall_s=time.monotonic() - began_s,
         cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         status=process.returncode,
@@ -140,17 +140,17 @@ def _spent(folder: Path, *arguments: str) -> Spent:
     )
 
 
-def _times(name: str, spent: Spent) -> str:
+def _times(name: str, spent: CommandCost) -> str:
     return f"{name}: {spent.wall_s:.1f} s, {spent.cpu_s:.1f} s of CPU, status {spent.status}"
 
 
-def _print_row(command: str, goal_s: int, spent: Spent, peer: Spent | None) -> None:
+def _print_row(command: str, goal_s: int, spent: CommandCost, peer: CommandCost | None) -> None:
     ratio = "" if peer is None else f"{spent.cpu_s / peer.cpu_s:.2f}"
     figures = f"{goal_s:>4} {spent.wall_s:6.1f} {spent.cpu_s:6.1f} {ratio:>11}"
     print(f"{command:56} {figures}  status {spent.status}", flush=True)
 
 
-def _print_promise(spent: Spent) -> None:
+def _print_promise(spent: CommandCost) -> None:
     """How long the first blocks of `ab` took, and what it had said before."""
     promised_s = said_at_s = None
     for at_s, line in spent.times_s:

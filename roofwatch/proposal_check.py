@@ -17,7 +17,7 @@ _MAX_REASON = 200
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialCall:
     """Calls proposed kernels by name, in a benchmark file of their own."""
 
     write: Callable[[Sequence[str]], str]
@@ -57,7 +57,7 @@ def why_not_called(
     """Say why kernels cannot be called; None if this machine lacks torch or Triton."""
     with tempfile.TemporaryDirectory(prefix="roofwatch-init-") as name, ForkServer() as fork_server:
         try:
-            return Trial(write, roots, fork_server, Path(name)).reasons(names)
+            return TrialCall(write, roots, fork_server, Path(name)).reasons(names)
         except CollectorError:
             return None
 
