@@ -66,6 +66,18 @@ PROMPTS: Mapping[str, tuple[str, str]] = {
         "`check` it with odd sizes too, compare with `ab`, and report the sizes, the intervals "
         "and what was not measured.",
     ),
+    "check_a_kernel": (
+        "Find out whether a kernel is right",
+        "Find out whether the kernels of `{subject}` are right. Use `check`; where a case fails, "
+        "name the kernel, the case, the place in the result, and what the code does wrong; mend "
+        "it, and `check` it again. Report what is proven, what is not, and what was not checked.",
+    ),
+    "find_the_limit": (
+        "Find out what limits a kernel, and what to try first",
+        "Find out what limits the kernels of `{subject}`. Use `diagnose`; report the limit, the "
+        "time that the hardware allows, and the first thing to try with the speedup that it can "
+        "give at most.",
+    ),
     "review_pull_request": (
         "Review what a change does to the kernels",
         "Review the change from `{subject}` to the work tree. Use `static` with `base` for "
@@ -175,18 +187,17 @@ def _after_diagnose(
 
 
 def _after_profile(
-    _given: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
-    if exit_status:
+    steps = result.get("step") or []
+    if exit_status or not steps:
         return None
+    lines = sorted(steps[0]["lines"], key=lambda line: -line["innermost_ns"])
+    if not lines:
+        return None
+    again = _without_empty(arguments)
     return NextCall(
-        "check",
-        {
-            "target": "FILE.py::FUNCTION",
-            "like": "x: float32[4096, 1024]",
-            "reference": "torch.NAME",
-        },
-        "describe the function that takes the time, with its real shapes",
+        "profile", again, f"change the code at {lines[0]['name']}, then profile the program again"
     )
 
 

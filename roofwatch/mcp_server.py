@@ -354,6 +354,8 @@ def _check_within(path: str, root: Path) -> None:
 
 def _program(command: list[str], root: Path) -> list[str]:
     """A command line that runs a Python file of the repository; others are refused."""
+    if command and command[0].endswith(".py"):
+        command = ["python", *command]
     match command:
         case ["python" | "python3", file, *_] if (
             not file.startswith("-") and (root / file).is_file()

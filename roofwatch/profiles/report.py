@@ -34,12 +34,12 @@ class ProfileReport:
     summary: str
     notes: tuple[str, ...]
     """What is missing from the profile, and why."""
-    traces: tuple[CapturedTrace, ...]
-    """The trace of the steps with the most work comes first, start-up last."""
     step: tuple[StepAttribution, ...]
     """Times of one step of the first trace's process by module, function and line: first where the
     work is done, on devices or the host.
     """
+    traces: tuple[CapturedTrace, ...]
+    """The trace of the steps with the most work comes first, start-up last."""
     kernels: tuple[CapturedKernel, ...]
 
 
