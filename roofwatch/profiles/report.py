@@ -19,6 +19,7 @@ from roofwatch.model.metrics import format_ns
 
 _WORTH_NAMING = 0.1
 """Share of a step from which a function or line is named in the summary."""
+_NAMED_LINES = 3
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
@@ -140,10 +141,13 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
         if share >= _WORTH_NAMING:
             yield f"{share:.0%} is in the autograd function {function.name}, backward included."
     lines = sorted(step.lines, key=lambda line: -line.innermost_ns)
-    for line in lines[:1]:
+    listed_lines = []
+    for line in lines[:_NAMED_LINES]:
         share = line.innermost_ns / step.total_ns
         if share >= _WORTH_NAMING:
-            yield f"The line with the most time is {line.name} in {line.detail}: {share:.0%}."
+            listed_lines.append(f"{line.name} in {line.detail} ({share:.0%})")
+    if listed_lines:
+        yield f"The time is spent in the lines {', '.join(listed_lines)}."
 
 
 def _narrowest(modules: Sequence[AttributedTime], total_ns: int) -> AttributedTime | None:
