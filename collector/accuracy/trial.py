@@ -79,6 +79,8 @@ class Bench:
     """Returns the time limit of a call."""
     trial: Trial = field(init=False)
     """The current one."""
+    base_ns: float = 0.0
+    """Time of the implementation's last call."""
     call_count: int = 0
     checked_count: int = 0
     _forms: dict[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
@@ -232,12 +234,14 @@ class Bench:
 
     def _call_base(self, arguments: Arguments, implementation: str | None) -> Returned:
         try:
-            return self.base.call(
+            base = self.base.call(
                 arguments, implementation=implementation, timeout_s=self.timeout_s()
             )
         except CandidateError as error:
             kind = CollectorError if isinstance(error, CandidateGoneError) else NotComparableError
             raise kind(f"{implementation} on {self.trial.name}: {error}") from None
+        self.base_ns = base.elapsed_ns
+        return base
 
     def _draw(self, trial: Trial) -> tuple[Case, Arguments]:
         case = replace(trial.case, salt=secrets.token_hex(16))

@@ -67,6 +67,8 @@ _STOP_S, _STOP_PAUSE_S = 5.0, 1e-4
 _STOPPED_STATES = frozenset("TZX")
 _MAX_WORKED_NS = 30_000
 """CPU time in which a thread that counts as stopped comes to rest; shorter than an exchange."""
+_MANY_THREADS_SHARE = 0.9
+"""Share of the limit of processes from which a process counts as one that forks without end."""
 _KEPT_ENVIRONMENT = (
     "PATH",
     "LANG",
@@ -117,6 +119,7 @@ class CandidateProcess:
 
     def __init__(self, name: str, setup: Mapping[str, Any], policy: Policy) -> None:
         self._name = name
+        self._most_processes = policy.process_count
         self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._activity: _Activity | None = None
         scratch = Path(policy.scratch, f"scratch-{name}")
@@ -327,9 +330,11 @@ class CandidateProcess:
         try:
             message = self._control.recv(MAX_MESSAGE_BYTES)
         except TimeoutError:
-            raise CandidateLateError(
-                f"did not return within {timeout_s:.0f} s, all that was left"
-            ) from None
+            late_text = f"did not return within {timeout_s:.0f} s, all that was left"
+            thread_count = len(_Activity.below(self._process.pid).threads)
+            if thread_count >= _MANY_THREADS_SHARE * self._most_processes:
+                late_text += f"; it runs {thread_count} of at most {self._most_processes} processes"
+            raise CandidateLateError(late_text, timeout_s) from None
         except OSError:
             message = b""
         if not message:

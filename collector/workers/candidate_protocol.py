@@ -35,7 +35,16 @@ class CandidateGoneError(CandidateError):
 
 
 class CandidateLateError(CandidateGoneError):
-    """The process did not answer in time."""
+    """The process did not answer in time.
+
+    Args:
+        message: What happened.
+        timeout_s: How long the judge waited.
+    """
+
+    def __init__(self, message: str, timeout_s: float) -> None:
+        super().__init__(message)
+        self.timeout_s = timeout_s
 
 
 class ForgeryError(CandidateError):

@@ -1,5 +1,6 @@
 """Judge a candidate kernel: `roofwatch submit`."""
 
+import os
 import secrets
 import statistics
 import sys
@@ -49,14 +50,19 @@ from roofwatch.collector.workers.candidate_protocol import (
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
 from roofwatch.model.errors import CollectorError, SuiteError
+from roofwatch.model.metrics import format_ns
 from roofwatch.model.timing_method import default_method
 from roofwatch.spec import Case, KernelSpec
 
 _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 3, 6, 5
 _ROUNDS = 3
 """Pairs of pairs of calls of a case in a block."""
-_CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.55, 0.7, 0.85
-"""Shares of the budget."""
+_CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.7, 0.7, 0.85
+"""Shares of the budget. Checks on a busy machine may use the time of the screening too."""
+_BUSY_LOAD = 1.0
+"""Load per processor from which processes wait for each other."""
+_HANG_RATIO = 100
+"""A candidate that takes so many times as long as the implementation hangs."""
 
 
 def submit(request: Request, on_status: Callable[[str], None] = lambda _text: None) -> Result:
@@ -86,6 +92,14 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         except CollectorError as error:  # of the spec or of the machine
             result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
     result.budget["seconds_spent"] = round(time.monotonic() - submission.began_s, 1)
+    load_per_processor = os.getloadavg()[0] / (os.cpu_count() or 1)
+    result.budget["load_per_processor"] = round(load_per_processor, 2)
+    is_open = result.verdict in {SubmissionVerdict.INCONCLUSIVE, SubmissionVerdict.UNCONFIRMED}
+    if is_open and load_per_processor > _BUSY_LOAD:
+        result.reason += (
+            f"; the machine was busy (load {load_per_processor:.1f} per processor): "
+            f"submit again on an idle one"
+        )
     append(result, request, submitted_at=datetime.now(UTC))
     return result
 
@@ -211,7 +225,7 @@ def _processes(submission: Submission, cases: Sequence[Case]) -> Iterator[Bench]
             )
             yield bench
         except CandidateError as error:
-            raise _rejection(submission, [(bench.trial, error)]) from None
+            raise _rejection(submission, bench, [(bench.trial, error)]) from None
         finally:
             submission.result.checks["calls"] += bench.call_count
             submission.result.checks["verified"] += bench.checked_count
@@ -261,7 +275,7 @@ def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[
             if is_over or submission.left_s(_CHECK_UNTIL) <= 0:
                 break
     if failures:
-        raise _rejection(submission, failures)
+        raise _rejection(submission, bench, failures)
     if set(passed).isdisjoint(listed):
         raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
     timeable = [trial for trial in passed if trial in listed or trial.test is Test.SHAPE]
@@ -355,15 +369,29 @@ def _place_under_roof(submission: Submission, case: Case, median_ns: float) -> N
 
 
 def _rejection(
-    submission: Submission, failures: Sequence[tuple[Trial, CandidateError]]
+    submission: Submission, bench: Bench, failures: Sequence[tuple[Trial, CandidateError]]
 ) -> Rejected:
     errors = [error for _, error in failures]
     verdict, main = SubmissionVerdict.INCORRECT, 0
     if isinstance(errors[-1], ForgeryError):
         verdict, main = SubmissionVerdict.INVALID, -1
-    elif all(isinstance(error, CandidateLateError) for error in errors):
-        verdict = SubmissionVerdict.INCONCLUSIVE
+    elif isinstance(errors[0], CandidateLateError):
+        return _timed_out(submission, bench, failures[0][0], errors[0])
     evidence = [
         submission.evidence(trial.test, trial.name, str(error)) for trial, error in failures
     ]
     return Rejected(verdict, f"{failures[main][0].name}: {errors[main]}", evidence)
+
+
+def _timed_out(
+    submission: Submission, bench: Bench, trial: Trial, error: CandidateLateError
+) -> Rejected:
+    """Tell a candidate that hangs, next to the implementation's time, from a budget too short."""
+    evidence = [submission.evidence(trial.test, trial.name, str(error))]
+    base_s = bench.base_ns / 1e9
+    comparison = f"{bench.against} takes {format_ns(bench.base_ns)}"
+    if bench.base_ns and error.timeout_s >= _HANG_RATIO * base_s:
+        reason = f"timed out: {trial.name}: {error}; {comparison}"
+        return Rejected(SubmissionVerdict.ERROR, reason, evidence)
+    reason = f"{trial.name}: {error}; {comparison}; raise --budget"
+    return Rejected(SubmissionVerdict.INCONCLUSIVE, reason, evidence)
