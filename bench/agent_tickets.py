@@ -62,7 +62,7 @@ TICKETS = {
         file="slow_data.py",
         prompt="solve_slow_program",
         arguments={"command": ["slow_data.py"]},
-        expected=("slow_data.py:17", "read_batch"),
+        expected=("slow_data.py:11", "read_batch"),
     ),
     "missing_fusion": Ticket(
         file="bench_missing_fusion.py",

@@ -6,7 +6,10 @@ LINE = ",".join(["0.25"] * 64)
 
 
 def read_batch():
-    return torch.tensor([[float(word) for word in LINE.split(",")] for _ in range(512)])
+    rows = []
+    for _ in range(512):
+        rows.append([float(word) for word in LINE.split(",")])
+    return torch.tensor(rows)
 
 
 model = torch.nn.Linear(64, 64)
