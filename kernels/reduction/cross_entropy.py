@@ -20,6 +20,7 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.exponential import fast_exp
 from roofwatch.kernels.building_blocks.operands import (
     require_contiguous,
     require_equal,
@@ -62,12 +63,12 @@ def _cross_entropy_kernel(
         new_max = tl.maximum(lane_max, tl.max(x, axis=1))
         # avoid exp(-inf + inf) in a lane with only -inf
         anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
-        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.sum(
-            tl.exp(x - anchor[:, None]), axis=1
+        lane_sum = lane_sum * fast_exp(lane_max - anchor) + tl.sum(
+            fast_exp(x - anchor[:, None]), axis=1
         )
         lane_max = new_max
     row_max = tl.max(lane_max, axis=0)
-    lse = row_max + tl.log(tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0))
+    lse = row_max + tl.log(tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0))
     # a label out of range gives NaN
     label_logit = tl.load(
         logits_ptr + label, mask=(label >= 0) & (label < n_cols), other=float("nan")
@@ -95,7 +96,7 @@ def _cross_entropy_grad_kernel(
     logits = tl.load(logits_ptr + row * row_stride + offs, mask=mask & is_kept, other=0.0).to(
         tl.float32
     )  # [BLOCK]
-    probability = tl.exp(logits - tl.load(lse_ptr + row))
+    probability = fast_exp(logits - tl.load(lse_ptr + row))
     grad_loss = tl.load(grad_loss_ptr + row * grad_loss_stride)
     grad_loss = tl.where((label >= 0) & (label < n_cols), grad_loss, float("nan"))
     grad = tl.where(offs == label, probability - 1.0, probability) * grad_loss

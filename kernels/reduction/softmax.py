@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.exponential import fast_exp
 from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import (
@@ -108,7 +109,7 @@ def _softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK:
     x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=-float("inf")).to(
         tl.float32
     )  # [BLOCK]
-    exps = tl.exp(x - tl.max(x, axis=0))
+    exps = fast_exp(x - tl.max(x, axis=0))
     out = exps / tl.sum(exps, axis=0)
     tl.store(
         out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask
@@ -134,17 +135,17 @@ def _softmax_long_kernel(
             new_max = tl.maximum(lane_max, x)
             # avoid exp(-inf + inf) in a lane with only -inf
             anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
-            lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.exp(x - anchor)
+            lane_sum = lane_sum * fast_exp(lane_max - anchor) + fast_exp(x - anchor)
             lane_max = new_max
         row_max = tl.max(lane_max, axis=0)
-        row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0)
+        row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
         for start in range(0, n_cols, BLOCK):
             offs = start + tl.arange(0, BLOCK)
             mask = offs < n_cols
             x = tl.load(
                 x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_first"
             )  # [BLOCK]
-            out = (tl.exp(x.to(tl.float32) - row_max) / row_sum).to(out_ptr.dtype.element_ty)
+            out = (fast_exp(x.to(tl.float32) - row_max) / row_sum).to(out_ptr.dtype.element_ty)
             tl.store(out_row_ptr + offs, out, mask=mask, eviction_policy="evict_first")  # [BLOCK]
 
 
