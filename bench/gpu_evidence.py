@@ -303,6 +303,8 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
                 timeout=seconds,
                 check=False,
             )
+    except subprocess.TimeoutExpired:
+        return f"not done after {seconds:.0f} s; repeat the command"
     except (CollectorError, OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = done.stdout.decode(errors="replace")
