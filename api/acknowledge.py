@@ -13,7 +13,9 @@ from roofwatch.db.regressions.alerts import acknowledge
 
 # a page for people, which needs no token of the API
 router = APIRouter(include_in_schema=False)
+# a form with a token, a name and a reason
 _MAX_BODY_BYTES = 4_096
+# of a name or a reason, which the audit trail keeps
 _MAX_WORDS = 200
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",

@@ -26,6 +26,7 @@ from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
 
 router = APIRouter(tags=["agenda"], responses=PROBLEMS)
 
+# more than a runner does in a night
 _MAX_JOBS = 30
 _Text = Annotated[str, Field(min_length=1, max_length=500)]
 _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]

@@ -47,9 +47,13 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.service_state import probe_disk, read_service_state
 
 _RETRY_S = 10
+# how late an alert may be sent
 _WORK_INTERVAL_S = 30.0
+# connections that the kernel holds while the process is busy
 _BACKLOG = 512
+# room for a long OIDC token among the headers
 _HEAD_BYTES = 64 * 2**10
+# longer than a usual ingest, so that a restart does not break one off
 _SHUTDOWN_S = 30
 
 _log = logging.getLogger("roofwatch.api")

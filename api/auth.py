@@ -35,15 +35,21 @@ from roofwatch.model.history import Scope
 
 GITHUB = "https://token.actions.githubusercontent.com"
 
+# clocks of the issuer and this machine differ
 _LEEWAY_S = 30
+# an issuer announces a new key long before it signs with it
 _KEYS_LIVE_S = 3_600
+# forged key ids must not make this service flood the issuer
 _KEYS_COOLDOWN_S = 30
 _RETRY_S = 30
+# a token of GitHub Actions has one to two thousand
 _MAX_JWT_CHARACTERS = 16_000
+# claims become names in the audit trail
 _MAX_CLAIM_CHARACTERS = 500
 _REQUIRED_CLAIMS = ["exp", "iat", "iss", "aud", "sub", "repository", "ref", "event_name"]
 # other events, such as pull requests, may run untrusted code
 _TRUSTED_EVENTS = frozenset({"push", "schedule", "workflow_dispatch", "release"})
+# plain http is safe only where no network is in between
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _log = logging.getLogger("roofwatch.api")

@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 from jwt.exceptions import PyJWKClientConnectionError
 
+# of the whole fetch: a timeout for each read never ends a slow one
 _DEADLINE_S = 5.0
 _READ_TIMEOUT_S = 2.5
+# a key set has a few kilobytes
 _MAX_BYTES = 2**20
 
 

@@ -24,7 +24,9 @@ _RETRY_S = 5
 _HINT = "compress it, or measure fewer cases at once and push their records"
 
 _ENCODINGS = ("gzip", "identity")
+# zlib's way to say that a gzip header is expected
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
+# decompressed at once, so a small bomb cannot fill the memory
 _PIECE_BYTES = 2**20
 
 _CONTAINERS = frozenset({list, dict})

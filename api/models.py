@@ -19,6 +19,7 @@ from roofwatch.model.triage import TriageState
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+# control characters would change lines of the log and the terminal
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
 Project = Annotated[

@@ -28,10 +28,14 @@ from roofwatch.db.regressions.decisions import DecisionError
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.model.errors import RecordError
 
+# RFC 9457
 _MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10
+# somebody has to make room first
 _FULL_DISK_RETRY_S = 60
+# a hostile record could have millions
 _MAX_ERRORS = 10
+# before a request has an id of its own
 _NO_INSTANCE = "urn:uuid:00000000-0000-0000-0000-000000000000"
 
 

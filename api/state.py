@@ -32,6 +32,7 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+# a label of a metric: other methods would make new series at a client's will
 _METHODS = frozenset({"GET", "POST", "PUT", "HEAD"})
 _WRITING = frozenset({"POST", "PUT"})
 

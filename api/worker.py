@@ -16,12 +16,16 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import first_line
 from roofwatch.db.regressions.analysis_queue import claim_job
 
+# how late an analysis may begin
 _POLL_S = 0.5
+# a database that restarts is back within seconds
 _PAUSE_AFTER_ERROR_S = 5.0
 _FIRST_RESTART_PAUSE_S = 1.0
+# doubled up to here, so a worker that always fails uses no processor
 _LONGEST_RESTART_PAUSE_S = 30.0
 _STEADY_S = 10.0
 """A worker that ran for this long has started well."""
+# a long analysis is broken off and repeated after the restart
 _STOP_S = 20.0
 
 _log = logging.getLogger("roofwatch.worker")

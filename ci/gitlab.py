@@ -32,6 +32,7 @@ from roofwatch.ci.messages import (
 TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _DEVELOPER = 30
 """Access level of people who may push."""
+# access level of GitLab's members API
 _MAINTAINER = 40
 _TIMEOUT_S = 30.0
 _MAX_MESSAGE = 500

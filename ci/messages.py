@@ -11,8 +11,10 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+# plain http is safe only where no network is in between
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_NAME = 80
+# would end a code span or a cell of a Markdown table
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 _MAX_NAMES = 10
 _MAX_OPEN_ROWS = 10

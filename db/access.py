@@ -21,11 +21,14 @@ from roofwatch.db.schema.access import AuditEntryRow, TokenRow, TrustedRepositor
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import Scope
 
+# a token that never expires outlives the reason for it
 MAX_VALIDITY = timedelta(days=366)
 
+# 32 random bytes in base64, after an id that may be logged
 _TOKEN = re.compile(r"rw_(?P<token_id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 _USE_INTERVAL = timedelta(minutes=1)
 """Resolution of the time of last use."""
+# compared for unknown tokens too, so that the time tells nothing
 _NO_HASH = bytes(32)
 
 

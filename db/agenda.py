@@ -20,6 +20,7 @@ LEASE = timedelta(hours=2)
 """Time after which another runner may take a job; one job takes minutes."""
 _RECENT = timedelta(hours=1)
 """Another runner's plan may be older than the result of a job that was finished this recently."""
+# what a reader of the dashboard may still ask about
 _LISTED = timedelta(days=30)
 _KEPT = timedelta(days=90)
 _REQUESTED = -1

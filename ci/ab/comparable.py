@@ -186,6 +186,7 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
         yield Remark("base and head are the same commit: any change is noise")
 
 
+# a new lock file changes hundreds
 _MAX_PACKAGES = 10
 
 

@@ -34,10 +34,13 @@ FIRST_LOOK_BLOCKS = 8
 
 _GROWTH = 1.5
 """Ratio of the blocks of one interim analysis to those of the one before."""
+# fewer blocks leave too few degrees of freedom after trimming
 _TRIM_FROM_BLOCKS = 8
+# on either side: a few disturbed blocks must not move the centre
 _BLOCKS_PER_TRIMMED = 6
 _POWER_ERROR = 0.4
 """Two-sided error rate of a power of 80 %."""
+# beyond this, the time of a GPU is worth more than the verdict
 _MAX_PLANNED_BLOCKS = 300
 _VISIBLE = 0.005
 """Log ratio that a reader sees in two times of three digits."""

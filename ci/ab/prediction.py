@@ -25,6 +25,7 @@ from roofwatch.model.results import ImportedValue, StaticFacts
 from roofwatch.model.stored_results import KernelFunction, StepShare
 from roofwatch.model.verdict import Reason, Verdict
 
+# 97.5 % quantile of the normal distribution
 _Z_95 = 1.959964
 _QUARTILE_TO_95 = _Z_95 / 0.67449
 """Half a 95 % interval of a normal distribution / distance of a quartile from its centre."""

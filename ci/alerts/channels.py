@@ -30,7 +30,9 @@ from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secret
 from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValue
 from roofwatch.model.metrics import metric
 
+# named and computed as GitHub's own header, so existing receivers verify it
 SIGNATURE = "X-Roofwatch-Signature-256"
+# a shorter key can be guessed from one message
 MIN_SECRET = 16
 _TIMEOUT_S = 30.0
 _ISSUE_LABEL = "roofwatch"
@@ -38,7 +40,9 @@ _ISSUE_LABEL = "roofwatch"
 _MAX_TITLE = 150
 """With the project and the prefix it fits into the 256 characters of an issue's title."""
 _MAX_FACT = 500
+# more make a chat message unreadable
 _MAX_CHANGES = 6
+# characters by which chats recognise mentions, links and markup
 _HARMLESS = str.maketrans(
     {
         "@": "＠",
@@ -51,6 +55,7 @@ _HARMLESS = str.maketrans(
         "]": ")",
     }
 )
+# chats make a link of these even in plain text
 _SCHEME = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\bwww\.")
 _PREFIXES = {
     AlertEvent.FIRED: "",

@@ -39,8 +39,11 @@ from roofwatch.model.verdict import Verdict
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""
+# a user or team of a forge, or a mail address; other words of CODEOWNERS are no owners
 OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
+# channels show six; webhooks get these
 MAX_CHANGES = 20
+# less likely ones would hide the likeliest
 _MAX_SUSPECTS = 3
 _MAX_NAMES = 10
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}

@@ -17,6 +17,7 @@ from roofwatch.model.alert import (
     Fact,
 )
 
+# older than every message, so that it needs no special case
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 

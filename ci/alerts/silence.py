@@ -10,6 +10,7 @@ from roofwatch.ci.alerts.conditions import ProjectState
 from roofwatch.ci.alerts.rules import SilenceRule, matches
 from roofwatch.model.alert import AlertCondition, Fact, Message
 
+# fewer do not show how often a runner reports
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
 """Only the newest intervals count, since a runner may change its schedule."""

@@ -35,6 +35,7 @@ _STEP_ERRORS = np.linspace(-5.0, 5.0, 21)
 _SCALE_FACTORS = 2.0 ** np.linspace(-2.0, 2.0, 13)
 _DEGREES = np.array([3.0, 8.0, 60.0])
 """Degrees of freedom of Student's t: from noise with outliers to normal noise."""
+# 1 / the 75 % quantile of the normal distribution
 _MAD_TO_DEVIATION = 1.4826
 _DOUBT = 0.2
 """A commit is measured further while the probability that it has the change is between this and 1 −

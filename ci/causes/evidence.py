@@ -32,6 +32,7 @@ _STAYED, _MOVED = 1 / 3, 2 / 3
 """Shares of the step: old code that changed by less stayed, and by more changed with it."""
 _ERRORS = 2.0
 """Standard errors that must fit into a third of the step, to tell the two apart."""
+# fewer runs have no spread to compare with
 _MIN_EARLY_RUNS = 4
 _MEDIAN_ERROR = 1.2533
 """Standard error of a median, in standard deviations over √n."""

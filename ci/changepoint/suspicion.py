@@ -18,6 +18,7 @@ _LEVEL_VALUES = 15
 """Values before them whose median is the level."""
 _NOISE_VALUES = 60
 """Values before them that show the noise."""
+# fewer values have no level
 _MIN_BEFORE = 4
 _WIDTHS = 3.0
 """Standard errors from which on a distance is suspicious."""

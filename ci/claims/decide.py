@@ -36,6 +36,7 @@ _CODE_WORDS = {
 }
 _OF_RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED, Reason.ALREADY_FAILING})
 """Reasons for which the results decide, whatever the time."""
+# messages of kernels that need one name it
 _NAMES_A_GPU = re.compile(r"\b(CPU|GPUs?|CUDA|NVIDIA)\b")
 
 

@@ -20,7 +20,9 @@ FEW_BYTES = 2**20
 LOW_OCCUPANCY = 0.25
 """Below it few kernels hide latency (Volkov, Better Performance at Lower Occupancy, 2010)."""
 
+# float32 reaches tensor cores only as TF32, which changes results
 _TENSOR_DTYPES = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"})
+# more functions make the sentence unreadable
 _MAX_NAMES = 3
 _MAX_MESSAGE = 300
 _REMEDIES = {

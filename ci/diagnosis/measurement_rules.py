@@ -15,11 +15,13 @@ ABOVE_ROOF = 1.1
 """Share of the roof from which on it is reported; ceilings repeat to a few per cent."""
 SMALL_KERNEL_NS = 10_000.0
 """Below it launching takes a fifth of the time or more."""
+# two may be needed; from three on fusing pays
 MANY_KERNELS = 3
 EXCESS_TRAFFIC = 1.2
 """Counted / necessary bytes; masks and partial cache lines add a few per cent to any kernel."""
 PARTIAL_WAVE = 1.15
 """Waves of blocks started / waves filled."""
+# less may be the noise of two separate measurements
 FASTER_BY = 1.05
 CLOSE_SECOND = 1.02
 """Noise decides between two configurations that are closer."""

@@ -20,6 +20,7 @@ from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Verdict
 
 MAX_ANNOTATIONS = 100
+# GitHub's limit
 _ANNOTATIONS_PER_REQUEST = 50
 _MAX_TITLE = 200
 _MAX_FINDINGS = 10

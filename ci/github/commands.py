@@ -54,7 +54,9 @@ AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
 _WRONG_RESULT = "--wrong-result"
 _MAX_REASON = 200
 """Characters."""
+# becomes an argument of a workflow
 _RUNNER = re.compile(r"[\w.-]{1,60}", re.ASCII)
+# git's shortest abbreviation up to SHA-256
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 

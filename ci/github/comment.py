@@ -29,9 +29,11 @@ Forge: TypeAlias = "GitHubRepository | GitLabProject"
 COMMENT_MARKER = "<!-- roofwatch:report -->"
 """First line of every comment with a report, by which it is found for an update."""
 DEFAULT_NAME = "roofwatch"
+# two jobs may write the same comment at once
 _MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
+# read back from a comment that anybody with write access can edit
 _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
 
 

@@ -16,8 +16,11 @@ from roofwatch.ci.messages import ForgeError
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  the name of the variable, not a token
 REQUEST_VARIABLE = "ROOFWATCH_REQUEST"
 _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
+# associations that GitHub gives to people with write access, or members
 _TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+# becomes part of a path: no `..`
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/(?!\.+$)[\w.-]+", re.ASCII)
+# SHA-1 or SHA-256
 SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _QUEUE_REF = re.compile(
     r"(?:refs/heads/)?gh-readonly-queue/(?P<branch>.+)/pr-(?P<number>[1-9]\d{0,9})-[0-9a-f]{40,64}"

@@ -23,11 +23,16 @@ FIRST_WAIT_S = 4.0
 """Doubled after each attempt, so that six attempts take two minutes."""
 MAX_WAIT_S = 900.0
 """For rate limits, in all. The next run can post the comment."""
+# GitHub supports a version for two years after the next
 _API_VERSION = "2022-11-28"
+# GitHub's maximum
 _PAGE_LENGTH = 100
+# 10,000 items: more is a loop
 _MAX_PAGES = 100
 _TIMEOUT_S = 30.0
+# GitHub's advice where an answer names no time
 _SECONDARY_LIMIT_S = 60.0
+# from here on a reader of the log should know why nothing happens
 _LONG_WAIT_S = 10.0
 _MAX_MESSAGE = 500
 _GONE = frozenset({404, 410})

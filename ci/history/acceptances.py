@@ -10,6 +10,7 @@ from roofwatch.model.metrics import TIME, Layer
 from roofwatch.model.record import MergedPullRequest
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
+# 95 % of the values of an accepted level lie within
 _STANDARD_ERRORS = 2.0
 _REASONS = {
     TIME.key: (Reason.BEYOND_THRESHOLD,),

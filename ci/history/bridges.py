@@ -18,6 +18,7 @@ from roofwatch.ci.history.steps import Timeline, first_software
 from roofwatch.model.history import ChangePoint, CommitRef, RunSetting, SeriesPoint
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
+# fewer runs have no spread to compare with
 _MIN_FOR_NOISE = 4
 _NOISE_VALUES = 60
 """Values before the bridge that show the noise."""

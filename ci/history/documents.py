@@ -16,6 +16,7 @@ _FINDINGS = TypeAdapter(list[TrendFinding])
 _SERIES = TypeAdapter(list[SeriesKey])
 _CONTROLS = TypeAdapter(tuple[list[Subject], list[ControlLine]])
 _NONE = b"[]"
+# days since 1970
 _DAY = np.dtype("<i4")
 
 

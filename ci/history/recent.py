@@ -28,6 +28,7 @@ RUNS_FOR_A_VERDICT = 5
 """Runs after which the history judges a change at the latest."""
 _FEWEST = 3
 """Values from which a change is possible: two have no scatter."""
+# without a known noise, less may be the noise
 _CLEAR_GAP = math.log(1.25)
 _GAPS = 3.0
 """Without a known noise, a gap between two levels counts from this and from so many scatters."""

@@ -45,7 +45,9 @@ of 1.349 σ.
 """
 _MIN_FOR_NOISE = 20
 """Commits from which the noise of a series is known well enough."""
+# drifts are given as change per week
 _WEEK_DAYS = 7.0
+# as many as a sparkline has room for
 _OUTLINE_VALUES = 60
 _PARTS = 5
 """No drift is searched unless two fifths of the series differ by half of the smallest drift, which

@@ -10,6 +10,7 @@ from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
+# 97.5 % quantile of the normal distribution
 _Z_95 = 1.959964
 _PRIOR_COUNT, _PRIOR_SHARE = 10, 0.5
 """Alerts that a project begins with, and their share of real ones: `bench/alert_rates.py`.

@@ -24,6 +24,7 @@ from roofwatch.model.metrics import format_counter
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _MAX_COUNTERS_OF_A_KERNEL = 6
+# a folded table is still part of a comment's 65,536 characters
 _MAX_LAUNCHES = 30
 _ENVIRONMENT = {
     "runner_class": "runner class",

@@ -47,6 +47,7 @@ _NOT_SUSPICIOUS = frozenset(
 _CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.WITHIN_THRESHOLD, Reason.NEW_CASE})
 """Reasons that need no explanation."""
 _MAX_NAME = 60
+# readers copy the command: no name of a record may run anything
 _SAFE_IN_A_SHELL = re.compile(r"(?!-)[\w./+-]+", re.ASCII)
 
 

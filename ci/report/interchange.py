@@ -29,6 +29,7 @@ from roofwatch.model.verdict import Reason, Verdict
 SARIF_SCHEMA_URL = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
+# XML 1.0 has no way to write these characters
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _JUNIT_TAGS = {Verdict.REGRESSED: "failure", Verdict.INCONCLUSIVE: "skipped"}
 

@@ -20,6 +20,7 @@ from roofwatch.model.metrics import metric
 from roofwatch.model.results import StaticFacts
 
 _SHOWN_FACTS = ("registers", "local_bytes", "shared_bytes", "theoretical_occupancy")
+# more make the cell of the table unreadable
 _MAX_RIVALS = 4
 _MAX_FACTS = 6
 

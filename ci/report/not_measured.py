@@ -16,6 +16,7 @@ from roofwatch.model.machine import Outcome
 from roofwatch.model.record import Commit, Side
 
 FILE_NAME = "not-measured.json"
+# the note comes from the job that runs untrusted code
 MAX_BYTES = 100_000
 _MAX_ERROR = 4_000
 """Characters."""

@@ -45,6 +45,7 @@ from roofwatch.model.record import Commit, RunRecord, SourceLine
 from roofwatch.model.stored_results import StepShare
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 
+# a diagnosis reads all evidence of a case; nobody reads more of them
 _MAX_DIAGNOSED = 10
 
 

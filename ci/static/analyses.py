@@ -22,6 +22,7 @@ _UNSAFE = "unsafe"
 _LARGEST = "largest "
 _MIN_CHANGE = 0.01
 """Smallest change of bytes that decides: below it are flags and counters of a few elements."""
+# more make the sentence unreadable
 _MAX_NAMED = 4
 _WORDS = {
     "moved_bytes": "bytes moved {} → {}",

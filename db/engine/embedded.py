@@ -37,6 +37,7 @@ _INSTALLATIONS = ("pginstall", "pginstall18")
 _USER = "postgres"
 _PORT = 5432
 _SOCKET = f".s.PGSQL.{_PORT}"
+# of a path in sockaddr_un on Linux
 _MAX_SOCKET_BYTES = 107
 _SETTINGS = """
 listen_addresses = ''
@@ -46,6 +47,7 @@ jit = off
 timezone = 'UTC'
 """
 _START_TIMEOUT_S = 60
+# starting takes a few tenths of a second
 _POLL_S = 0.02
 
 

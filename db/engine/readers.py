@@ -30,6 +30,7 @@ _SERVICE = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
 )
 _IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE rolname = :role")
+# Postgres cuts longer names without an error
 _NAME_BYTES = 63
 _COLUMNS = text(
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND "

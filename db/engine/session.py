@@ -31,6 +31,7 @@ _DEFAULTS = {
     "tcp_user_timeout": "60000",
 }
 """Parameters of libpq unless the URL sets them."""
+# for a free connection, before the client has to come back
 _POOL_WAIT_S = 10
 _DRIVER = "postgresql+psycopg"
 NO_TIMEOUTS = text(

@@ -19,6 +19,7 @@ from roofwatch.model.record import Artefact
 from roofwatch.model.stored_results import StoredArtefact
 
 CHUNK_BYTES = 2**20
+# zstd's default
 _LEVEL = 3
 
 

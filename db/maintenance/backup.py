@@ -26,7 +26,9 @@ from roofwatch.db.maintenance.service_state import BACKUP
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.model.files import atomic_path, reason_of
 
+# Postgres cuts longer names without an error
 _NAME_BYTES = 63
+# a dump without it is of another program
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 
 

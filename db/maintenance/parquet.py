@@ -16,6 +16,7 @@ from roofwatch.db.errors import StoreError
 
 SECRET = frozenset({"token", "alembic_version"})
 """Tables that are not exported."""
+# bounds the memory of an export
 _BATCH_ROWS = 10_000
 _ARROW_TYPES: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
     (sql.Uuid, pa.string()),

@@ -42,6 +42,7 @@ from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriageState
 
+# a transaction each, which bounds how long it holds its locks
 _BATCH_RUNS = 200
 _BATCH_ROWS = 200_000
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)

@@ -18,6 +18,7 @@ from roofwatch.db.schema import Base
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.record import SCHEMA_VERSION
 
+# a damaged store may have millions
 _MAX_PROBLEMS = 1_000
 _MEASURED = ("run_number", "series_id")
 _CHECKED = ("run_number", "case_id", "implementation")

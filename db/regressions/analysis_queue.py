@@ -14,6 +14,7 @@ from roofwatch.db.schema.analysis import AnalysisJobRow
 from roofwatch.db.schema.runs import ProjectRow
 
 _FIRST_PAUSE_S = 5
+# doubled up to here: what always fails is tried once an hour
 _LONGEST_PAUSE_S = 3_600
 
 

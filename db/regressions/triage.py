@@ -19,7 +19,9 @@ from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.history import Regression
 from roofwatch.model.triage import Triage, TriageState
 
+# ids of regressions are made from it: another value would orphan every decision
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
+# a regression that lost or gained a few series is the same one
 _MIN_COMMON_SERIES = 0.5
 RegressionKey = tuple[str, str, str, str]
 """`Regression.key`."""

@@ -250,9 +250,12 @@ def test_an_issuer_that_sends_a_byte_at_a_time_is_given_up(
     assert answer.status_code in {401, 503}
 
 
-def test_workflows_need_an_audience_and_an_issuer_with_https(store: Engine, issuer: Issuer) -> None:
+def test_without_an_audience_no_workflow_is_authenticated(store: Engine, issuer: Issuer) -> None:
     trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
 
     assert send(TestClient(make_app(store)), issuer.token()).status_code == 401
+
+
+def test_an_issuer_without_https_is_refused(store: Engine) -> None:
     with pytest.raises(ValueError, match="must be https"):
         Workflows(store, AUDIENCE, "http://issuer.example")

@@ -151,23 +151,27 @@ def test_an_open_regression_whose_kernel_changed_again_is_measured_again() -> No
     assert (job.kind, job.base, job.head) == (JobKind.RECOVER, COMMITS[3], COMMITS[8])
 
 
-def test_a_missing_or_old_noise_floor_is_calibrated() -> None:
-    old = NOON - timedelta(days=CALIBRATION_DAYS + 1)
-    timed_at = {CASE: NOON, OTHER: NOON}
+def test_a_missing_noise_floor_is_calibrated() -> None:
+    (missing,) = agenda(timed_at={CASE: NOON, OTHER: NOON})
 
-    (missing,) = agenda(timed_at=timed_at)
-    (aged,) = agenda(timed_at=timed_at, calibrated_at={CASE: old, OTHER: NOON})
-    removed = agenda(calibrated_at={CASE: NOON, OTHER: old})
-
-    assert (missing.kind, missing.base, missing.head) == (
-        JobKind.CALIBRATE,
-        COMMITS[9],
-        COMMITS[9],
-    )
+    assert missing.kind is JobKind.CALIBRATE
+    assert (missing.base, missing.head) == (COMMITS[9], COMMITS[9])
     assert missing.subjects == {OTHER}
     assert missing.reason == "the noise floor of 1 case is unknown"
+
+
+def test_an_old_noise_floor_is_calibrated() -> None:
+    old = NOON - timedelta(days=CALIBRATION_DAYS + 1)
+
+    (aged,) = agenda(timed_at={CASE: NOON, OTHER: NOON}, calibrated_at={CASE: old, OTHER: NOON})
+
     assert aged.subjects == {CASE}
-    assert removed == []
+
+
+def test_the_old_noise_floor_of_a_removed_case_is_not_calibrated() -> None:
+    old = NOON - timedelta(days=CALIBRATION_DAYS + 1)
+
+    assert agenda(calibrated_at={CASE: NOON, OTHER: old}) == []
 
 
 def test_a_calibration_takes_no_longer_than_a_run() -> None:

@@ -45,8 +45,11 @@ def test_at_most_one_value_in_ten_of_pure_noise_is_suspected() -> None:
     assert sum(found is not None for found in suspected) <= 0.1 * len(prefixes)
 
 
-def test_too_few_values_and_a_level_that_stays_raise_no_suspicion() -> None:
+def test_too_few_values_raise_no_suspicion() -> None:
     assert find_suspicion([1.0, 5.0, 9.0, 5.0], min_relative_change=EDGE) is None
+
+
+def test_a_level_that_stays_raises_no_suspicion() -> None:
     assert find_suspicion([7.0] * 30, min_relative_change=EDGE) is None
 
 

@@ -232,11 +232,16 @@ def test_a_change_names_both_limits_and_the_new_findings() -> None:
     assert all(": " in str(news) for news in evidence.news)
 
 
-def test_old_findings_are_no_news_and_unknown_limits_no_change() -> None:
-    spilling, unknown = AILMENTS["spills"](), AILMENTS["nothing is known"]()
+def test_old_findings_are_no_news() -> None:
+    spilling = AILMENTS["spills"]()
 
     (change,) = judge_limits(Pairing(spilling, spilling), [SUBJECT])
 
     assert change.evidence.base is change.evidence.head
     assert change.evidence.news == ()
+
+
+def test_unknown_limits_are_no_change() -> None:
+    unknown = AILMENTS["nothing is known"]()
+
     assert judge_limits(Pairing(unknown, unknown), [SUBJECT]) == []

@@ -50,12 +50,17 @@ def test_a_regression_of_many_series_counts_once() -> None:
     assert alerts(many, with_p_value(4e-4, number=20), judged=1_000) == [True, False]
 
 
-def test_confirmed_regressions_alert_and_dismissed_ones_do_not() -> None:
+def test_a_confirmed_regression_alerts_without_a_p_value() -> None:
     confirmed = with_p_value(None, is_confirmed=True)
-    dismissed = with_p_value(1e-12, number=2, state=RegressionState.DISMISSED)
     once_failed = with_p_value(None, number=3)
 
-    assert alerts(confirmed, dismissed, once_failed, judged=10) == [True, False, False]
+    assert alerts(confirmed, once_failed, judged=10) == [True, False]
+
+
+def test_a_dismissed_regression_does_not_alert_however_unlikely_chance_is() -> None:
+    dismissed = with_p_value(1e-12, number=2, state=RegressionState.DISMISSED)
+
+    assert alerts(dismissed, judged=10) == [False]
 
 
 def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Series]:
@@ -128,11 +133,13 @@ def test_false_alarms_are_refuted_or_invalid_regressions() -> None:
     assert counted.rate == 0.5
 
 
-def test_improvements_and_older_regressions_are_not_counted() -> None:
-    counted = count_false_alarms(
-        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)],
-        since=NOON + timedelta(hours=3),
-    )
+def test_improvements_are_not_counted() -> None:
+    counted = count_false_alarms([regression(5), regression(6, verdict=Verdict.IMPROVED)])
+    assert counted.reported_count == 1
+
+
+def test_regressions_before_the_period_are_not_counted() -> None:
+    counted = count_false_alarms([regression(1), regression(5)], since=NOON + timedelta(hours=3))
     assert counted.reported_count == 1
 
 

@@ -105,15 +105,18 @@ def test_lost_connection_is_reported(database_url: URL) -> None:
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
-def test_reading_session_cannot_write_and_resets_the_connection(database_url: URL) -> None:
+def test_reading_session_cannot_write(database_url: URL) -> None:
+    with (
+        pytest.raises(StoreError, match="only reads"),
+        open_store(text_of(database_url), connections=1) as writer,
+        reading_session(writer) as session,
+    ):
+        session.execute(text("DELETE FROM project"))
+
+
+def test_reading_session_resets_the_connection(database_url: URL) -> None:
     replica_like = text_of(database_url, options="-c default_transaction_read_only=on")
     with open_store(replica_like, connections=1) as engine:
-        with (
-            pytest.raises(StoreError, match="only reads"),
-            open_store(text_of(database_url), connections=1) as writer,
-            reading_session(writer) as session,
-        ):
-            session.execute(text("DELETE FROM project"))
         with reading_session(engine) as session:
             assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
         with Session(engine) as session:
@@ -121,9 +124,13 @@ def test_reading_session_cannot_write_and_resets_the_connection(database_url: UR
             assert session.scalar(text("SHOW transaction_read_only")) == "on"
 
 
-def test_snapshot_and_statement_timeout(store: Engine) -> None:
-    with reading_session(store, sees_one_state=True, timeout_s=Limits().query_s) as session:
+def test_a_snapshot_sees_one_state(store: Engine) -> None:
+    with reading_session(store, sees_one_state=True) as session:
         assert session.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+
+
+def test_a_statement_timeout_ends_with_its_session(store: Engine) -> None:
+    with reading_session(store, timeout_s=Limits().query_s) as session:
         assert session.scalar(text("SHOW statement_timeout")) == "30s"
     with reading_session(store) as session:
         assert session.scalar(text("SHOW statement_timeout")) == "0"
