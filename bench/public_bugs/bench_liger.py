@@ -1,5 +1,6 @@
 """Kernels of Liger-Kernel at sizes where a release was wrong."""
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -278,4 +279,113 @@ head.implementation("triton")(
     lambda x, weight, target: apply(
         "fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction", x, weight, target
     )[0]
+)
+
+
+def pair_of_logits(case: Case, make: InputMaker) -> dict[str, Any]:
+    shape = (case["n_rows"], case["n_cols"])
+    return {key: make.logits(*shape, dtype="float32") for key in ("x", "other")}
+
+
+def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
+    options = (None, -100, 0.0, 0.0, "mean", 20.0)
+    return apply("cross_entropy", "LigerCrossEntropyFunction", x, target, *options)[0]
+
+
+capped = declare(
+    "capped_cross_entropy",
+    lambda case, make: {
+        "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
+        "target": make.integers(case["n_rows"], high=case["n_cols"]),
+    },
+    lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target),
+    mutates=("x",),
+    n_rows=4,
+    n_cols=100,
+)
+capped.implementation("triton")(capped_loss)
+
+
+def jsd_reference(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The mean of both divergences from the mixture, in the logarithm throughout."""
+    q, p = x.log_softmax(-1), other.log_softmax(-1)
+    mixture = torch.logsumexp(torch.stack((p, q)), 0) - math.log(2)
+    return (p.exp() * (p - mixture) + q.exp() * (q - mixture)).sum() / 2 / x.shape[0]
+
+
+jsd = declare("jsd", pair_of_logits, jsd_reference, gradients=("x",), n_rows=4, n_cols=100)
+jsd.implementation("triton")(
+    lambda x, other: apply(
+        "jsd", "LigerJSDFunction", x.log_softmax(-1), other.log_softmax(-1), None, 0.5, -100
+    )
+)
+
+kl = declare(
+    "kl_div",
+    pair_of_logits,
+    lambda x, other: F.kl_div(x.log_softmax(-1), other.softmax(-1), reduction="sum"),
+    gradients=("x",),
+    n_rows=2,
+    n_cols=70_000,
+)
+kl.implementation("triton")(
+    lambda x, other: apply(
+        "kl_div", "LigerKLDivLossFunction", x.log_softmax(-1), other.softmax(-1), "sum", False
+    )
+)
+
+
+def block_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "values": make.normal(case["blocks"], 1, 3, 32, dtype="float32"),
+        "query": make.normal(32, dtype="float32"),
+        "weight": make.weights(32, dtype="float32"),
+    }
+
+
+def block_reference(values: Any, query: Any, weight: Any) -> Any:
+    scores = (F.rms_norm(values, (32,), weight, 1e-6) * query).sum(-1)
+    return (scores.softmax(0)[..., None] * values).sum(0)
+
+
+blocks = declare("attn_res", block_inputs, block_reference, blocks=40)
+blocks.implementation("triton")(
+    lambda values, query, weight: apply(
+        "attn_res", "LigerAttnResFunction", values, query, weight, 1e-6
+    )
+)
+
+
+def sections_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    batch, tokens, heads = case["batch"], case["tokens"], case["heads"]
+    inputs = {key: make.normal(batch, heads, tokens, 128) for key in ("q", "k")}
+    angles = {key: make.weights(3, batch, tokens, 128) for key in ("cos", "sin")}
+    return {**inputs, **angles}
+
+
+def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
+    """Each third of the columns has the angles of its own coordinate: time, height, width."""
+    coordinates = torch.tensor([0] * 16 + [1] * 24 + [2] * 24)
+
+    def of_coordinates(angles: Any) -> Any:
+        chosen = [angles[int(axis), :, :, column] for column, axis in enumerate(coordinates)]
+        return torch.stack(chosen, -1).repeat(1, 1, 2)
+
+    return rope_reference(q, k, of_coordinates(cos), of_coordinates(sin))
+
+
+sections = declare(
+    "mrope",
+    sections_inputs,
+    sections_reference,
+    {"batch": 64, "tokens": 16_384, "heads": 32},
+    gradients=("q", "k"),
+    batch=2,
+    tokens=4,
+    heads=2,
+)
+sections.implementation("triton")(
+    lambda q, k, cos, sin: apply(
+        "qwen2vl_mrope", "LigerQwen2VLMRopeFunction", q.clone(), k.clone(), cos, sin, [16, 24, 24]
+    )
 )
