@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,12 @@ class Runner:
         contexts = self._contexts() | more
         if not holds(job.get("if"), contexts):
             return None
-        matrix = fill(job.get("strategy", {}).get("matrix", {}).get("request"), contexts)
+        matrix: Values = job.get("strategy", {}).get("matrix", {})
+        values = [fill(entries, contexts) for entries in matrix.values()]
         outputs: Values = {}
-        for request in matrix or [None]:
-            filled = contexts | {"matrix": {"request": request}, "steps": {}}
+        for combination in product(*values):
+            entry = dict(zip(matrix, combination, strict=True))
+            filled = contexts | {"matrix": entry, "steps": {}}
             self._steps(job["steps"], filled)
             outputs = {name: fill(text, filled) for name, text in job.get("outputs", {}).items()}
         return outputs
@@ -109,7 +112,7 @@ class Runner:
                 }
                 contexts["steps"][step.get("id", "")] = {"outputs": outputs}
             elif uses.startswith("actions/download-artifact@"):
-                self._download(given["pattern"], self.checkout / given["path"])
+                self._download(given, self.checkout / given["path"])
             elif uses.startswith("actions/upload-artifact@"):
                 self._copy(self.checkout, self._artifact(given["name"]), given["path"].split())
             elif "run" in step:
@@ -163,10 +166,15 @@ class Runner:
     def _artifact(self, name: str) -> Path:
         return (self.artifacts or self.checkout.parent / "artifacts") / name
 
-    def _download(self, pattern: str, target: Path) -> None:
-        """Put each artifact that matches into a folder of its name, as the action does."""
+    def _download(self, given: Values, target: Path) -> None:
+        """Put each artifact that matches a pattern into a folder of its name, and one that is named
+        into the target, as the action does.
+        """
         shutil.rmtree(target, ignore_errors=True)
-        for artifact in self._artifact("").glob(pattern):
+        if "name" in given:
+            self._copy(self._artifact(given["name"]), target, ["**/*"])
+            return
+        for artifact in self._artifact("").glob(given["pattern"]):
             self._copy(artifact, target / artifact.name, ["**/*"])
 
     def _copy(self, source: Path, target: Path, patterns: list[str]) -> None:
