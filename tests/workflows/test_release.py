@@ -26,7 +26,7 @@ def pipx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a hosted runner, which has pipx."""
     folder = tmp_path_factory.mktemp("pipx")
     venv.create(folder / "tools", with_pip=True)
-    pip = [folder / "tools" / "bin" / "pip", "install", "--quiet", "pipx"]
+    pip = [str(folder / "tools" / "bin" / "pip"), "install", "--quiet", "pipx"]
     if subprocess.run(pip, check=False, capture_output=True).returncode:
         pytest.skip("no package index with pipx")
     return {

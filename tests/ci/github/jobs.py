@@ -114,7 +114,7 @@ class Runner:
             elif uses.startswith("actions/download-artifact@"):
                 self._download(given, self.checkout / given["path"])
             elif uses.startswith("actions/upload-artifact@"):
-                self._copy(self.checkout, self._artifact(given["name"]), given["path"].split())
+                self._upload(self._artifact(given["name"]), given["path"].split())
             elif "run" in step:
                 variables = {
                     name: str(fill(value, contexts)) for name, value in step.get("env", {}).items()
@@ -176,6 +176,15 @@ class Runner:
             return
         for artifact in self._artifact("").glob(given["pattern"]):
             self._copy(artifact, target / artifact.name, ["**/*"])
+
+    def _upload(self, artifact: Path, patterns: list[str]) -> None:
+        """Copy files as the action does: below the folder that all patterns share before their
+        first wildcard.
+        """
+        fixed = [pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
+        shared = os.path.commonpath(fixed) if all(fixed) else ""
+        inner = [pattern.removeprefix(f"{shared}/") if shared else pattern for pattern in patterns]
+        self._copy(self.checkout / shared, artifact, inner)
 
     def _copy(self, source: Path, target: Path, patterns: list[str]) -> None:
         for pattern in patterns:
