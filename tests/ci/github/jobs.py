@@ -201,6 +201,8 @@ class Runner:
         }
         return {
             "github": github,
+            # a repository without any, as a fork is
+            "secrets": {},
             "job": {"workflow_repository": "roofwatch/roofwatch", "workflow_sha": "0" * 40},
         }
 
