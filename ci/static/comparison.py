@@ -33,6 +33,8 @@ _WORDS = {
 }
 ALL_LAUNCHES = "all launches"
 """Part of a change of a whole call."""
+_MAX_SPILLED = 0.1
+"""Local memory that is moved, relative to global memory: with more of it, spills decide."""
 _OUTWEIGHED = frozenset({Reason.SPILLS_CHANGED, Reason.ACCESS_WIDTH_CHANGED})
 """Reasons whose cost the cycle model knows, with all that changed beside them."""
 
@@ -184,7 +186,7 @@ def judge_static(
                 is_target_compiled=bool(head_functions),
                 cause=cause,
             )
-            verdict, reason = _with_prediction(verdict, reason, evidence.prediction)
+            verdict, reason = _with_prediction(verdict, reason, evidence)
             change = code_change(
                 subject,
                 evidence,
@@ -261,18 +263,30 @@ def _judge_call(
 
 
 def _with_prediction(
-    verdict: Verdict, reason: Reason, prediction: TimePrediction | None
+    verdict: Verdict, reason: Reason, evidence: CodeEvidence
 ) -> tuple[Verdict, Reason]:
     """Let the cycle model speak where no fact decides, or against one that it outweighs."""
+    prediction = evidence.prediction
     predicted = Verdict.UNCHANGED if prediction is None else prediction.verdict
     if predicted is Verdict.UNCHANGED:
         return verdict, reason
     is_opposite = verdict.is_change and (
         (verdict is Verdict.REGRESSED) == (predicted is Verdict.PREDICTED_FASTER)
     )
-    if verdict is Verdict.UNCHANGED or (is_opposite and reason in _OUTWEIGHED):
+    is_outweighed = reason in _OUTWEIGHED and not _spills_much(evidence)
+    if verdict is Verdict.UNCHANGED or (is_opposite and is_outweighed):
         return predicted, Reason.TIME_PREDICTED
     return verdict, reason
+
+
+def _spills_much(evidence: CodeEvidence) -> bool:
+    """Whether a side moves so much local memory that the model's latencies matter."""
+    for facts in (evidence.base, evidence.head):
+        if facts is None or facts.estimate is None:
+            return True
+        if facts.estimate.local_bytes_moved > _MAX_SPILLED * facts.estimate.requested_bytes:
+            return True
+    return False
 
 
 def _cause_of(

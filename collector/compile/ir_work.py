@@ -84,7 +84,9 @@ def _trips(ranges: Ranges, loop: Operation) -> float | None:
         return None
     if step_bounds.unknown is not None or step_bounds.interval.low < 1:
         return None
-    # a bound that an outer loop changes is averaged over that loop
+    # the smaller of a tile and what remains is a whole tile nearly always
+    low = high if low <= 0 else low
+    # another bound that an outer loop changes is averaged over that loop
     step_size = (step_bounds.interval.low + step_bounds.interval.high) / 2
     return (max(0, math.ceil(low / step_size)) + max(0, math.ceil(high / step_size))) / 2
 

@@ -254,11 +254,11 @@ class _Chain:
         rates, warps = self.code.rates, self.code.warps
         arithmetic = max((work.clocks[pipe] * warps for pipe in _PIPES), default=0.0)
         products = work.clocks[TENSOR] * warps
-        if work.async_products and work.full_waits:
+        if work.async_products:
             # waiting for every product leaves the tensor cores idle during the arithmetic
-            clocks = arithmetic + products + rates.tensor_wait * work.full_waits
-        elif work.async_products:
-            clocks = max(arithmetic, products)
+            serial_share = min(1.0, work.full_waits)
+            clocks = max(arithmetic, products) + serial_share * min(arithmetic, products)
+            clocks += rates.tensor_wait * work.full_waits
         else:
             clocks = max(arithmetic, products) + _SYNC_OVERLAP * min(arithmetic, products)
         clocks += work.barriers * (rates.barrier + (rates.shuffle if work.shuffles else 0.0))

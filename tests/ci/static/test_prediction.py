@@ -10,7 +10,10 @@ from tests.builders import make_static_facts
 
 
 def make_estimate(
-    *variants_ns: float, instructions: float = 30.0, limit: str = "issue"
+    *variants_ns: float,
+    instructions: float = 30.0,
+    limit: str = "issue",
+    local_bytes_moved: float = 0.0,
 ) -> CodeEstimate:
     return CodeEstimate(
         predicted_ns=variants_ns[0],
@@ -20,6 +23,7 @@ def make_estimate(
         element_count=1_000_000,
         instructions_per_element=instructions,
         requested_bytes=4e6,
+        local_bytes_moved=local_bytes_moved,
     )
 
 
@@ -79,6 +83,13 @@ def test_a_spill_that_the_rest_outweighs_is_predicted_faster() -> None:
     head = make_facts(1_000, code="b", local_bytes=8, instructions=15.0)
 
     assert judge(base, head).verdict is Verdict.PREDICTED_FASTER
+
+
+def test_many_spills_are_not_outweighed() -> None:
+    estimate = make_estimate(1_000, instructions=15.0, local_bytes_moved=1e6)
+    head = make_static_facts(code="b", local_bytes=456, estimate=estimate)
+
+    assert judge(make_facts(2_000, code="a"), head).verdict is Verdict.REGRESSED
 
 
 def test_a_call_of_other_functions_is_predicted_by_its_sum() -> None:
