@@ -6,17 +6,36 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, UniqueConstraint, func, text
+from sqlalchemy import (
+    CheckConstraint,
+    Enum,
+    ForeignKey,
+    Identity,
+    Index,
+    UniqueConstraint,
+    func,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base
+from roofwatch.db.schema.table import Base, one_of
 from roofwatch.model.acceptance import Grain
 from roofwatch.model.alert import AlertEvent, AlertState, DeliveryState
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import BisectionState, TriageState
 from roofwatch.model.verdict import Verdict
+
+_VERDICTS = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED, Verdict.INCONCLUSIVE)
+"""Of measured series; a prediction is never stored as a regression."""
+# its own check, which leaves the predicted verdicts out
+_VERDICT = Enum(
+    Verdict,
+    native_enum=False,
+    create_constraint=False,
+    values_callable=lambda kind: [member.value for member in kind],
+)
 
 
 class RegressionRow(Base):
@@ -25,13 +44,14 @@ class RegressionRow(Base):
     """
 
     __tablename__ = "regression"
+    __table_args__ = (one_of("verdict", _VERDICTS),)
 
     project_id: Mapped[int] = mapped_column(
         ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True
     )
     sha: Mapped[str] = mapped_column(primary_key=True)
     kernel: Mapped[str] = mapped_column(primary_key=True)
-    verdict: Mapped[Verdict] = mapped_column(primary_key=True)
+    verdict: Mapped[Verdict] = mapped_column(_VERDICT, primary_key=True)
     regression_id: Mapped[UUID] = mapped_column(
         ForeignKey("triage.regression_id", ondelete="CASCADE")
     )
@@ -55,13 +75,14 @@ class TriageRow(Base):
             "(state = 'new' AND num_nonnulls(person, reason, changed_at) = 0)",
             name="decided_whole",
         ),
+        one_of("verdict", _VERDICTS),
     )
 
     regression_id: Mapped[UUID] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     sha: Mapped[str]
     kernel: Mapped[str]
-    verdict: Mapped[Verdict]
+    verdict: Mapped[Verdict] = mapped_column(_VERDICT)
     series: Mapped[list[str]]
     is_found: Mapped[bool]
     # the newest measured commit at the time of the decision
