@@ -27,7 +27,7 @@ NEITHER: frozenset[Verdict] = frozenset({Verdict.UNCHANGED})
 
 
 @dataclass(frozen=True)
-class MeasuredPair:
+class ReleasePair:
     """One kernel in two releases of liger-kernel."""
 
     case: str
@@ -41,7 +41,7 @@ class MeasuredPair:
 
 
 PAIRS = (
-    MeasuredPair(
+    ReleasePair(
         case="layer_norm",
         direction="bwd",
         base="0.6.3",
@@ -50,7 +50,7 @@ PAIRS = (
         expected=FASTER,
         measured="5 to 12 times faster on an A100 (#945)",
     ),
-    MeasuredPair(
+    ReleasePair(
         case="layer_norm",
         direction="bwd",
         base="0.6.4",
@@ -59,7 +59,7 @@ PAIRS = (
         expected=SLOWER,
         measured="the same, reversed",
     ),
-    MeasuredPair(
+    ReleasePair(
         case="cross_entropy",
         direction="fwd",
         base="0.8.0",
@@ -68,7 +68,7 @@ PAIRS = (
         expected=FASTER,
         measured="13.9 % faster on an H100 (#1266)",
     ),
-    MeasuredPair(
+    ReleasePair(
         case="swiglu",
         direction="bwd",
         base="0.8.0",
@@ -77,7 +77,7 @@ PAIRS = (
         expected=NEITHER,
         measured="1.00 times on an H100 (#1271)",
     ),
-    MeasuredPair(
+    ReleasePair(
         case="layer_norm",
         direction="fwd",
         base="0.6.3",
@@ -86,7 +86,7 @@ PAIRS = (
         expected=NEITHER,
         measured="not changed",
     ),
-    MeasuredPair(
+    ReleasePair(
         case="cross_entropy",
         direction="fwd",
         base="0.6.3",
@@ -114,7 +114,7 @@ def compiled(version: str, target: str, folder: Path) -> tuple[StaticFacts, ...]
     return analyse_suite(source, plan, packages=packages, has_proofs=False).facts
 
 
-def _facts_of(pair: MeasuredPair, version: str, folder: Path) -> list[StaticFacts]:
+def _facts_of(pair: ReleasePair, version: str, folder: Path) -> list[StaticFacts]:
     return [
         facts
         for facts in compiled(version, pair.target, folder)
@@ -122,7 +122,7 @@ def _facts_of(pair: MeasuredPair, version: str, folder: Path) -> list[StaticFact
     ]
 
 
-def verdict_of(pair: MeasuredPair, folder: Path) -> tuple[Verdict, float]:
+def verdict_of(pair: ReleasePair, folder: Path) -> tuple[Verdict, float]:
     """Return the verdict on the call's functions, and the predicted ratio of their times."""
     base = _facts_of(pair, pair.base, folder)
     head = _facts_of(pair, pair.head, folder)

@@ -14,7 +14,14 @@ from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
-VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
+VERDICT_ORDER = (
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.PREDICTED_SLOWER,
+    Verdict.IMPROVED,
+    Verdict.PREDICTED_FASTER,
+    Verdict.UNCHANGED,
+)
 
 
 def counted_changes(judgement: PullRequestJudgement) -> list[Change[Any]]:

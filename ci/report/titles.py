@@ -21,6 +21,8 @@ CODE_WORDS = {
     Verdict.INCONCLUSIVE: "lost",
     Verdict.IMPROVED: "better",
     Verdict.UNCHANGED: "changed",
+    Verdict.PREDICTED_SLOWER: "predicted slower",
+    Verdict.PREDICTED_FASTER: "predicted faster",
 }
 _CASE_WORDS = {
     Reason.WRONG_RESULT: "wrong",

@@ -8,12 +8,13 @@ from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.comment import headline, summary_line, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.comparison_tables import judgement_tables
+from roofwatch.model.claim import CheckPolicy
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Measurement, Timer
 from roofwatch.model.provenance import LoadedFile, Origin
-from roofwatch.model.record import PairMember, Side
-from roofwatch.model.results import StaticFacts
+from roofwatch.model.record import PairMember, RunRecord, Side
+from roofwatch.model.results import CodeEstimate, StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import (
     CASE_ID,
@@ -21,6 +22,7 @@ from tests.builders import (
     make_commit,
     make_environment,
     make_measurement,
+    make_pair_of_records,
     make_static_facts,
 )
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
@@ -413,3 +415,35 @@ def test_equal_sources_that_are_slower_with_another_toolchain_have_that_cause() 
 
     assert only_case(other_toolchain).cause is Cause.TOOLCHAIN
     assert only_case(same_toolchain).cause is None
+
+
+def test_a_predicted_slowdown_is_evidence_unless_the_policy_says_otherwise() -> None:
+    base, head = make_pair_of_records()
+    sides: list[RunRecord] = []
+    for record, code, time_ns, instructions in (
+        (base, "a", 1_000.0, 30.0),
+        (head, "b", 2_000.0, 60.0),
+    ):
+        estimate = CodeEstimate(
+            predicted_ns=time_ns,
+            variants_ns=(time_ns,),
+            limit="issue",
+            element_count=1,
+            instructions_per_element=instructions,
+        )
+        measured = record.measurements[0]
+        facts = make_static_facts(
+            measured.case_id,
+            implementation=measured.implementation,
+            code=code,
+            estimate=estimate,
+        )
+        sides.append(record.model_copy(update={"static_facts": (facts,)}))
+
+    judgement = judge_pull_request(*sides)
+    strict = judge_pull_request(*sides, policy=CheckPolicy(predicted_fails=True))
+
+    assert judgement.counts["predicted_slower"] == 1
+    assert judgement.verdict is not Verdict.REGRESSED
+    assert "predicted slower" in to_markdown(judgement)
+    assert strict.verdict is Verdict.REGRESSED
