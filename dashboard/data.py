@@ -26,7 +26,8 @@ from roofwatch.db.queries.questions import Question
 from roofwatch.db.regressions.deciding import TriageDecision, apply_decision
 from roofwatch.db.regressions.decisions import Signature
 from roofwatch.model.errors import SpoolError
-from roofwatch.model.history import Regression
+from roofwatch.model.history import ChangePoint, Regression
+from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import FilterOptions
 from roofwatch.model.triage import TriagedRegression
 from roofwatch.settings import load_settings
@@ -148,6 +149,23 @@ def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
     kernels = {case.kernel for case in facets.cases}
     owners_by_kernel = {kernel: ownership.owners_of([kernel]) for kernel in kernels}
     return {kernel: owners for kernel, owners in owners_by_kernel.items() if owners}
+
+
+def read_sides(change: ChangePoint) -> tuple[RunRecord, RunRecord] | None:
+    """Read what the runs before and at a change know of its case; None if one is gone, or if
+    another tool measured it.
+    """
+    series = change.series
+    if series.is_imported:
+        return None
+    return ask(
+        questions.read_case_of_both,
+        series.project,
+        change.previous_commit.sha,
+        change.commit.sha,
+        series.case_id,
+        runner_class=series.runner_class or None,
+    )
 
 
 def list_regressions(project: str) -> list[Regression]:

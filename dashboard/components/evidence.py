@@ -25,7 +25,6 @@ from roofwatch.dashboard.wording import (
     transition_text,
 )
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries import questions
 from roofwatch.model.history import ChangePoint, SeriesKey
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
@@ -45,14 +44,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     if series.is_imported:
         _show_imported_sides(change)
         return
-    sides = data.ask(
-        questions.read_case_of_both,
-        series.project,
-        change.previous_commit.sha,
-        change.commit.sha,
-        series.case_id,
-        runner_class=series.runner_class or None,
-    )
+    sides = data.read_sides(change)
     if sides is None:
         st.info(
             "The run of one side is no longer stored, so base and head cannot be compared.",

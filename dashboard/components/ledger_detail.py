@@ -149,16 +149,7 @@ def _sentence_html(change: ChangePoint, regression: Regression) -> str:
 
 def _code_explanation(change: ChangePoint) -> str:
     series = change.series
-    if series.is_imported:
-        return ""
-    sides = data.ask(
-        questions.read_case_of_both,
-        series.project,
-        change.previous_commit.sha,
-        change.commit.sha,
-        series.case_id,
-        runner_class=series.runner_class or None,
-    )
+    sides = data.read_sides(change)
     if sides is None:
         return ""
     comparison = side_by_side(*sides, series.case_id, series.implementation)
@@ -247,16 +238,7 @@ def _suspects_html(regression: Regression) -> str:
 def _source_html(view: View, change: ChangePoint) -> str:
     """Write the functions of the kernel, linked to their lines at the commit."""
     series = change.series
-    if series.is_imported:
-        return ""
-    sides = data.ask(
-        questions.read_case_of_both,
-        series.project,
-        change.previous_commit.sha,
-        change.commit.sha,
-        series.case_id,
-        runner_class=series.runner_class or None,
-    )
+    sides = data.read_sides(change)
     if sides is None:
         return ""
     lines = dict.fromkeys(

@@ -179,9 +179,12 @@ def _value_columns(
         yield _Column("runner rw-cut", "Runner", _runner_html)
     if any(row.cell.utilisation is not None for row in rows):
         title = "Share of the measured ceiling; the peak is dotted"
-        yield _Column("share number", "Of achievable", _share_html, title)
+        yield _Column("share number", "", _share_html, title)
         yield _Column(
-            "bullet", "", lambda row: bullet_html(row.cell.utilisation, row.peak_share), title
+            "bullet",
+            "Of achievable",
+            lambda row: bullet_html(row.cell.utilisation, row.peak_share),
+            title,
         )
     if any(row.cell.ratio_to_reference is not None for row in rows):
         title = "Time over the time of the vendor's library in the same run: below 1 is faster"
