@@ -180,12 +180,7 @@ def _value_columns(
     if any(row.cell.utilisation is not None for row in rows):
         title = "Share of the measured ceiling; the peak is dotted"
         yield _Column("share number", "", _share_html, title)
-        yield _Column(
-            "bullet",
-            "Of achievable",
-            lambda row: bullet_html(row.cell.utilisation, row.peak_share),
-            title,
-        )
+        yield _Column("bullet", "Of achievable", _bullet_html, title)
     if any(row.cell.ratio_to_reference is not None for row in rows):
         title = "Time over the time of the vendor's library in the same run: below 1 is faster"
         yield _Column("ratio number", "vs library", _ratio_html, title)
@@ -228,6 +223,10 @@ def _share_html(row: RoofRow) -> str:
     if row.cell.is_degraded:
         text += ' <span title="throttled or shared">○</span>'
     return text
+
+
+def _bullet_html(row: RoofRow) -> str:
+    return bullet_html(row.cell.utilisation, row.peak_share)
 
 
 def _ratio_html(row: RoofRow) -> str:

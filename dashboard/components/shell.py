@@ -166,7 +166,8 @@ def _bar_html(header: ShellHeader) -> str:
         f'<nav aria-label="Screens">{"".join(screens)}</nav>'
         f"{_project_html(header)}"
         '<div class=rw-find><input type=search aria-label="Search" autocomplete=off '
-        'placeholder="Search"><kbd aria-hidden=true>/</kbd><div class=rw-results aria-live=polite></div></div>'
+        'placeholder="Search"><kbd aria-hidden=true>/</kbd>'
+        "<div class=rw-results aria-live=polite></div></div>"
         f"{_range_html(header)}"
         f'<div class=rw-chips aria-label="Runners">{_chips_html(header)}</div>'
         f"{_filters_html(header)}"

@@ -157,6 +157,33 @@ def test_the_search_finds_authors_pull_requests_runners_and_releases(watched: Wa
         expect(watched.page.locator(".rw-results a").first).to_contain_text(expected)
 
 
+def test_a_phone_shows_kernel_size_and_what_decides_without_sideways_scrolling(
+    watched: Watched,
+) -> None:
+    watched.page.set_viewport_size({"width": 390, "height": 844})
+    watched.open("/?range=30d")
+
+    row = watched.page.locator(".rw-ledger [data-row]").filter(has_text="e8286cca")
+    for part in (".kernels", ".size", ".real", ".when"):
+        expect(row.locator(part)).to_be_visible()
+    box = row.bounding_box()
+    assert box is not None
+    assert box["height"] < 64, "two lines"
+    decides = watched.page.locator(".rw-suspicions .decides").first
+    expect(decides).to_be_visible()
+    right = decides.evaluate("cell => cell.getBoundingClientRect().right")
+    assert right <= 390
+    # a phone has no key for it
+    expect(watched.page.locator(".rw-find kbd")).to_be_hidden()
+
+    watched.open("/roof?range=90d")
+    cell = watched.page.locator(".rw-cells tbody tr").first
+    share, bar = (cell.locator(part).bounding_box() for part in (".share", ".bullet"))
+    assert share is not None
+    assert bar is not None
+    assert share["x"] + share["width"] <= bar["x"] + 1, "the number is not below the bar"
+
+
 def test_the_first_visit_is_light(watched: Watched) -> None:
     session = watched.page.context.new_cdp_session(watched.page)
     session.send("Network.enable")

@@ -68,6 +68,13 @@ def test_every_tick_of_a_time_has_its_unit() -> None:
     assert ">50 µs</span>" in html
 
 
+def test_zero_has_no_unit_among_the_ticks_of_a_time() -> None:
+    html = history_html(History(series=make_series([1e6, 80e6])), UTC)
+
+    assert ">0</span>" in html
+    assert "0 ns" not in html
+
+
 def test_dates_stand_under_the_axis_and_points_at_the_date_of_their_commit() -> None:
     points = tuple(
         make_point(number, commit=replace(make_commit_ref(number), committed_at=NOON + gap))
