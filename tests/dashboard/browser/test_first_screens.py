@@ -169,7 +169,7 @@ def test_a_phone_shows_kernel_size_and_what_decides_without_sideways_scrolling(
     box = row.bounding_box()
     assert box is not None
     assert box["height"] < 64, "two lines"
-    decides = watched.page.locator(".rw-suspicions .decides").first
+    decides = watched.page.locator(".rw-suspicions td.decides").first
     expect(decides).to_be_visible()
     right = decides.evaluate("cell => cell.getBoundingClientRect().right")
     assert right <= 390
