@@ -68,7 +68,11 @@ def fit_columns(table: Table, width: int) -> None:
     available = width - 3 * len(table.columns) - 1
     contents = [_lines_of(column) for column in table.columns]
     longest = [max(map(len, lines), default=0) for lines in contents]
-    widths = [_longest_piece(lines) for lines in contents]
+    # a heading stays on one line
+    widths = [
+        max(_longest_piece(lines), len(str(column.header)))
+        for column, lines in zip(table.columns, contents, strict=True)
+    ]
     if sum(longest) <= available or sum(widths) > available:
         return
     for _ in range(available - sum(widths)):
