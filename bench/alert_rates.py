@@ -11,9 +11,7 @@ The probability that an alert is real begins at the share of real alerts of the 
 """
 
 import argparse
-import importlib
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,7 +20,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
+from bench.noise_sources import Planted, Values, draw_noise, import_synth, read_histories
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.history.step_findings import is_sure_step
@@ -35,13 +33,19 @@ _MIN_WIDTHS = 1.6
 """Noise widths of the smallest step that counts as visible."""
 _STEPS = (0.02, 0.05, 0.1)
 _SHARES = (0.1, 0.2, 0.7)
-_FIRST, _LAST, _AFTER = 60, 160, 50
+"""Sizes of steps and how often each is planted: most of what people act on is 10 % or more."""
+_LARGE_STEP = 0.2
+"""Where the noise hides the others."""
+_FIRST = 60
+_LAST = 160
+_AFTER = 50
 """Range of the position of a step, and values after it."""
 _MARGIN = 5
 """Values by which the position of an alarm may differ from that of the step."""
 _LONG = 400
 """Values of a series without a step."""
 _SPANS = ((_LEARNING, _LONG), (_LEARNING, 50), (50, 200), (200, _LONG))
+"""Values seen, from and to: a young series alerts more easily than an old one."""
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
 
@@ -60,8 +64,9 @@ class Score:
 
     def rate(self, low: int = _LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
-        values = sum(max(min(count, high) - low, 0) for count in self.value_counts)
-        return 1_000 * sum(low < seen_count <= high for seen_count in self.false_at) / values
+        value_count = sum(max(min(count, high) - low, 0) for count in self.value_counts)
+        false_count = sum(low < seen_count <= high for seen_count in self.false_at)
+        return 1_000 * false_count / value_count
 
     def row(self, spans: Sequence[tuple[int, int]] = _SPANS) -> str:
         """Rates by the values seen, and share of steps found within 5 and 10 values."""
@@ -75,6 +80,7 @@ class Score:
 def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
     """Yield the values seen and each step of a time that may raise an alert then."""
     for seen in range(1, len(values) + 1):
+        # The service analyses all values whenever one is new.
         seen_values = values[:seen]
         steps = find_time_steps(seen_values, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(seen_values, steps), strict=True):
@@ -86,63 +92,80 @@ def score(series: Sequence[Planted]) -> Score:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
     total = Score()
     for planted in series:
-        alarm_indices: list[int] = []
-        is_found = False
         total.value_counts.append(len(planted.values))
         total.step_count += planted.step_at is not None
-        for seen, step in alerting_steps(planted.values):
-            is_near = (
-                planted.step_at is not None
-                and seen > planted.step_at
-                and abs(step.index - planted.step_at) <= _MARGIN
-            )
-            if is_near and not is_found and planted.step_at is not None:
-                is_found = True
-                total.delays.append(seen - planted.step_at)
-            elif any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices):
-                continue
-            else:
-                is_near = False
-                total.false_at.append(seen)
-            alarm_indices.append(step.index)
-            total.are_real.append(is_near)
+        _score_series(planted, total)
     return total
+
+
+def _score_series(planted: Planted, total: Score) -> None:
+    alarm_indices: list[int] = []
+    is_found = False
+    for seen, step in alerting_steps(planted.values):
+        delay = _delay(planted, step, seen)
+        if delay is not None and not is_found:
+            is_found = True
+            total.delays.append(delay)
+            total.are_real.append(True)
+        elif any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices):
+            continue
+        else:
+            total.false_at.append(seen)
+            total.are_real.append(False)
+        alarm_indices.append(step.index)
+
+
+def _delay(planted: Planted, step: Step, seen: int) -> int | None:
+    """Values between the planted step and the alarm; None if the alarm means something else."""
+    if planted.step_at is None or seen <= planted.step_at:
+        return None
+    if abs(step.index - planted.step_at) > _MARGIN:
+        return None
+    return seen - planted.step_at
 
 
 # --- series
 
 
-def _step(width: float, rng: np.random.Generator) -> float:
+def _draw_log_step(width: float, rng: np.random.Generator) -> float:
     """A visible change of the log level."""
-    visible = [
-        (step, share)
-        for step, share in zip(_STEPS, _SHARES, strict=True)
-        if step >= _MIN_WIDTHS * width
-    ]
-    steps, shares = zip(*visible or [(0.2, 1.0)], strict=True)
-    return math.log1p(rng.choice(steps, p=np.array(shares) / sum(shares))) * float(
-        rng.choice([-1, 1])
-    )
+    steps: list[float] = []
+    shares: list[float] = []
+    for step, share in zip(_STEPS, _SHARES, strict=True):
+        # A step within the noise is found by nobody, and says nothing about a rule.
+        if step >= _MIN_WIDTHS * width:
+            steps.append(step)
+            shares.append(share)
+    if not steps:
+        steps.append(_LARGE_STEP)
+        shares.append(1.0)
+    weights = np.array(shares) / sum(shares)
+    size = math.log1p(rng.choice(steps, p=weights))
+    return size * float(rng.choice([-1, 1]))
 
 
 def _series(
-    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
+    histories: Sequence[Values],
+    synth: ModuleType,
+    count: int,
+    rng: np.random.Generator,
 ) -> Iterator[Planted]:
-    """Series in noise drawn from histories, or synthetic if there are none; half of them with a
-    step.
-    """
+    """Make series in noise of a source; half of them with a step."""
     for number in range(count):
-        step_at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
-        length = _LONG if step_at is None else step_at + _AFTER
-        if histories:
-            history = histories[number // 2 % len(histories)]
-            width, noise = width_of(history), drawn(history, length, rng)
-        else:
-            width = float(rng.choice([0.005, 0.01, 0.02]))
-            relative = synth.noise(synth.KINDS[number // 2 % len(synth.KINDS)], length, width, rng)
-            noise = np.log1p(np.maximum(relative, -0.6))
+        step_at = None
+        length = _LONG
+        if number % 2:
+            step_at = int(rng.integers(_FIRST, _LAST))
+            length = step_at + _AFTER
+        noise, width = draw_noise(
+            histories=histories,
+            synth=synth,
+            number=number,
+            length=length,
+            rng=rng,
+        )
         if step_at is not None:
-            noise[step_at:] += _step(width, rng)
+            noise[step_at:] += _draw_log_step(width, rng)
         yield Planted(1_000 * np.exp(noise), step_at)
 
 
@@ -155,22 +178,29 @@ def _print_reliability(scores: Mapping[str, Score]) -> None:
     alarm_count = sum(len(score_of_source.are_real) for score_of_source in scores.values())
     for name, score_of_source in scores.items():
         are_real = score_of_source.are_real
-        # the prior is the share of the other sources
-        prior = (all_real_count - sum(are_real)) / (alarm_count - len(are_real))
-        chances = [
-            share_real(sum(are_real[:count]), count, prior=prior) for count in range(len(are_real))
-        ]
+        # The prior is the share of the other sources: a project begins without alarms of its own.
+        other_real_count = all_real_count - sum(are_real)
+        other_alarm_count = alarm_count - len(are_real)
+        prior = other_real_count / other_alarm_count
+        chances: list[float] = []
+        for count in range(len(are_real)):
+            earlier_real_count = sum(are_real[:count])
+            chances.append(share_real(earlier_real_count, count, prior=prior))
         cells = [_real_in_bin(chances, are_real, low, high) for low, high in pairwise(_BINS)]
         print(f"| {name} | {' | '.join(cells)} |")
     print(f"\nReal alarms of all sources: {all_real_count} of {alarm_count}")
 
 
 def _real_in_bin(
-    chances: Sequence[float], are_real: Sequence[bool], low: float, high: float
+    chances: Sequence[float],
+    are_real: Sequence[bool],
+    low: float,
+    high: float,
 ) -> str:
-    in_bin = [
-        is_real for chance, is_real in zip(chances, are_real, strict=True) if low < chance <= high
-    ]
+    in_bin: list[bool] = []
+    for chance, is_real in zip(chances, are_real, strict=True):
+        if low < chance <= high:
+            in_bin.append(is_real)
     if not in_bin:
         return ""
     return f"{sum(in_bin)} of {len(in_bin)}"
@@ -181,23 +211,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--series", type=int, default=160, help="series of each source, half of them with a step"
+        "--series",
+        type=int,
+        default=160,
+        help="series of each source, half of them with a step",
     )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    if not (arguments.folder / "synth.py").is_file():
-        raise SystemExit(
-            f"{arguments.folder}: no synth.py; give a folder with synth.py and "
-            f"data/real/gpu_raw.jsonl"
-        )
-    sys.path.insert(0, str(arguments.folder))
-    synth = importlib.import_module("synth")
+    synth = import_synth(arguments.folder)
     rng = np.random.default_rng(arguments.seed)
     histories = {**read_histories(arguments.folder), "synthetic": []}
-    sources = {
-        name: list(_series(of_source, synth, arguments.series, rng))
-        for name, of_source in histories.items()
-    }
+    sources: dict[str, list[Planted]] = {}
+    for name, source_histories in histories.items():
+        series = _series(
+            histories=source_histories,
+            synth=synth,
+            count=arguments.series,
+            rng=rng,
+        )
+        sources[name] = list(series)
     spans = ((0, _LEARNING), *_SPANS)
     columns = " | ".join(
         f"false alerts per 1,000 after {low} to {high} values" for low, high in spans

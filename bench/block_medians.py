@@ -23,26 +23,29 @@ def pooled_median(measurement: Measurement) -> float:
 def main(paths: list[str]) -> None:
     pooled = defaultdict[tuple[str, str], list[float]](list)
     of_blocks = defaultdict[tuple[str, str], list[float]](list)
+    pooled = defaultdict[tuple[str, str], list[float]](list)
+    of_blocks = defaultdict[tuple[str, str], list[float]](list)
     for path in paths:
         for measurement in RunRecord.read(Path(path)).measurements:
             if measurement.median_ns is not None:
                 key = measurement.case_id, measurement.implementation
                 pooled[key].append(pooled_median(measurement))
                 of_blocks[key].append(measurement.median_ns)
-    ratios = []
+    ratios: list[float] = []
     print(f"{'pooled':>8} {'blocks':>8}  case")
     for key, values in sorted(pooled.items()):
-        spreads = Spread.of(values), Spread.of(of_blocks[key])
-        if spreads[0] is None or spreads[1] is None:
+        pooled_spread = Spread.of(values)
+        block_spread = Spread.of(of_blocks[key])
+        # Two runs have one difference, which is no spread.
+        if pooled_spread is None or block_spread is None:
             continue
-        before, after = spreads[0].deviation, spreads[1].deviation
-        ratios.append(after / before)
-        print(f"{before:8.2%} {after:8.2%}  {' '.join(key)}")
+        ratios.append(block_spread.deviation / pooled_spread.deviation)
+        noise = f"{pooled_spread.deviation:8.2%} {block_spread.deviation:8.2%}"
+        print(f"{noise}  {' '.join(key)}")
     if ratios:
-        lower = sum(ratio < 1 for ratio in ratios)
-        print(
-            f"{len(ratios)} cases: median ratio {statistics.median(ratios):.2f}, lower in {lower}"
-        )
+        lower_count = sum(ratio < 1 for ratio in ratios)
+        median_ratio = statistics.median(ratios)
+        print(f"{len(ratios)} cases: median ratio {median_ratio:.2f}, lower in {lower_count}")
 
 
 if __name__ == "__main__":

@@ -65,11 +65,14 @@ def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) ->
 
 
 def _by_start(timings: Values, starts: Sequence[int]) -> list[Values]:
+    """Split timings by the process that took them: processes differ more than launches."""
     start_of = np.asarray(starts)
     return [timings[start_of == start] for start in dict.fromkeys(starts)]
 
 
-_MIN_BEFORE, _BEFORE, _AFTER = 12, 24, 12
+_MIN_BEFORE = 12
+_BEFORE = 24
+_AFTER = 12
 """Perfherder's default windows, in values."""
 _MIN_T = 7.0
 
@@ -77,6 +80,7 @@ _MIN_T = 7.0
 def _ruptures(values: Values) -> list[int]:
     import ruptures
 
+    # The penalty of the Bayesian information criterion for a mean and a variance.
     detector = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values)
     ends: list[int] = detector.predict(pen=2 * math.log(len(values)))
     return ends[:-1]
@@ -85,6 +89,7 @@ def _ruptures(values: Values) -> list[int]:
 def _otava(values: Values) -> list[int]:
     from otava.analysis import compute_change_points
 
+    # A window of 50 values is Otava's default.
     changes, _ = compute_change_points(values.tolist(), window_len=50, max_pvalue=1e-5)
     return [change.index for change in changes]
 
@@ -93,6 +98,7 @@ def _e_divisive(values: Values) -> list[int]:
     from signal_processing_algorithms.energy_statistics import energy_statistics
 
     np.random.seed(0)  # it uses the global generator
+    # At 1 %, a hundred permutations are the fewest that can tell.
     changes: list[int] = energy_statistics.e_divisive(values, pvalue=0.01, permutations=100)
     return changes
 
@@ -100,7 +106,9 @@ def _e_divisive(values: Values) -> list[int]:
 def _asv(values: Values) -> list[int]:
     from asv.step_detect import detect_steps
 
-    return [step[0] for step in detect_steps(values.tolist())[1:]]
+    # Each step has its begin, end and level; the first begins the series.
+    steps = detect_steps(values.tolist())
+    return [step[0] for step in steps[1:]]
 
 
 def _perfherder(values: Values) -> list[int]:
@@ -114,11 +122,12 @@ def _perfherder(values: Values) -> list[int]:
         last_values = values[max(0, index - _BEFORE) : index]
         next_values = values[index : index + _AFTER]
         sizes[index] = abs(_t(last_values[::-1], next_values))
-    return [
-        index
-        for index in range(1, count)
-        if sizes[index] >= _MIN_T and sizes[index] >= max(sizes[index - 1], sizes[index + 1])
-    ]
+    change_points: list[int] = []
+    for index in range(1, count):
+        is_local_maximum = sizes[index] >= max(sizes[index - 1], sizes[index + 1])
+        if sizes[index] >= _MIN_T and is_local_maximum:
+            change_points.append(index)
+    return change_points
 
 
 def _t(last_values: Values, next_values: Values) -> float:
@@ -129,7 +138,8 @@ def _t(last_values: Values, next_values: Values) -> float:
 
     def squared_error(values: Values) -> float:
         squares = float(((values - mean(values)) ** 2).sum())
-        return squares / (len(values) - 1) / len(values)
+        variance = squares / (len(values) - 1)
+        return variance / len(values)
 
     distance = mean(next_values) - mean(last_values)
     if distance == 0.0:
@@ -152,7 +162,9 @@ DETECTORS: dict[str, Callable[[Values], Sequence[Any]]] = {
 
 def main() -> None:
     """Print one table per data set of the folder."""
-    folder = Path(sys.argv[1]) if len(sys.argv) == 2 else Path()
+    folder = Path()
+    if len(sys.argv) == 2:
+        folder = Path(sys.argv[1])
     if not (folder / "evaluate.py").is_file():
         raise SystemExit(f"{folder}: no evaluate.py; give a folder with evaluate.py and data/")
     sys.path.insert(0, str(folder))
@@ -163,14 +175,14 @@ def main() -> None:
         print("| detector | F1 (P / R) | false alarms per 1000 stable points |")
         print("|---|---|---|")
         for name, detector in DETECTORS.items():
-            (rates,) = harness.offline(
+            # The harness passes more than the values, and a detector must not change them.
+            results = harness.offline(
                 lambda values, _=None, detect=detector: detect(values.copy()), rows
-            ).values()
-            quality = f"{rates['f1']:.2f} ({rates['precision']:.2f} / {rates['recall']:.2f})"
-            print(
-                f"| {name} | {quality} | {rates['fa_per_1000']:.2f} |",
-                flush=True,
             )
+            (rates,) = results.values()
+            quality = f"{rates['f1']:.2f} ({rates['precision']:.2f} / {rates['recall']:.2f})"
+            false_alarms = f"{rates['fa_per_1000']:.2f}"
+            print(f"| {name} | {quality} | {false_alarms} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,13 +34,17 @@ from tests.ci.values import judge_history, make_point
 _DEFAULT = Scenario()
 _SCENARIOS = (
     _DEFAULT,
+    # Other kinds of noise.
     *(Scenario(kind=kind) for kind in Noise if kind is not Noise.STEADY),
+    # Smaller and larger steps, and an improvement.
     Scenario(step=0.02),
     Scenario(step=0.05),
     Scenario(step=0.10),
     Scenario(step=-0.03),
+    # Quieter and noisier machines.
     Scenario(step=0.03, noise=0.005),
     Scenario(step=0.05, noise=0.02),
+    # Shorter and longer histories.
     Scenario(commit_count=8),
     Scenario(commit_count=512),
 )
@@ -63,24 +67,31 @@ def judge_bisection(arguments: argparse.Namespace) -> int:
             if scenario == _DEFAULT and method is search:
                 default = trials
             print(row(scenario, name, trials), flush=True)
-    budget = 2 * PLAIN_SAMPLES * math.log2(_DEFAULT.commit_count)
-    right = statistics.mean(trial.is_right for trial in default)
-    mean = statistics.mean(trial.measurement_count for trial in default)
+    plain_count = 2 * PLAIN_SAMPLES * math.log2(_DEFAULT.commit_count)
+    right_share = statistics.mean(trial.is_right for trial in default)
+    mean_count = statistics.mean(trial.measurement_count for trial in default)
     print(
-        f"\n3 % in 1 %: correct in {right:.1%}, {mean:.1f} measurements; plain bisection takes "
-        f"{budget:.0f}"
+        f"\n3 % in 1 %: correct in {right_share:.1%}, {mean_count:.1f} measurements; "
+        f"plain bisection takes {plain_count:.0f}"
     )
-    return 0 if right >= 0.95 and mean < budget / 2 else 1
+    is_met = right_share >= 0.95 and mean_count < plain_count / 2
+    return 0 if is_met else 1
 
 
 def row(scenario: Scenario, name: str, trials: list[Trial]) -> str:
     counts = sorted(trial.measurement_count for trial in trials)
-    right = statistics.mean(trial.is_right for trial in trials)
-    return (
-        f"| {scenario.commit_count} | {scenario.step:+.0%} | {scenario.noise:.1%} | "
-        f"{scenario.kind} | {name} "
-        f"| {right:.1%} | {statistics.mean(counts):.1f} | {counts[int(0.95 * len(counts))]} |"
-    )
+    right_share = statistics.mean(trial.is_right for trial in trials)
+    cells = [
+        str(scenario.commit_count),
+        f"{scenario.step:+.0%}",
+        f"{scenario.noise:.1%}",
+        scenario.kind,
+        name,
+        f"{right_share:.1%}",
+        f"{statistics.mean(counts):.1f}",
+        str(counts[int(0.95 * len(counts))]),
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def judge_grouping(arguments: argparse.Namespace) -> int:
@@ -90,7 +101,10 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
     scores = [judge_planted(seed) for seed in range(1, arguments.seeds + 1)]
     found_counts = [planted.found for planted in scores]
     extra_counts = [len(planted.extra) for planted in scores]
-    good_count = sum(planted.found >= 11 and len(planted.extra) <= 1 for planted in scores)
+    good_count = 0
+    for planted in scores:
+        if planted.found >= 11 and len(planted.extra) <= 1:
+            good_count += 1
     print(
         f"{good_count} of {len(scores)} histories: at least 11 of 12 causes reported once each, "
         f"at most one too many"
@@ -98,14 +112,20 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
     mean_found = statistics.mean(found_counts)
     mean_extra = statistics.mean(extra_counts)
     print(f"mean: {mean_found:.2f} of 12 found, {mean_extra:.2f} too many")
+    # Few degrees of freedom make outliers, autocorrelation makes slow drifts.
     for name, degrees, correlation in (
-        ("normal", 1e9, 0.0),
+        ("normal", math.inf, 0.0),
         ("t, 5 degrees", 5, 0.0),
         ("t, 3 degrees", 3, 0.0),
         ("t, 5 degrees, autocorrelation 0.3", 5, 0.3),
         ("t, 5 degrees, autocorrelation 0.5", 5, 0.5),
     ):
-        print_quiet_days(name, arguments.days, degrees, correlation)
+        print_quiet_days(
+            name=name,
+            day_count=arguments.days,
+            degrees=degrees,
+            correlation=correlation,
+        )
     is_met = statistics.median(found_counts) >= 11 and statistics.median(extra_counts) <= 1
     return 0 if is_met else 1
 
@@ -113,6 +133,7 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
 def judge_planted(seed: int) -> Score:
     """Analyse one planted history and print what was reported."""
     history = plant(seed)
+    # Processor time: other processes do not change it.
     started = time.process_time()
     alerts = [regression for regression in judge_history(history.series) if regression.is_alert]
     spent_s = time.process_time() - started
@@ -133,14 +154,15 @@ def print_quiet_days(
     correlation: float,
 ) -> None:
     """Count alerts on days of 100 series without a change."""
-    alerted = suspicions = 0
+    alerted_day_count = 0
+    suspicion_count = 0
     for seed in range(day_count):
         regressions = judge_history(quiet_day(seed, degrees, correlation))
-        suspicions += len(regressions)
-        alerted += any(regression.is_alert for regression in regressions)
+        suspicion_count += len(regressions)
+        alerted_day_count += any(regression.is_alert for regression in regressions)
     print(
-        f"{name}: {alerted} of {day_count} days of 100 series with an alert, "
-        f"{suspicions / day_count:.2f} suspicions per day",
+        f"{name}: {alerted_day_count} of {day_count} days of 100 series with an alert, "
+        f"{suspicion_count / day_count:.2f} suspicions per day",
         flush=True,
     )
 
@@ -153,21 +175,25 @@ def quiet_day(
     commit_count: int = 60,
 ) -> list[Series]:
     rng = np.random.default_rng(seed)
-    series = []
+    series: list[Series] = []
+    # Keeps the width of the noise whatever the correlation.
+    innovation = np.sqrt(1 - correlation**2)
     for number in range(100):
-        if degrees > 1e6:
+        if degrees == math.inf:
             steps = rng.normal(size=commit_count)
         else:
             steps = rng.standard_t(degrees, commit_count)
         values = steps.copy()
-        innovation = np.sqrt(1 - correlation**2)
         for index in range(1, commit_count):
             values[index] = correlation * values[index - 1] + innovation * steps[index]
-        values = 1e6 * np.exp(rng.uniform(0.01, 0.04) * values)
+        width = rng.uniform(0.01, 0.04)
+        times_ns = 1e6 * np.exp(width * values)
         points = tuple(
-            make_point(index, float(value), measured_at=NOON) for index, value in enumerate(values)
+            make_point(index, float(time_ns), measured_at=NOON)
+            for index, time_ns in enumerate(times_ns)
         )
-        series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), points))
+        key = make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd")
+        series.append(Series(key, points))
     return series
 
 

@@ -31,6 +31,7 @@ from roofwatch.model.record import RunRecord
 _STEP_SECONDS = 540
 MAX_ARCHIVE_BYTES = 15 * 10**6
 _TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")
+"""Kernels of all lengths, from an empty launch on, for the comparison of timers."""
 _CALIBRATED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention")
 _WORKLOADS = (
     "transformer_inference",
@@ -41,6 +42,7 @@ _WORKLOADS = (
 )
 _COUNTED = ("matmul", "attention", "softmax", "memory_copy", "rms_norm", "w4a16_matmul")
 _COUNTED_FIRST = 3
+"""Kernels whose counters belong to the plan; those of the others are extras."""
 PLANTED_CASE_COUNT = 20
 _HEADLINES = (
     "memory_copy",
@@ -127,84 +129,79 @@ def steps(device: str) -> list[EvidenceStep]:
     """All steps, the most valuable first."""
     measure = ["--device", device, "--preset", "quick"]
     if device == "cuda":
+        # A machine that others use is better evidence than none.
         measure += ["--device-check", "warn"]
-    timers = TIMERS if device == "cuda" else ("auto",)
     survey = ["run", "--no-static", "--device", device, "--preset", "survey", "--resume"]
-    run = [*survey, "-o"]
-    profile = [
-        "run",
-        "--no-static",
-        "--profile",
-        *_kernels(_WORKLOADS),
-        "-t",
-        "quick" if device == "cuda" else "small",
-    ]
-    profile += [*measure, "--resume", "-o"]
-    calibrate = [
-        "calibrate",
-        *measure,
-        *_kernels(_CALIBRATED),
-        "-i",
-        "triton",
-        "--budget",
-        "0",
-        "--blocks",
-        "6",
-    ]
-    calibrate += ["--resume", "-o"]
-    first = [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch", "-o"]
-    headlines = [*survey, *_kernels(_HEADLINES), "-o"]
     counters = [
         EvidenceStep(f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90)
         for kernel in _COUNTED
+    ]
+    planted = [
+        EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
+        for extra in SLOWDOWNS
     ]
     tests = [
         EvidenceStep(f"{_test_name(name)}.xml", partial(_tests, name), test_count=count)
         for name, count in _TESTED.items()
     ]
-    extras = [
-        *(
-            EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
-            for timer in timers
-        ),
-        EvidenceStep(
-            "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz")), 520
-        ),
-        EvidenceStep(
-            "workloads.json.gz",
-            lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz")),
-            520,
-        ),
-        EvidenceStep(
-            "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]
-        ),
-    ]
-    return [
-        EvidenceStep(
-            "first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60
+    calibrate = _calibration(measure)
+    promised = [
+        _written_by(
+            "first.json.gz", [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch"], 60
         ),
         EvidenceStep("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
         EvidenceStep("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
-        EvidenceStep(
-            "headlines.json.gz",
-            lambda folder: _roofwatch(*headlines, str(folder / "headlines.json.gz")),
-            480,
-        ),
+        _written_by("headlines.json.gz", [*survey, *_kernels(_HEADLINES)], 480),
         *counters[:_COUNTED_FIRST],
-        *(
-            EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
-            for extra in SLOWDOWNS
-        ),
+        *planted,
         EvidenceStep(
             "noise/noise_floor.json",
-            lambda folder: _roofwatch(*calibrate, str(folder / "noise")),
+            lambda folder: _roofwatch(*calibrate, "-o", str(folder / "noise")),
             480,
         ),
         EvidenceStep("submit.json", partial(_submit, device), 120),
         *tests[:_TESTED_FIRST],
-        *(replace(step, is_extra=True) for step in (*counters[_COUNTED_FIRST:], *extras)),
-        *(replace(step, is_extra=True) for step in tests[_TESTED_FIRST:]),
     ]
+    extras = [
+        *counters[_COUNTED_FIRST:],
+        *_extra_steps(device, measure, survey),
+        *tests[_TESTED_FIRST:],
+    ]
+    return promised + [replace(step, is_extra=True) for step in extras]
+
+
+def _extra_steps(device: str, measure: Sequence[str], survey: Sequence[str]) -> list[EvidenceStep]:
+    # Other timers need a GPU.
+    timers = TIMERS if device == "cuda" else ("auto",)
+    size = "quick" if device == "cuda" else "small"
+    profile = ["run", "--no-static", "--profile", *_kernels(_WORKLOADS), "-t", size]
+    profile += [*measure, "--resume"]
+    return [
+        *(
+            EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
+            for timer in timers
+        ),
+        _written_by("quick.json.gz", survey, 520),
+        _written_by("workloads.json.gz", profile, 520),
+        EvidenceStep(
+            "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]
+        ),
+    ]
+
+
+def _calibration(measure: Sequence[str]) -> list[str]:
+    # Budget 0: the number of blocks is what limits it.
+    words = ["calibrate", *measure, *_kernels(_CALIBRATED), "-i", "triton"]
+    return [*words, "--budget", "0", "--blocks", "6", "--resume"]
+
+
+def _written_by(output: str, words: Sequence[str], limit_s: float) -> EvidenceStep:
+    """A step whose command writes its file by itself."""
+    return EvidenceStep(
+        output,
+        lambda folder: _roofwatch(*words, "-o", str(folder / output)),
+        limit_s,
+    )
 
 
 def _test_name(tests: str) -> str:
@@ -255,6 +252,7 @@ def _submit(device: str, results: Path) -> list[str]:
 def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool) -> None:
     """Make a repository with one commit for each share of additional work."""
     repository.mkdir(parents=True, exist_ok=True)
+    # A step that is repeated finds the repository of its first attempt.
     if (repository / ".git").exists():
         return
     git = [
@@ -266,9 +264,13 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
         "-c",
         "user.email=roofwatch@localhost",
     ]
+    size = 2**16
+    count = 3
+    if is_large:
+        size = 2**22
+        count = PLANTED_CASE_COUNT
     subprocess.run([*git, "init", "--quiet"], check=True)
     for share in shares:
-        size, count = (2**22, PLANTED_CASE_COUNT) if is_large else (2**16, 3)
         suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
         (repository / "bench_planted.py").write_text(suite)
         subprocess.run([*git, "add", "bench_planted.py"], check=True)
@@ -277,22 +279,20 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
 
 def _counters(kernel: str, record_name: str, results: Path) -> list[str]:
     record = RunRecord.read(results / record_name)
-    kernels = {case.case_id: case.kernel for case in record.cases}
-    timed = [
-        measurement.case_id
-        for measurement in record.measurements
-        if measurement.blocks and kernels[measurement.case_id] == kernel
-    ]
-    if not timed:
-        raise ValueError(f"{kernel}: no case of it was timed")
-    return _roofwatch("ncu", timed[0], "--record", str(results / record_name), "--json")
+    case_ids = {case.case_id for case in record.cases if case.kernel == kernel}
+    for measurement in record.measurements:
+        if measurement.blocks and measurement.case_id in case_ids:
+            record_file = str(results / record_name)
+            return _roofwatch("ncu", measurement.case_id, "--record", record_file, "--json")
+    raise ValueError(f"{kernel}: no case of it was timed")
 
 
 def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     """Run one step; returns why it failed. Standard output of a command that prints JSON becomes
     its file.
     """
-    output, log = folder / step.output, folder / f"{step.name}.log"
+    output = folder / step.output
+    log = folder / f"{step.name}.log"
     try:
         command = step.command(folder)
         with log.open("wb") as errors:
@@ -310,7 +310,9 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     text = done.stdout.decode(errors="replace")
     with log.open("a") as log_file:
         log_file.write(text)
-    if output.suffix == ".json" and "--json" in command and text.startswith(("{", "[")):
+    # A command that fails may print a message instead of JSON.
+    prints_document = output.suffix == ".json" and "--json" in command
+    if prints_document and text.startswith(("{", "[")):
         output.write_text(text)
     if not output.exists():
         return f"exit status {done.returncode}; see {log.name}"
@@ -325,19 +327,19 @@ def write_archive(folder: Path, archive: Path) -> list[str]:
     Returns:
         Names of the files that were left out.
     """
-    files = sorted(
-        (file for file in folder.rglob("*") if file.is_file() and file != archive),
-        key=lambda file: file.stat().st_size,
-    )
+    files = [file for file in folder.rglob("*") if file.is_file() and file != archive]
+    files.sort(key=lambda file: file.stat().st_size)
     partial_archive = archive.with_name(f"{archive.name}.part")
     omitted: list[str] = []
     while True:
         with tarfile.open(partial_archive, "w:gz") as packed:
             for file in files:
                 packed.add(file, file.relative_to(folder))
-        if partial_archive.stat().st_size <= MAX_ARCHIVE_BYTES or not files:
+        fits = partial_archive.stat().st_size <= MAX_ARCHIVE_BYTES
+        if fits or not files:
             break
-        omitted.append(str(files.pop().relative_to(folder)))
+        largest = files.pop()
+        omitted.append(str(largest.relative_to(folder)))
     partial_archive.replace(archive)
     return omitted
 
@@ -389,19 +391,7 @@ def missing_gpu() -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
-    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
-    parser.add_argument(
-        "--seconds", type=float, default=_STEP_SECONDS, help="time for all steps of this call"
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument(
-        "--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end"
-    )
-    parser.add_argument("--archive", type=Path, help="everything so far in one file")
-    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = _parse_options()
     if options.peers:
         print(json.dumps(peer_times_ns()))
         return 0
@@ -417,26 +407,50 @@ def main() -> int:
     deadline = time.monotonic() + options.seconds
     failures: dict[str, str] = {}
     missing = [step for step in steps(options.device) if not (folder / step.output).exists()]
-    # a step that failed before must not keep the others from being tried; sorting is stable
+    # A step that failed before must not keep the others from being tried; sorting is stable.
     missing.sort(key=lambda step: (folder / f"{step.name}.log").exists())
     for step in missing:
         seconds_left = deadline - time.monotonic()
         if options.only and not step.name.startswith(tuple(options.only)):
             failures[step.name] = "not asked for"
-        elif seconds_left < 1:
+            continue
+        if seconds_left < 1:
             failures[step.name] = "no time left; repeat the command"
-        else:
-            print(f"{step.name} ...", file=sys.stderr, flush=True)
-            why = run_step(step, folder, min(seconds_left, step.limit_s))
-            if why is not None:
-                failures[step.name] = why
-            (folder / "README.md").write_text(page(folder, failures))
-            if options.archive is not None:
-                for name in write_archive(folder, options.archive):
-                    print(f"not in the archive, too large: {name}", file=sys.stderr)
+            continue
+        print(f"{step.name} ...", file=sys.stderr, flush=True)
+        why = run_step(step, folder, min(seconds_left, step.limit_s))
+        if why is not None:
+            failures[step.name] = why
+        # The machine may go away at any time.
+        (folder / "README.md").write_text(page(folder, failures))
+        if options.archive is not None:
+            for name in write_archive(folder, options.archive):
+                print(f"not in the archive, too large: {name}", file=sys.stderr)
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))
     return 1 if failures else 0
+
+
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
+    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=_STEP_SECONDS,
+        help="time for all steps of this call",
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="print times by Triton's benchmarks as JSON, and end",
+    )
+    parser.add_argument("--archive", type=Path, help="everything so far in one file")
+    # `run_step` stores what a command with this option prints.
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -40,24 +40,10 @@ class PublishedTarget:
 
 def page(folder: Path, failures: dict[str, str]) -> str:
     """Markdown: every target with what was measured, and what could not be measured."""
+    record = _newest_record(folder)
     lines = ["# Evidence from a GPU", ""]
-    record = (
-        _record(folder / "quick.json.gz")
-        or _record(folder / "headlines.json.gz")
-        or _record(folder / "first.json.gz")
-    )
     if record is not None:
-        machine = record.environment
-        lines += [
-            f"{machine.device_name}, driver {machine.driver_version}, torch "
-            f"{machine.torch_version}, triton "
-            f"{machine.triton_version}; commit {record.commit.sha[:12]}.",
-            "",
-        ]
-        for ceiling in record.ceilings:
-            subject = ceiling.dtype or ceiling.level or ""
-            lines.append(f"- {ceiling.resource} {subject}: {ceiling.method}")
-        lines.append("")
+        lines += _machine_lines(record)
     lines += ["| target | measured | met |", "|---|---|---|"]
     for target in measured_targets(folder, record):
         is_met = "yes" if target.is_met else "no"
@@ -70,22 +56,12 @@ def page(folder: Path, failures: dict[str, str]) -> str:
     lines += ["", "## Timers, hot cache", "", *compare_timers(timer_records)]
     predicted = folder / "bounds.json"
     if predicted.exists() and record is not None:
-        lines += [
-            "",
-            "## Predicted from compiled code",
-            "",
-            *_predictions(json.loads(predicted.read_text()), record),
-        ]
+        bounds = json.loads(predicted.read_text())
+        lines += ["", "## Predicted from compiled code", ""]
+        lines += _predictions(bounds, record)
     peers = folder / "peers.json"
     if peers.exists():
-        lines += [
-            "",
-            "## The same launches by triton.testing (do_bench: cold cache, with a graph: warm)",
-            "",
-        ]
-        for name, times_ns in json.loads(peers.read_text()).items():
-            times = [f"{timer} {format_ns(time_ns)}" for timer, time_ns in times_ns.items()]
-            lines.append(f"- {name}: {', '.join(times)}")
+        lines += _peer_lines(json.loads(peers.read_text()))
     submitted = folder / "submit.json"
     if submitted.exists():
         verdict = json.loads(submitted.read_text())
@@ -95,13 +71,45 @@ def page(folder: Path, failures: dict[str, str]) -> str:
             "",
             f"`submit`: {verdict['verdict']}, {verdict['reason']}",
         ]
-    lines += [
-        "",
-        "## Missing",
-        "",
-        *(f"- {name}: {why}" for name, why in failures.items()),
-    ]
+    lines += ["", "## Missing", ""]
+    lines += [f"- {name}: {why}" for name, why in failures.items()]
     return "\n".join(lines) + "\n"
+
+
+def _newest_record(folder: Path) -> RunRecord | None:
+    # Each of these steps measures all kernels of the one before it.
+    for name in ("quick.json.gz", "headlines.json.gz", "first.json.gz"):
+        record = _record(folder / name)
+        if record is not None:
+            return record
+    return None
+
+
+def _machine_lines(record: RunRecord) -> list[str]:
+    machine = record.environment
+    versions = f"torch {machine.torch_version}, triton {machine.triton_version}"
+    lines = [
+        f"{machine.device_name}, driver {machine.driver_version}, {versions}; "
+        f"commit {record.commit.sha[:12]}.",
+        "",
+    ]
+    for ceiling in record.ceilings:
+        subject = ceiling.dtype or ceiling.level or ""
+        lines.append(f"- {ceiling.resource} {subject}: {ceiling.method}")
+    lines.append("")
+    return lines
+
+
+def _peer_lines(times_by_launch: dict[str, dict[str, float]]) -> list[str]:
+    lines = [
+        "",
+        "## The same launches by triton.testing (do_bench: cold cache, with a graph: warm)",
+        "",
+    ]
+    for name, times_ns in times_by_launch.items():
+        times = [f"{timer} {format_ns(time_ns)}" for timer, time_ns in times_ns.items()]
+        lines.append(f"- {name}: {', '.join(times)}")
+    return lines
 
 
 def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[PublishedTarget]:
@@ -110,22 +118,28 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
         yield from _kernel_targets(record)
     floor_file = folder / "noise" / "noise_floor.json"
     if floor_file.exists():
-        cases = NoiseFloor.parse(floor_file.read_bytes()).cases
-        false_alarms = sum(case.is_false_alarm for case in cases) / max(1, len(cases))
-        yield PublishedTarget(
-            text=f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
-            value=false_alarms,
-            limit=0.01,
-            is_most=True,
-        )
+        yield _false_alarm_target(floor_file)
     for extra in SLOWDOWNS:
         records = _records(folder / f"planted-{extra:.0%}" / "records")
-        # the subject of a planted commit begins with its slowdown
+        # The subject of a planted commit begins with its slowdown.
         records.sort(key=lambda record: record.commit.subject or "")
+        # One record: the second commit was not measured yet.
         if len(records) == 2:
             base, head = records
-            share_found = statistics.mean(_is_found(*pair) for pair in _paired(base, head))
+            pairs = _paired(base, head)
+            share_found = statistics.mean(_is_found(*pair) for pair in pairs)
             yield PublishedTarget(f"+{extra:.0%} found, at least 95 %", share_found, 0.95)
+
+
+def _false_alarm_target(floor_file: Path) -> PublishedTarget:
+    cases = NoiseFloor.parse(floor_file.read_bytes()).cases
+    false_alarm_count = sum(case.is_false_alarm for case in cases)
+    return PublishedTarget(
+        text=f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
+        value=false_alarm_count / max(1, len(cases)),
+        limit=0.01,
+        is_most=True,
+    )
 
 
 def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[str]:
@@ -133,20 +147,25 @@ def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[st
     its whole case.
     """
     target = record.environment.compile_target
-    measured = {
-        bound.case_id: bound.utilisation
-        for bound in record.measurements
-        if bound.implementation == "triton"
-    }
+    measured: dict[str, float | None] = {}
+    for measurement in record.measurements:
+        if measurement.implementation == "triton":
+            measured[measurement.case_id] = measurement.utilisation
     yield "| case | function | roof | predicted, at most | measured |"
     yield "|---|---|---|--:|--:|"
     for bound in bounds:
         share = measured.get(bound["case_id"])
-        if bound["target"] == target and share is not None:
-            yield (
-                f"| {bound['case_id']} | {bound['function']} | {bound['roof']} | "
-                f"{bound['predicted']:.2f} | {share:.2f} |"
-            )
+        # The file has bounds for several GPUs.
+        if bound["target"] != target or share is None:
+            continue
+        cells = [
+            bound["case_id"],
+            bound["function"],
+            bound["roof"],
+            f"{bound['predicted']:.2f}",
+            f"{share:.2f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
 
 
 def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
@@ -159,30 +178,60 @@ def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
     for case_id, measured in by_case.items():
         if cases[case_id].kernel == "memory_copy" and "torch" in measured:
             copies.append(_bytes_per_s(cases[case_id], measured["torch"]))
-    for name, measured in by_case.items():
-        case = cases[name]
-        ours = measured.get("triton")
-        if ours is None or ours.median_ns is None:
-            continue
-        speedups = {
-            rival: _speedup(ours, rival_measurement)
-            for rival, rival_measurement in measured.items()
-        }
-        del speedups["triton"]
-        if case.family == "attention" and case.direction == "bwd":
-            yield from _against(name, speedups, ("sdpa_flash",), 1.0)
-        elif case.kernel == "attention":
-            yield from _against(name, speedups, ("sdpa_flash", "sdpa_cudnn", "torch"), 0.9)
-        elif case.kernel == "matmul":
-            yield from _against(name, speedups, ("torch",), 1.0)
-        elif ours.bound == "memory" and copies:
-            share = 0.85 if case.kernel in {"paged_decode_attention", "w4a16_matmul"} else 0.95
-            yield PublishedTarget(
-                f"{name}: share of copy bandwidth, {share}",
-                _bytes_per_s(case, ours) / max(copies),
-                share,
-            )
-            yield from _against(name, speedups, ("compile",), 1.0)
+    for case_id, measured in by_case.items():
+        if "triton" in measured:
+            yield from _targets_of_case(cases[case_id], measured, copies)
+
+
+def _targets_of_case(
+    case: CaseRecord,
+    measured: dict[str, Measurement],
+    copies: Sequence[float],
+) -> Iterator[PublishedTarget]:
+    ours = measured["triton"]
+    speedups: dict[str, float] = {}
+    for rival, rival_measurement in measured.items():
+        if rival != "triton":
+            speedups[rival] = _speedup(ours, rival_measurement)
+    name = case.case_id
+    if case.family == "attention" and case.direction == "bwd":
+        yield from _against(
+            name=name,
+            speedups=speedups,
+            rivals=("sdpa_flash",),
+            limit=1.0,
+        )
+    elif case.kernel == "attention":
+        yield from _against(
+            name=name,
+            speedups=speedups,
+            rivals=("sdpa_flash", "sdpa_cudnn", "torch"),
+            limit=0.9,
+        )
+    elif case.kernel == "matmul":
+        yield from _against(
+            name=name,
+            speedups=speedups,
+            rivals=("torch",),
+            limit=1.0,
+        )
+    elif ours.bound == "memory" and copies:
+        # Pages and packed weights are read in pieces, which a copy does not have to do.
+        if case.kernel in {"paged_decode_attention", "w4a16_matmul"}:
+            least_share = 0.85
+        else:
+            least_share = 0.95
+        yield PublishedTarget(
+            text=f"{name}: share of copy bandwidth, {least_share}",
+            value=_bytes_per_s(case, ours) / max(copies),
+            limit=least_share,
+        )
+        yield from _against(
+            name=name,
+            speedups=speedups,
+            rivals=("compile",),
+            limit=1.0,
+        )
 
 
 def _against(
@@ -193,16 +242,20 @@ def _against(
 ) -> Iterator[PublishedTarget]:
     measured_rivals = [rival for rival in rivals if rival in speedups]
     if measured_rivals:
+        # The fastest rival is the one over which we are least faster.
         best = min(measured_rivals, key=lambda rival: speedups[rival])
         yield PublishedTarget(f"{name}: speed relative to {best}, {limit}", speedups[best], limit)
 
 
 def _speedup(ours: Measurement, rival: Measurement) -> float:
-    return (rival.median_ns or 0.0) / (ours.median_ns or 1.0)
+    rival_ns = rival.median_ns or 0.0
+    our_ns = ours.median_ns or 1.0
+    return rival_ns / our_ns
 
 
 def _bytes_per_s(case: CaseRecord, measurement: Measurement) -> float:
-    return case.memory_bytes / (measurement.median_ns or 1.0) * 1e9
+    seconds = (measurement.median_ns or 1.0) / 1e9
+    return case.memory_bytes / seconds
 
 
 def _paired(base: RunRecord, head: RunRecord) -> list[tuple[Measurement, Measurement]]:
@@ -213,15 +266,20 @@ def _paired(base: RunRecord, head: RunRecord) -> list[tuple[Measurement, Measure
 
 
 def _timed_by_subject(record: RunRecord) -> dict[tuple[str, str], Measurement]:
-    timed = [measurement for measurement in record.measurements if measurement.blocks]
-    return {(measurement.case_id, measurement.implementation): measurement for measurement in timed}
+    timed: dict[tuple[str, str], Measurement] = {}
+    for measurement in record.measurements:
+        if measurement.blocks:
+            timed[measurement.case_id, measurement.implementation] = measurement
+    return timed
 
 
 def _is_found(base: Measurement, head: Measurement) -> bool:
+    # A step that ran out of time may have stopped between the two sides.
     count = min(len(base.blocks), len(head.blocks))
     base_blocks = [block.samples_ns for block in base.blocks[:count]]
     head_blocks = [block.samples_ns for block in head.blocks[:count]]
-    return compare(base_blocks, head_blocks, threshold=_NOTICED).verdict == "regressed"
+    compared = compare(base_blocks, head_blocks, threshold=_NOTICED)
+    return compared.verdict == "regressed"
 
 
 def compare_timers(records: dict[str, RunRecord]) -> Iterator[str]:
@@ -234,6 +292,7 @@ def compare_timers(records: dict[str, RunRecord]) -> Iterator[str]:
     yield f"| case | implementation | {' | '.join(records)} | difference |"
     yield f"|---|---|{'--:|' * (len(records) + 1)}"
     for subject, times_ns in rows.items():
+        # A timer may not support a kernel.
         cells = [format_ns(times_ns[timer]) if timer in times_ns else "" for timer in records]
         difference = ""
         if len(times_ns) > 1:

@@ -32,6 +32,7 @@ _FRESH_PROCESS_S = 5.0
 """Of a block in a new process: load torch and the suite, make a context."""
 _TRITON_COMPILE_S = 1.5
 _TORCH_COMPILE_S = 8.0
+"""Of one case: Inductor traces, generates and compiles its kernels."""
 _CHECK_S = 1.0
 """Of one result and its reference in float64, without drawing its inputs."""
 _DRAWN_BYTES_PER_S = 50e9
@@ -76,6 +77,7 @@ def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
         step: Of the plan.
         results: Folder where the step may write suites that it measures.
     """
+    # These steps do not depend on a suite.
     if step.name in _FIXED_S:
         return Rehearsal(step.name, _FIXED_S[step.name], step.limit_s)
     if step.name.startswith("counters"):
@@ -84,6 +86,7 @@ def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
         seconds = _TEST_GROUP_S + step.test_count * _GPU_TEST_S
         return Rehearsal(step.name, seconds, step.limit_s)
     words = step.command(results)
+    # Before that word stands the interpreter with its options.
     words = words[words.index("roofwatch") + 1 :]
     preset = Preset(_values(words, "--preset")[0])
     if words[0] == "ab":
@@ -95,13 +98,16 @@ def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
         implementations=tuple(_values(words, "-i")) or None,
     )
     blocks = _values(words, "--blocks")
-    is_calibration = words[0] == "calibrate"
+    blocks_each = EFFORTS[preset].block_count
+    if blocks:
+        blocks_each = int(blocks[0])
     return _measured(
         step,
         select(_suite(), plan),
         preset,
-        blocks_each=int(blocks[0]) if blocks else EFFORTS[preset].block_count,
-        has_fresh_processes=is_calibration,
+        blocks_each=blocks_each,
+        # A calibration repeats whole runs, each in new processes.
+        has_fresh_processes=words[0] == "calibrate",
     )
 
 
@@ -183,10 +189,11 @@ def main() -> int:
         rehearsals = [rehearse(step, Path(folder)) for step in promised]
     print(f"{'step':<28}{'s':>6}{'limit':>7}{'compiled':>10}{'checked':>9}{'GB':>7}{'blocks':>8}")
     for rehearsal in rehearsals:
+        drawn_gb = rehearsal.drawn_bytes / 1e9
         print(
             f"{rehearsal.name:<28}{rehearsal.seconds:>6.0f}{rehearsal.limit_s:>7.0f}"
             f"{rehearsal.compile_count:>10}{rehearsal.check_count:>9}"
-            f"{rehearsal.drawn_bytes / 1e9:>7.0f}{rehearsal.block_count:>8}"
+            f"{drawn_gb:>7.0f}{rehearsal.block_count:>8}"
         )
     total_s = sum(rehearsal.seconds for rehearsal in rehearsals)
     print(f"{'all':<28}{total_s:>6.0f}{MAX_PLAN_S:>7}")

@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 
 _NOISE = 0.015
+"""Standard deviation of one value, relative: usual for a GPU that others use."""
 _STEPS_PER_SERIES = 0.75
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -36,24 +37,33 @@ def made_up_history(commit_count: int, series_count: int) -> str:
         for series in range(series_count):
             if numbers.random() < _STEPS_PER_SERIES / commit_count:
                 levels[series] *= numbers.choice([0.8, 1.1, 1.2, 1.3])
+        # A new driver, or another machine: every series changes at once.
         if position == commit_count // 2:
             levels = [1.08 * level for level in levels]
         time_of_run = _FIRST + timedelta(hours=12 * position)
-        benches = [
-            {
+        time_of_run = _FIRST + timedelta(hours=12 * position)
+        benches: list[dict[str, Any]] = []
+        for series, level in enumerate(levels):
+            bench = {
                 "name": f"kernel{series // 3}/case{series % 3}",
                 "value": level * math.exp(numbers.normal(0, _NOISE)),
                 "unit": "ns",
             }
-            for series, level in enumerate(levels)
-        ]
+            benches.append(bench)
+        sha = hashlib.sha1(str(position).encode(), usedforsecurity=False).hexdigest()
         commit = {
-            "id": hashlib.sha1(str(position).encode(), usedforsecurity=False).hexdigest(),
+            "id": sha,
             "message": f"Commit {position}",
             "timestamp": time_of_run.isoformat(),
         }
-        date_ms = 1_000 * time_of_run.timestamp()
-        runs.append({"commit": commit, "date": date_ms, "tool": "julia", "benches": benches})
+        run = {
+            "commit": commit,
+            "date": 1_000 * time_of_run.timestamp(),
+            # A tool whose values are times: smaller is better.
+            "tool": "julia",
+            "benches": benches,
+        }
+        runs.append(run)
     document = {"lastUpdate": 1, "repoUrl": "https://example.org/owner/kernels"}
     return json.dumps(document | {"entries": {"suite": runs}})
 
@@ -63,6 +73,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=300)
     parser.add_argument("--series", type=int, default=60)
     options = parser.parse_args()
+    # A new folder holds a new store, so nothing is cached.
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "data.js"
         results.write_text(made_up_history(options.commits, options.series))
@@ -73,7 +84,8 @@ def main() -> None:
             ["import", str(results), "--ingest", "--output", str(Path(folder) / "records")],
             ["show", "regressions", "--project", "owner/kernels", "--json"],
         ):
-            busy_before, began = _busy_s(), time.perf_counter()
+            busy_before = _busy_s()
+            began = time.perf_counter()
             done = subprocess.run(
                 [*program, *arguments],
                 env=environment,

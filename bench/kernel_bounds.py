@@ -66,18 +66,21 @@ def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
     sheet = datasheet_of(_DEVICES[facts.target])
     assert sheet is not None
     threads = facts.thread_count or 1
-    occupancy = facts.theoretical_occupancy or 0.0
     limits = LIMITS[facts.target]
+    threads = facts.thread_count or 1
+    occupancy = facts.theoretical_occupancy or 0.0
     warps_per_block = math.ceil(threads / limits.warp_threads)
-    blocks = round(occupancy * limits.max_warps / warps_per_block)
+    resident_blocks = round(occupancy * limits.max_warps / warps_per_block)
     loads = _where_loads_go(facts)
+    # Copies go to shared memory; other loads wait in the registers of each thread.
     bytes_per_block = facts.shared_bytes or 0
     if loads == "registers":
         load_widths = widths(facts.instructions, "global_load")
         bytes_per_thread = sum(bits // 8 * count for bits, count in load_widths)
         bytes_per_block = threads * bytes_per_thread
-    in_flight_bytes = blocks * bytes_per_block
+    in_flight_bytes = resident_blocks * bytes_per_block
     needed_bytes = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
+    # Types that tensor cores do not know are computed by the cores that bfloat16 is quick on.
     rated_dtype = case.dtype if case.dtype in sheet.teraflops else "bfloat16"
     compute_s = spec.flop_count(case) / sheet.flop_per_s(rated_dtype)
     memory_s = spec.memory_bytes(case) / sheet.bytes_per_s
@@ -89,7 +92,8 @@ def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
         predicted = min(1.0, in_flight_bytes / needed_bytes)
     else:
         roof = "compute"
-        is_full_rate = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
+        full_rate = _FULL_RATE[facts.target]
+        is_full_rate = any(full_rate.fullmatch(kind) for kind in tensor)
         predicted = 1.0 if is_full_rate else _OLDER_INSTRUCTION_SHARE
     return Bound(
         case_id=facts.case_id,
@@ -126,7 +130,12 @@ def bounds(names: Sequence[str]) -> Iterator[Bound]:
             if "quick" in case.tags and case.direction in implementation.directions:
                 first.setdefault((case.dtype, case.direction), case)
         for case in first.values():
-            for facts in compile_case(spec, implementation, case, list(_DEVICES)):
+            for facts in compile_case(
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                targets=list(_DEVICES),
+            ):
                 if facts.outcome is Outcome.OK:
                     yield bound_of(spec, case, facts)
 
@@ -146,12 +155,21 @@ def main() -> None:
     )
     print("|---|---|---|---|---|--:|---|--:|--:|--:|")
     for bound in compiled_bounds:
-        kib = f"{bound.in_flight_bytes / 1024:.0f} / {bound.needed_bytes / 1024:.0f}"
-        print(
-            f"| {bound.case_id} | {bound.function} | {bound.target} | {bound.roof} "
-            f"| {bound.loads} | {kib} | {bound.tensor} | "
-            f"{bound.occupancy:.2f} | {bound.spilled_bytes} | {bound.predicted:.2f} |"
-        )
+        in_flight_kib = bound.in_flight_bytes / 1024
+        needed_kib = bound.needed_bytes / 1024
+        cells = [
+            bound.case_id,
+            bound.function,
+            bound.target,
+            bound.roof,
+            bound.loads,
+            f"{in_flight_kib:.0f} / {needed_kib:.0f}",
+            bound.tensor,
+            f"{bound.occupancy:.2f}",
+            str(bound.spilled_bytes),
+            f"{bound.predicted:.2f}",
+        ]
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,13 @@ from roofwatch.collector.workload_values import shares_of_step
 from roofwatch.kernels.workloads import SMALL, TORCH, TransformerBlock
 from roofwatch.model.verdict import Reason
 
-_KERNEL, _STEP = "rms_norm/n_rows=1,n_cols=1/float32/fwd", "transformer_inference/T={}/float32/fwd"
+_KERNEL = "rms_norm/n_rows=1,n_cols=1/float32/fwd"
+_STEP = "transformer_inference/T={}/float32/fwd"
 _FUNCTION = "bench::rms_norm"
-_BLOCKS, _SAMPLES = 150, 3
+_BLOCKS = 150
+_SAMPLES = 3
 _TOKENS = (128, 512)
+"""Few, where the kernel is a small share of the step, and more."""
 _SIZES = (0.3, 1.0, 3.0)
 """Of delays, in times of the kernel."""
 
@@ -63,15 +66,18 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 def _compare(call: Callable[[], object], delay: _Delay) -> PairedEstimate:
     """Measure a call without and with the delay in interleaved blocks."""
-    global _planted  # an argument would change the operator
+    # An argument would change the operator, and so the profile.
+    global _planted
     sides: tuple[list[list[float]], list[list[float]]] = ([], [])
     for _ in range(_BLOCKS):
+        # Base and head take turns, so that a busy machine slows both.
         for side, _planted in zip(sides, (_Delay(), delay), strict=True):
-            samples = list[float]()
+            samples: list[float] = []
             for _ in range(_SAMPLES):
                 start_ns = time.thread_time_ns()
                 call()
-                samples.append(float(time.thread_time_ns() - start_ns))
+                spent_ns = time.thread_time_ns() - start_ns
+                samples.append(float(spent_ns))
             side.append(samples)
     _planted = _Delay()
     return compare(*sides, threshold=0.0, error_rate=0.05)
@@ -84,10 +90,8 @@ def main() -> None:
     print("| delay | tokens | share | kernel | predicted | measured | error |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for tokens in _TOKENS:
-        block = TransformerBlock(
-            Case("transformer_inference", tuple(SMALL.items()), "float32"),
-            TORCH._replace(rms_norm=_rms_norm),
-        )
+        case = Case("transformer_inference", tuple(SMALL.items()), "float32")
+        block = TransformerBlock(case, TORCH._replace(rms_norm=_rms_norm))
         x = torch.randn(1, tokens, SMALL["hidden"])
         positions = torch.arange(tokens)
         rows = x[0]
@@ -105,7 +109,10 @@ def main() -> None:
         profile = profile_calls(step, "cpu", case_id=case_id, implementation="torch")
         all_shares = shares_of(shares_of_step(profile))
         shares = [share for share in all_shares if share.function == _FUNCTION]
-        starts_ns = [time.thread_time_ns() for _ in range(200) if kernel() is not None]
+        starts_ns: list[int] = []
+        for _ in range(200):
+            kernel()
+            starts_ns.append(time.thread_time_ns())
         kernel_ns = float(np.median(np.diff(starts_ns)))
         delays = [_Delay(of_call=size) for size in _SIZES]
         delays += [_Delay(fixed_ns=size * kernel_ns) for size in _SIZES]
@@ -122,16 +129,18 @@ def main() -> None:
             )
             (predicted,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
             low, high = whole.relative_interval
-            source, (lowest, highest) = predicted.evidence, predicted.interval
-            kind = "fixed" if delay.fixed_ns else "factor"
-            error = predicted.relative_change - whole.relative_change
-            print(
-                f"| {kind} | {tokens} | {source.share:.1%} | {source.kernel_change:+.1%} "
-                f"| {predicted.relative_change:+.2%} ({lowest:+.2%} to {highest:+.2%}) "
-                f"| {whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%}) "
-                f"| {error:+.2%} |",
-                flush=True,
-            )
+            source = predicted.evidence
+            lowest, highest = predicted.interval
+            cells = [
+                "fixed" if delay.fixed_ns else "factor",
+                str(tokens),
+                f"{source.share:.1%}",
+                f"{source.kernel_change:+.1%}",
+                f"{predicted.relative_change:+.2%} ({lowest:+.2%} to {highest:+.2%})",
+                f"{whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%})",
+                f"{predicted.relative_change - whole.relative_change:+.2%}",
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ from tests.api.service import Service, copy_of
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1
+"""Share of records, as after a lost answer."""
 _LOADED = 200
+"""Records that are read back; all would take longer than the test."""
 
 
 @dataclass
@@ -60,12 +62,15 @@ def post(
 ) -> None:
     """Post as runner number `number` until the end of the benchmark."""
     sender = HttpSender(service.url, service.make_token(f"runner {number}"))
-    draw, commit = random.Random(f"runner {number}"), 0  # noqa: S311  not for security
+    draw = random.Random(f"runner {number}")  # noqa: S311  not for security
+    commit = 0
     while time.monotonic() < ends_s:
         record = copy_of(real, draw, project=f"fleet/{number % _PROJECTS}", commit=commit)
         commit += 1
-        for _ in range(1 + (draw.random() < _SENT_TWICE)):
+        is_sent_twice = draw.random() < _SENT_TWICE
+        for _ in range(2 if is_sent_twice else 1):
             answer = sender.send(record)
+            # A server that asks for patience gets it; each runner waits another time.
             while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
                 time.sleep(answer.retry_after_s * draw.uniform(1, 2))
                 answer = sender.send(record)
@@ -81,9 +86,11 @@ def api_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
     shas = [hashlib.sha256(str(commit).encode()).hexdigest()[:40] for commit in range(2)]
 
     def get(path: str, **query: str) -> None:
-        url = f"{service.url}{path}?{urllib.parse.urlencode({'project': 'fleet/0', **query})}"
+        parameters = urllib.parse.urlencode({"project": "fleet/0", **query})
         headers = {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310  our own address
+        request = urllib.request.Request(  # noqa: S310  our own address
+            f"{service.url}{path}?{parameters}", headers=headers
+        )
         with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
             answer.read()
 
@@ -127,7 +134,8 @@ def post_and_read(
     seconds: float,
 ) -> dict[str, Any]:
     """Run all threads, and compare stored with acknowledged records."""
-    kernel, observed = real.cases[0].kernel, Observed()
+    kernel = real.cases[0].kernel
+    observed = Observed()
     sender = HttpSender(service.url, service.token, timeout_s=300)
     draw = random.Random("before")  # noqa: S311  not for security
     for commit in range(2):  # for the comparison
@@ -135,7 +143,8 @@ def post_and_read(
         sender.send(record)
         observed.acknowledged[record.run_id] = record.content_hash
     ends_s = time.monotonic() + seconds
-    with ThreadPoolExecutor(runners + 2) as pool:
+    questions = [api_questions(service, kernel), store_questions(service, kernel)]
+    with ThreadPoolExecutor(runners + len(questions)) as pool:
         work = [
             pool.submit(
                 post,
@@ -147,8 +156,8 @@ def post_and_read(
             )
             for number in range(runners)
         ]
-        api, store = api_questions(service, kernel), store_questions(service, kernel)
-        work += [pool.submit(read, questions, ends_s, observed) for questions in (api, store)]
+        work += [pool.submit(read, reader, ends_s, observed) for reader in questions]
+        # An exception of a thread ends the benchmark: it is no result.
         for future in work:
             future.result()
     acknowledged = observed.acknowledged
@@ -157,6 +166,11 @@ def post_and_read(
         stored = {row.run_id: row.content_hash for row in rows}
         chosen = draw.sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))
         loaded = {run_id: load_record(session, run_id).content_hash for run_id in chosen}
+    changed_count = 0
+    for run_id, content_hash in (*stored.items(), *loaded.items()):
+        # A record that is stored without an acknowledgement will be sent again.
+        if acknowledged.get(run_id, content_hash) != content_hash:
+            changed_count += 1
     return {
         "records_acknowledged": len(acknowledged),
         "reads": observed.read_count,
@@ -164,10 +178,7 @@ def post_and_read(
         "first_errors": observed.errors[:3],
         "lost": len(acknowledged.keys() - stored.keys()),
         "doubled": len(rows) - len(stored.keys() & acknowledged.keys()),
-        "other_content": sum(
-            acknowledged.get(run_id, content_hash) != content_hash
-            for run_id, content_hash in (*stored.items(), *loaded.items())
-        ),
+        "other_content": changed_count,
     }
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+# A kernel has formulas and index arithmetic in a line.
 MAX_NODES_PER_LINE = {"kernels": 8.0}
 DEFAULT_NODES_PER_LINE = 6.5
 DOCUMENTATION_WORDS = 30_000
+# About a minute on one GPU.
 TIMED_QUICK_SUBJECTS = 190
 
 

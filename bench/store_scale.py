@@ -53,11 +53,37 @@ from tests.db.made_up_store import DEEP, WIDE, Shape, fill, settle
 
 _TARGET_MS = 50.0
 _WARMUP_QUESTIONS = 12
+"""Of each query and database, which fill caches and are not counted."""
 
 Ask = Callable[[Session, random.Random, int], None]
 
 
 def main() -> None:
+    arguments = _parse_arguments()
+    if arguments.analyse is not None:
+        time_analysis(arguments.analyse)
+        time_new_run(arguments.analyse)
+        return
+    if arguments.ingest is not None:
+        time_ingest(arguments.ingest)
+        return
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        open_store(folder=arguments.folder or Path(temporary)) as server,
+        ExitStack() as opened,
+    ):
+        engines: dict[int, Engine] = {}
+        for millions in arguments.millions:
+            engine = _open_database(server, millions)
+            opened.callback(engine.dispose)
+            grow(engine, millions)
+            engines[millions] = engine
+        gc.freeze()  # as the servers do
+        for line in measure(engines, arguments.questions):
+            print(line)
+
+
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "millions",
@@ -79,59 +105,42 @@ def main() -> None:
         metavar="CASES",
         help="ingest records of that many cases instead",
     )
-    arguments = parser.parse_args()
-    if arguments.analyse is not None:
-        time_analysis(arguments.analyse)
-        time_new_run(arguments.analyse)
-        return
-    if arguments.ingest is not None:
-        time_ingest(arguments.ingest)
-        return
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        open_store(folder=arguments.folder or Path(temporary)) as server,
-        ExitStack() as opened,
-    ):
-        engines = {}
-        for millions in arguments.millions:
-            engines[millions] = _open_database(server, millions)
-            opened.callback(engines[millions].dispose)
-            grow(engines[millions], millions)
-        gc.freeze()  # as the servers do
-        for line in measure(engines, arguments.questions):
-            print(line)
+    return parser.parse_args()
 
 
-def time_analysis(series_count: int) -> None:
-    """Analyse a synthetic project once, and print the time and memory that it took."""
-    shape = Shape(
+def _judged_shape(series_count: int) -> Shape:
+    return Shape(
         "judged",
         run_count=500,
         series_count=series_count,
         day_count=30,
         step_every=50,
     )
+
+
+def time_analysis(series_count: int) -> None:
+    """Analyse a synthetic project once, and print the time and memory that it took."""
+    shape = _judged_shape(series_count)
     with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
         fill(engine, shape, 0)
         settle(engine)
-        started, spent = time.monotonic(), time.process_time()
+        started = time.monotonic()
+        spent = time.process_time()
         regressions = analyse_project(engine, shape.project(0))
+        elapsed_s = time.monotonic() - started
+        python_s = time.process_time() - spent
+        # Linux gives KiB.
+        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
         print(
-            f"{series_count} series of 500 points: analysed in {time.monotonic() - started:.1f} s "
-            f"({time.process_time() - spent:.1f} s in Python), {len(regressions)} regressions, "
-            f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"
+            f"{series_count} series of 500 points: analysed in {elapsed_s:.1f} s "
+            f"({python_s:.1f} s in Python), {len(regressions)} regressions, "
+            f"at most {peak_mib:.0f} MiB"
         )
 
 
 def time_new_run(series_count: int, case_count: int = 200) -> None:
     """Analyse a synthetic project after one more run of some cases; print the processor time."""
-    shape = Shape(
-        "judged",
-        run_count=500,
-        series_count=series_count,
-        day_count=30,
-        step_every=50,
-    )
+    shape = _judged_shape(series_count)
     with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
         fill(engine, shape, 0)
         settle(engine)
@@ -143,9 +152,11 @@ def time_new_run(series_count: int, case_count: int = 200) -> None:
             ]
             record = make_record(number, measurements=measurements, project=shape.project(0))
             ingest_record(engine, record)
-            before = time.process_time(), _server_s(engine)
+            python_before_s = time.process_time()
+            server_before_s = _server_s(engine)
             analyse_project(engine, shape.project(0))
-            python_s, server_s = time.process_time() - before[0], _server_s(engine) - before[1]
+            python_s = time.process_time() - python_before_s
+            server_s = _server_s(engine) - server_before_s
         print(
             f"a run of {case_count} cases into {series_count} series of 500 points: "
             f"{python_s:.1f} s in Python and {server_s:.1f} s in Postgres"
@@ -158,22 +169,21 @@ def _server_s(engine: Engine) -> float:
         backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
     postmaster = psutil.Process(backend).parent()
     assert postmaster is not None
-    processes = [postmaster, *postmaster.children()]
-    times = [process.cpu_times() for process in processes]
+    seconds = 0.0
+    for process in (postmaster, *postmaster.children()):
+        spent = process.cpu_times()
+        seconds += spent.user + spent.system
+    # A connection that has ended counts for its parent.
     ended = postmaster.cpu_times()
-    return (
-        sum(spent.user + spent.system for spent in times)
-        + ended.children_user
-        + ended.children_system
-    )
+    return seconds + ended.children_user + ended.children_system
 
 
 def _open_database(server: Engine, millions: int) -> Engine:
     name = f"scale_{millions}m"
+    exists = text("SELECT count(*) FROM pg_database WHERE datname = :name")
+    # CREATE DATABASE is refused within a transaction.
     with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if not connection.scalar(
-            text("SELECT count(*) FROM pg_database WHERE datname = :name"), {"name": name}
-        ):
+        if not connection.scalar(exists, {"name": name}):
             connection.execute(text(f"CREATE DATABASE {name}"))
     engine = make_engine(server.url.set(database=name))
     migrate.upgrade(engine)
@@ -185,13 +195,15 @@ def grow(engine: Engine, millions: int) -> None:
     with engine.connect() as connection:
         stored = set(connection.scalars(text("SELECT name FROM project")))
         existing = set(connection.scalars(text("SELECT indexname::text FROM pg_indexes")))
-    all_pairs = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
-    missing = [(shape, pair) for shape, pair in all_pairs if shape.project(pair) not in stored]
+    shapes = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
+    missing = [(shape, pair) for shape, pair in shapes if shape.project(pair) not in stored]
     indexes = sorted(
         Base.metadata.tables[MeasurementRow.__tablename__].indexes,
         key=lambda index: str(index.name),
     )
-    if not missing and all(index.name in existing for index in indexes):
+    # A call that was interrupted may have left the tables full and the indexes missing.
+    is_complete = not missing and all(index.name in existing for index in indexes)
+    if is_complete:
         return
     with engine.begin() as connection:
         for index in indexes:
@@ -217,15 +229,13 @@ def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]
             size = connection.execute(
                 text("SELECT pg_total_relation_size('measurement')")
             ).scalar_one()
-        percentiles = {
-            name: np.percentile(times[millions], [50, 95]) for name, times in times_ms.items()
-        }
-        listed = ", ".join(
-            f"{name} {p50:.1f} and {p95:.1f} ms" for name, (p50, p95) in percentiles.items()
-        )
+        cells: list[str] = []
+        for name, times in times_ms.items():
+            p50, p95 = np.percentile(times[millions], [50, 95])
+            cells.append(f"{name} {p50:.1f} and {p95:.1f} ms")
         yield (
-            f"{count / 1e6:.0f} M measurements, p50 and p95: {listed} (target {_TARGET_MS:.0f} "
-            f"ms); "
+            f"{count / 1e6:.0f} M measurements, p50 and p95: {', '.join(cells)} "
+            f"(target {_TARGET_MS:.0f} ms); "
             f"{size / count:.0f} bytes per measurement, with indexes"
         )
 
@@ -246,13 +256,12 @@ def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
 
 def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None:
     project = WIDE.project(rng.randrange(millions))
-    shas = session.scalars(
-        text(
-            "SELECT sha FROM commit JOIN project ON project.id = project_id "
-            "WHERE project.name = :project AND first_parent_count = ANY(:places)"
-        ),
-        {"project": project, "places": rng.sample(range(1, WIDE.run_count + 1), 2)},
-    ).all()
+    query = text(
+        "SELECT sha FROM commit JOIN project ON project.id = project_id "
+        "WHERE project.name = :project AND first_parent_count = ANY(:places)"
+    )
+    places = rng.sample(range(1, WIDE.run_count + 1), 2)
+    shas = session.scalars(query, {"project": project, "places": places}).all()
     for of_runner in read_runs_by_runner(session, project, *shas):
         for detail in (of_runner.base, of_runner.head):
             assert detail is not None
@@ -276,7 +285,8 @@ def _times_ms(
             with reading_session(engines[millions]) as session:
                 ask(session, rng, millions)
             if number >= _WARMUP_QUESTIONS:
-                times[millions].append((time.perf_counter() - started) * 1e3)
+                elapsed_s = time.perf_counter() - started
+                times[millions].append(1e3 * elapsed_s)
     return times
 
 
@@ -299,39 +309,43 @@ _COUNTERS = (
 def make_full_record(number: int, case_count: int) -> RunRecord:
     """Run number `number`: equal cases and machine code in each, new times."""
     rng = np.random.default_rng(number)
+    # 40 kernels, as a large project has.
     case_ids = [f"kernel_{case % 40}/n={case}/float32/fwd" for case in range(case_count)]
     subjects = [
         (case_id, implementation) for case_id in case_ids for implementation in _IMPLEMENTATIONS
     ]
+    measurements = [_timed(rng, case_id, implementation) for case_id, implementation in subjects]
+    accuracies = [
+        make_accuracy(case_id, implementation=implementation, tensors=_TENSORS)
+        for case_id, implementation in subjects
+    ]
+    static_facts = [
+        make_static_facts(
+            case_id,
+            code=f"{case_id} {target}",
+            target=target,
+            instructions={"global_load.128": 4},
+        )
+        for case_id in case_ids
+        for target in _TARGETS
+    ]
     return make_record(
         number,
-        measurements=[_timed(rng, case_id, implementation) for case_id, implementation in subjects],
-        accuracies=[
-            make_accuracy(case_id, implementation=implementation, tensors=_TENSORS)
-            for case_id, implementation in subjects
-        ],
-        static_facts=[
-            make_static_facts(
-                case_id,
-                code=f"{case_id} {target}",
-                target=target,
-                instructions={"global_load.128": 4},
-            )
-            for case_id in case_ids
-            for target in _TARGETS
-        ],
-        counters=tuple(
-            Counters(
-                case_id=case_id,
-                implementation="triton",
-                function="_body",
-                values=dict(
-                    zip(_COUNTERS, rng.uniform(0, 1, size=len(_COUNTERS)).tolist(), strict=True)
-                ),
-            )
-            for case_id in case_ids
-        ),
+        measurements=measurements,
+        accuracies=accuracies,
+        static_facts=static_facts,
+        counters=tuple(_counters(rng, case_id) for case_id in case_ids),
         telemetry=_telemetry(rng, NOON, len(subjects) * _READINGS_PER_MEASUREMENT),
+    )
+
+
+def _counters(rng: np.random.Generator, case_id: str) -> Counters:
+    values = rng.uniform(0, 1, size=len(_COUNTERS)).tolist()
+    return Counters(
+        case_id=case_id,
+        implementation="triton",
+        function="_body",
+        values=dict(zip(_COUNTERS, values, strict=True)),
     )
 
 
@@ -357,35 +371,37 @@ def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measu
 
 
 def _telemetry(rng: np.random.Generator, started_at: datetime, reading_count: int) -> Telemetry:
+    offset_ms = np.arange(reading_count) * 50.0
+    power_w = np.round(rng.normal(412, 20, size=reading_count), 1)
+    # 410 W for 50 ms are 20.5 J.
+    energy_j = np.arange(reading_count) * 20.5
     return Telemetry(
         status="ok",
         started_at=started_at,
-        offset_ms=tuple((np.arange(reading_count) * 50.0).tolist()),
+        offset_ms=tuple(offset_ms.tolist()),
         sm_clock_mhz=tuple(rng.choice([1_965.0, 1_980.0], size=reading_count).tolist()),
         memory_clock_mhz=(2_619.0,) * reading_count,
-        power_w=tuple(np.round(rng.normal(412, 20, size=reading_count), 1).tolist()),
+        power_w=tuple(power_w.tolist()),
         temperature_c=tuple(rng.choice([60.0, 61.0], size=reading_count).tolist()),
-        energy_j=tuple((np.arange(reading_count) * 20.5).tolist()),
+        energy_j=tuple(energy_j.tolist()),
     )
 
 
 def time_ingest(case_count: int) -> None:
     """Store a synthetic record of a new run in each round; its cases are known after the first."""
     with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
-        seconds = []
+        seconds: list[float] = []
         for number in range(6):
             record = make_full_record(number, case_count)
             started = time.monotonic()
             ingest_record(engine, record)
             seconds.append(time.monotonic() - started)
-    first, *others = seconds
+    # Cases, series and machine code are new in the first record only.
+    first_s, *later_s = seconds
+    median_s = statistics.median(later_s)
     print(
-        f"{case_count} cases: first {first:.2f} s, then median {statistics.median(others):.2f} s",
-        end="",
-    )
-    print(
-        f", {statistics.median(others) / _INGEST_TARGET_S:.2f} of the target of "
-        f"{_INGEST_TARGET_S:.0f} s"
+        f"{case_count} cases: first {first_s:.2f} s, then median {median_s:.2f} s, "
+        f"{median_s / _INGEST_TARGET_S:.2f} of the target of {_INGEST_TARGET_S:.0f} s"
     )
 
 

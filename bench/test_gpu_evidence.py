@@ -103,7 +103,8 @@ def test_without_a_gpu_it_ends_at_once_with_one_sentence(
 
 
 def test_an_archive_continues_in_an_empty_folder(tmp_path: Path) -> None:
-    folder, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    folder = tmp_path / "results"
+    elsewhere = tmp_path / "elsewhere"
     (folder / "noise").mkdir(parents=True)
     elsewhere.mkdir()
     (folder / "first.json").write_text("{}")
@@ -134,7 +135,8 @@ def test_the_largest_file_is_left_out_of_an_archive_that_grows_too_large(
 
 
 def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: Path) -> None:
-    copy, norm = "memory_copy/n=8/float32/fwd", "rms_norm/n=8/float32/fwd"
+    copy = "memory_copy/n=8/float32/fwd"
+    norm = "rms_norm/n=8/float32/fwd"
     times_ns = [
         (copy, "torch", 100.0),
         (norm, "triton", 200.0),
@@ -233,7 +235,10 @@ def test_compiled_code_bounds_what_a_kernel_reaches(
         instructions=instructions,
         shared_bytes=100_000,
     )
-    blocks = 8 if any(kind.startswith("global_load") for kind in instructions) else 2
+    if any(kind.startswith("global_load") for kind in instructions):
+        blocks = 8
+    else:
+        blocks = 2
 
     bound = bound_of(
         spec, case, facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64})

@@ -15,10 +15,8 @@ pair without a suspicion, as for a change that comes from outside the code.
 """
 
 import argparse
-import importlib
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,9 +25,8 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
+from bench.noise_sources import Planted, Values, draw_noise, import_synth, read_histories
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
 from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
@@ -41,15 +38,23 @@ from roofwatch.model.verdict import THRESHOLDS
 
 _SMALLEST_STEP = 0.05
 _WIDTHS = (3.0, 6.0)
-_FIRST, _LAST, _AFTER = 40, 120, 6
+"""Sizes of steps, in noise widths."""
+_FIRST = 40
+_LAST = 120
+_AFTER = 6
+"""Range of the position of a step, and values after it."""
 _LONG = 120
 """Values of a series without a step."""
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
-_CODE_SHARE, _TIMED_SHARE = 0.1, 0.1
+_CODE_SHARE = 0.1
+"""Of commits change the code of the kernel."""
+_TIMED_SHARE = 0.1
+"""Of the others are timed; the rest is built like the commit before."""
 _SUBJECT = ("case", "implementation")
 _NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 _NIGHTS = (1, 2, 3, 5)
+"""Delays that the table has a column for."""
 
 Alerts = Iterator[tuple[int, int]]
 """Values seen, and the position of the commit that is named."""
@@ -65,25 +70,31 @@ class PairNoise:
     @classmethod
     def read(cls, *files: Path) -> "PairNoise":
         bases: list[Values] = []
+        bases: list[Values] = []
         heads: list[Values] = []
         for file in files:
             for line in file.read_text().splitlines():
                 row = json.loads(line)
+                # A pair with an effect has no residuals of noise alone.
                 if row["effect"] != 0:
                     continue
-                base, head = np.log(row["base"]), np.log(row["head"])
+                base = np.log(row["base"])
+                head = np.log(row["head"])
                 centre = np.median(np.concatenate([base, head]))
-                bases.append((base - centre) / row["tags"]["sigma"])
-                heads.append((head - centre) / row["tags"]["sigma"])
+                width = row["tags"]["sigma"]
+                bases.append((base - centre) / width)
+                heads.append((head - centre) / width)
         return cls(bases, heads)
 
     def blocks(self, rng: np.random.Generator) -> tuple[Values, Values]:
         """Draw the noise of the blocks of a base and of a head, neighbours of one measured pair."""
         number = int(rng.integers(len(self.bases)))
-        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(MOST_BLOCKS)) % len(
-            self.bases[number]
-        )
-        return self.bases[number][positions], self.heads[number][positions]
+        base = self.bases[number]
+        head = self.heads[number]
+        # A run of blocks from a random start, around the end if the pair is short.
+        start = int(rng.integers(len(base)))
+        positions = (start + np.arange(MOST_BLOCKS)) % len(base)
+        return base[positions], head[positions]
 
 
 @dataclass
@@ -103,10 +114,16 @@ class Watch:
         measured: list[int] = []
         for commit in range(len(self.series.values)):
             is_code = self._changes_code(commit)
+            # The draw comes first, so that the random numbers do not depend on what was measured.
+            is_carried = (
+                not (is_code and measured)
+                and self.has_code_pairs
+                and self.rng.random() > _TIMED_SHARE
+            )
+            if is_carried and measured:
+                continue  # built like the commit before
             if is_code and measured:
                 self._measure_pair(measured[-1], commit)
-            elif self.has_code_pairs and self.rng.random() > _TIMED_SHARE and measured:
-                continue  # carried: built like the commit before
             else:
                 self.cost += 1
             measured.append(commit)
@@ -124,7 +141,8 @@ class Watch:
             suspect = self._suspect(decisions, measured)
             if suspect is None:
                 break
-            self._measure_pair(*suspect)
+            base, head = suspect
+            self._measure_pair(base, head)
         for pair in self._pairs:
             key = (_SUBJECT, pair.base, pair.head)
             if decisions.is_changed(*key):
@@ -135,46 +153,51 @@ class Watch:
         for change in decisions.open_changes():
             if not change.is_given_up:
                 return change.base.first_parent_count, change.head.first_parent_count
-        suspicion = suspicion_of(
-            [float(self.series.values[index]) for index in measured],
-            [_commit(index) for index in measured],
-            _SUBJECT,
-            decisions,
-        )
+        values = [float(self.series.values[index]) for index in measured]
+        commits = [_commit(index) for index in measured]
+        suspicion = suspicion_of(values, commits, _SUBJECT, decisions)
         if suspicion is None:
             return None
-        base, head = measured[-suspicion.value_count - 1], measured[-suspicion.value_count]
-        key = (_SUBJECT, _commit(base), _commit(head))
-        return None if decisions.is_given_up(*key) else (base, head)
+        # The suspicion counts from the newest value.
+        base = measured[-suspicion.value_count - 1]
+        head = measured[-suspicion.value_count]
+        if decisions.is_given_up(_SUBJECT, _commit(base), _commit(head)):
+            return None
+        return base, head
 
     def _measure_pair(self, base: int, head: int) -> None:
         """Measure blocks up to the interim analysis that decides, as a job does."""
         step_at = self.series.step_at
-        is_across = step_at is not None and base < step_at <= head
-        log_change = self.series.log_step if is_across else 0.0
+        log_change = 0.0
+        if step_at is not None and base < step_at <= head:
+            log_change = self.series.log_step
         base_noise, head_noise = self.noise.blocks(self.rng)
         base_ns = np.exp(base_noise * self.series.width)
         head_ns = np.exp(head_noise * self.series.width + log_change)
         block_count = FIRST_LOOK_BLOCKS
         while True:
-            pair = Pair(
-                project="",
-                pair_id=str(len(self._pairs)),
-                base=_commit(base),
-                head=_commit(head),
-                case_id=_SUBJECT[0],
-                implementation=_SUBJECT[1],
-                runner_class="",
-                measured_at=_NIGHT,
-                base_blocks_ns=tuple((float(value),) for value in base_ns[:block_count]),
-                head_blocks_ns=tuple((float(value),) for value in head_ns[:block_count]),
-            )
+            base_blocks_ns = tuple((float(value),) for value in base_ns[:block_count])
+            head_blocks_ns = tuple((float(value),) for value in head_ns[:block_count])
             compared = compare(
-                pair.base_blocks_ns, pair.head_blocks_ns, threshold=THRESHOLDS.relative_change
+                base_blocks_ns,
+                head_blocks_ns,
+                threshold=THRESHOLDS.relative_change,
             )
             if not helps_decide(compared):
                 break
             block_count = next(looks_after(block_count))
+        pair = Pair(
+            project="",
+            pair_id=str(len(self._pairs)),
+            base=_commit(base),
+            head=_commit(head),
+            case_id=_SUBJECT[0],
+            implementation=_SUBJECT[1],
+            runner_class="",
+            measured_at=_NIGHT,
+            base_blocks_ns=base_blocks_ns,
+            head_blocks_ns=head_blocks_ns,
+        )
         self._pairs.append(pair)
         self.cost += 2 * block_count / _RUN_BLOCKS
 
@@ -198,7 +221,8 @@ def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
 
     def alerts(values: Values) -> Alerts:
         for index in range(1, len(values)):
-            if abs(math.log(values[index] / values[index - 1])) > math.log1p(limit):
+            log_change = math.log(values[index] / values[index - 1])
+            if abs(log_change) > math.log1p(limit):
                 yield index + 1, index
 
     return alerts
@@ -208,23 +232,29 @@ def perfherder(values: Values) -> Alerts:
     """Welch's t between the 12 values before and after, above 7, as Perfherder does."""
     for seen in range(24, len(values) + 1):
         for index in range(12, seen - 11):
-            before, after = values[index - 12 : index], values[index : index + 12]
-            error = math.sqrt(before.var(ddof=1) / 12 + after.var(ddof=1) / 12)
-            if error > 0 and abs(after.mean() - before.mean()) / error > 7:
+            before = values[index - 12 : index]
+            after = values[index : index + 12]
+            variance = before.var(ddof=1) + after.var(ddof=1)
+            error = math.sqrt(variance / 12)
+            distance = abs(after.mean() - before.mean())
+            if error > 0 and distance / error > 7:
                 yield seen, index
 
 
 def three_in_a_row(values: Values) -> Alerts:
     """Alert if the newest three values are 5 % off the median of the ten before."""
+    limit = math.log1p(0.05)
     for seen in range(13, len(values) + 1):
+        newest = values[seen - 3 : seen]
         level = float(np.median(values[seen - 13 : seen - 3]))
-        changes = np.log(values[seen - 3 : seen] / level)
-        if np.all(changes > math.log1p(0.05)) or np.all(changes < -math.log1p(0.05)):
+        changes = np.log(newest / level)
+        if np.all(changes > limit) or np.all(changes < -limit):
             yield seen, seen - 3
 
 
 def history_alone(values: Values) -> Alerts:
     """The steps of single runs that alert without a pair."""
+    # Every second value is enough to see when an alert comes, and halves the time.
     for seen in range(30, len(values) + 1, 2):
         newest = values[:seen]
         steps = find_time_steps(newest, np.full(seen, math.nan))
@@ -257,41 +287,61 @@ class Score:
             places.add(index)
             if index == series.step_at:
                 self.delays.append(seen - index)
+            # An alarm next to the step, at a wrong commit, is neither right nor false.
             elif series.step_at is None or abs(index - series.step_at) > 2:
                 self.false_count += 1
 
     def _share_within(self, nights: int) -> float:
-        return sum(delay <= nights for delay in self.delays) / max(1, self.step_count)
+        early_count = sum(delay <= nights for delay in self.delays)
+        return early_count / max(1, self.step_count)
 
     def row(self) -> str:
-        shares = [f"{self._share_within(nights):.0%}" for nights in _NIGHTS]
+        cells = [f"{self._share_within(nights):.0%}" for nights in _NIGHTS]
         false_rate = 1_000 * self.false_count / self.value_count
-        relative_cost = self.cost / self.value_count if self.cost else 1.0
-        return " | ".join([*shares, f"{false_rate:.1f}", f"{relative_cost:.2f}"])
+        cells.append(f"{false_rate:.1f}")
+        # Rules without pairs time each commit once.
+        relative_cost = 1.0
+        if self.cost:
+            relative_cost = self.cost / self.value_count
+        cells.append(f"{relative_cost:.2f}")
+        return " | ".join(cells)
 
 
 def make_series(
-    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
+    histories: Sequence[Values],
+    synth: ModuleType,
+    count: int,
+    rng: np.random.Generator,
 ) -> list[Planted]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
     series: list[Planted] = []
     for number in range(count):
-        step_at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
-        length = _LONG if step_at is None else step_at + _AFTER
-        if histories:
-            history = histories[number // 2 % len(histories)]
-            width, noise = width_of(history), drawn(history, length, rng)
-        else:
-            width = float(rng.choice([0.005, 0.01, 0.02]))
-            kind = synth.KINDS[number // 2 % len(synth.KINDS)]
-            relative = synth.noise(kind, length, width, rng)
-            noise = np.log1p(np.maximum(relative, -0.6))
+        step_at = None
+        length = _LONG
+        if number % 2:
+            step_at = int(rng.integers(_FIRST, _LAST))
+            length = step_at + _AFTER
+        noise, width = draw_noise(
+            histories=histories,
+            synth=synth,
+            number=number,
+            length=length,
+            rng=rng,
+        )
+        # Drawn for each series: the published figures depend on the order of the draws.
         size = max(float(rng.uniform(*_WIDTHS)) * width, math.log1p(_SMALLEST_STEP))
-        log_step = size * float(rng.choice([-1, 1])) if step_at is not None else 0.0
+        log_step = 0.0
         if step_at is not None:
+            log_step = size * float(rng.choice([-1, 1]))
             noise[step_at:] += log_step
-        values: NDArray[np.float64] = 1_000 * np.exp(noise)
-        series.append(Planted(values, step_at, log_step=log_step, width=width))
+        values: Values = 1_000 * np.exp(noise)
+        planted = Planted(
+            values=values,
+            step_at=step_at,
+            log_step=log_step,
+            width=width,
+        )
+        series.append(planted)
     return series
 
 
@@ -303,10 +353,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     data = arguments.folder / "data"
-    if not (arguments.folder / "synth.py").is_file():
-        raise SystemExit(f"{arguments.folder}: no synth.py; see the head of this file")
-    sys.path.insert(0, str(arguments.folder))
-    synth = importlib.import_module("synth")
+    synth = import_synth(arguments.folder)
     pair_noise = {
         "gpu": PairNoise.read(data / "real" / "paired_gpu.jsonl"),
         "synthetic": PairNoise.read(data / "paired.jsonl"),
@@ -321,23 +368,45 @@ def main() -> None:
     columns = " | ".join(f"{most} runs" for most in _NIGHTS)
     print(f"| source | rule | {columns} | false alerts per 1,000 | device time |")
     print(f"|{'---|' * (len(_NIGHTS) + 4)}")
-    for source, histories in {**read_histories(arguments.folder), "synthetic": []}.items():
-        # the series do not depend on what the rules draw
+    sources = {**read_histories(arguments.folder), "synthetic": []}
+    for source, histories in sources.items():
+        # The series do not depend on what the rules draw.
         series_rng, rng = np.random.default_rng(arguments.seed).spawn(2)
-        series = make_series(histories, synth, arguments.series, series_rng)
+        series = make_series(
+            histories=histories,
+            synth=synth,
+            count=arguments.series,
+            rng=series_rng,
+        )
         noise = pair_noise["synthetic" if source == "synthetic" else "gpu"]
         for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
-            score = Score()
-            for planted in series:
-                watch = Watch(planted, noise, rng, has_code_pairs)
-                score.add(planted, watch.alerts())
-                score.cost += watch.cost
+            score = _score_watch(series, noise, rng, has_code_pairs=has_code_pairs)
             print(f"| {source} | {name} | {score.row()} |", flush=True)
         for name, rule in rules.items():
             score = Score()
             for planted in series:
                 score.add(planted, rule(planted.values))
             print(f"| {source} | {name} | {score.row()} |", flush=True)
+
+
+def _score_watch(
+    series: Sequence[Planted],
+    noise: PairNoise,
+    rng: np.random.Generator,
+    *,
+    has_code_pairs: bool,
+) -> Score:
+    score = Score()
+    for planted in series:
+        watch = Watch(
+            series=planted,
+            noise=noise,
+            rng=rng,
+            has_code_pairs=has_code_pairs,
+        )
+        score.add(planted, watch.alerts())
+        score.cost += watch.cost
+    return score
 
 
 if __name__ == "__main__":
