@@ -24,26 +24,85 @@ from torch.nn import functional
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
+
+
+def token_elements(case: Case) -> int:
+    return case["B"] * case["T"] * case["D"]
+
+
+def head_elements(case: Case) -> int:
+    return case["B"] * case["T"] * case["H"] * case["D"]
+
+
+def flop_count_of_tokens(case: Case) -> float:
+    """Of the order of a norm or an activation: ten operations for each element."""
+    passes = 1 + case.is_backward
+    return 10 * token_elements(case) * passes
+
+
+def memory_bytes_of_tokens(case: Case) -> float:
+    """One tensor is read and one written; the backward pass reads another."""
+    tensors = 2 + case.is_backward
+    return tensors * token_elements(case) * case.itemsize
+
+
+def flop_count_of_recurrence(case: Case) -> float:
+    """Per token and head, the state of D x D numbers is decayed, updated and read."""
+    passes = 1 + 2 * case.is_backward
+    return 5 * head_elements(case) * case["D"] * passes
+
+
+def memory_bytes_of_recurrence(case: Case) -> float:
+    """Queries, keys, values and outputs; the state stays on chip."""
+    return 4 * head_elements(case) * case.itemsize
+
+
+# What all kernels that map tokens to tokens share.
 TOKENS = {
     "cases": cases(
-        shapes=[{"B": 2, "T": 2048, "D": 1024}], dtypes=["float32", "bfloat16"], directions=BOTH
+        shapes=[{"B": 2, "T": 2048, "D": 1024}],
+        dtypes=["float32", "bfloat16"],
+        directions=BOTH,
     ),
+    # Odd lengths: the last tile is not full.
     "edges": cases(shapes=[{"B": 1, "T": 7, "D": 96}], directions=BOTH),
+    # Triton's interpreter is slow.
     "interpreted_shape": {"T": 8, "D": 64},
-    "flop_count": lambda case: 10 * case["B"] * case["T"] * case["D"] * (1 + case.is_backward),
-    "memory_bytes": lambda case: (
-        (2 + case.is_backward) * case["B"] * case["T"] * case["D"] * case.itemsize
-    ),
+    "flop_count": flop_count_of_tokens,
+    "memory_bytes": memory_bytes_of_tokens,
 }
+# What all kernels that go token by token share.
 RECURRENT = {
-    "cases": cases(shapes=[{"B": 2, "T": 512, "H": 4, "D": 64}], directions=BOTH),
-    "edges": cases(shapes=[{"B": 1, "T": 5, "H": 2, "D": 32}], directions=BOTH),
-    "interpreted_shape": {"B": 1, "T": 6, "H": 2, "D": 32},
-    # per token and head: the state is decayed, updated and read
-    "flop_count": lambda case: (
-        5 * case["B"] * case["T"] * case["H"] * case["D"] ** 2 * (1 + 2 * case.is_backward)
+    "cases": cases(
+        shapes=[
+            {
+                "B": 2,
+                "T": 512,
+                "H": 4,
+                "D": 64,
+            }
+        ],
+        directions=BOTH,
     ),
-    "memory_bytes": lambda case: 4 * case["B"] * case["T"] * case["H"] * case["D"] * case.itemsize,
+    "edges": cases(
+        shapes=[
+            {
+                "B": 1,
+                "T": 5,
+                "H": 2,
+                "D": 32,
+            }
+        ],
+        directions=BOTH,
+    ),
+    "interpreted_shape": {
+        "B": 1,
+        "T": 6,
+        "H": 2,
+        "D": 32,
+    },
+    "flop_count": flop_count_of_recurrence,
+    "memory_bytes": memory_bytes_of_recurrence,
 }
 
 
@@ -58,40 +117,55 @@ def tokens(case: Case, make: InputMaker) -> Tensor:
     return make.normal(case["B"], case["T"], case["D"])
 
 
+def only_tokens(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    return {"x": tokens(case, make)}
+
+
 def queries(case: Case, make: InputMaker) -> dict[str, Tensor]:
     shape = case["B"], case["T"], case["H"], case["D"]
+    # Keys of length 1 keep the state of a delta rule bounded.
+    keys = functional.normalize(make.normal(*shape), dim=-1)
     return {
         "q": make.normal(*shape),
-        "k": functional.normalize(make.normal(*shape), dim=-1),
+        "k": keys,
         "v": make.normal(*shape),
     }
 
 
-def recurrence(q, k, v, decay=None, beta=None):
+def recurrence(
+    q,
+    k,
+    v,
+    decay=None,
+    beta=None,
+):
     """One token after the other: S = decay S + k v, and the output is q S / sqrt(D); all are [B, T,
     H, D].
 
     With the delta rule's beta [B, T, H], v is replaced by beta (v - k S).
     """
-    state = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])  # [B, H, D, D]
+    batch, length, heads, key_size = q.shape
+    state = q.new_zeros(batch, heads, key_size, v.shape[3])  # [B, H, D, D]
     outputs = []
-    for step in range(q.shape[1]):
+    for step in range(length):
+        key = k[:, step]
+        value = v[:, step]
         if decay is not None:
             state = state * decay[:, step, :, :, None]
-        value = v[:, step]
         if beta is not None:
-            value = (value - torch.einsum("bhk,bhkv->bhv", k[:, step], state)) * beta[
-                :, step, :, None
-            ]
-        state = state + k[:, step, :, :, None] * value[:, :, None, :]
-        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, step], state))
-    return torch.stack(outputs, 1) / q.shape[-1] ** 0.5
+            # What the state already returns for this key is not added again.
+            remembered = torch.einsum("bhk,bhkv->bhv", key, state)
+            value = (value - remembered) * beta[:, step, :, None]
+        state = state + key[:, :, :, None] * value[:, :, None, :]
+        output = torch.einsum("bhk,bhkv->bhv", q[:, step], state)
+        outputs.append(output)
+    return torch.stack(outputs, 1) / key_size**0.5
 
 
 l2_norm_spec = kernel(
     "l2_norm",
     lambda x: l2norm(x),
-    inputs=lambda case, make: {"x": tokens(case, make)},
+    inputs=only_tokens,
     reference=lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
     **TOKENS,
 )
@@ -118,6 +192,7 @@ group_norm_spec = kernel(
         "weight": make.normal(case["D"]),
         "bias": make.normal(case["D"]),
     },
+    # PyTorch wants channels in the second dim.
     reference=lambda x, weight, bias: functional.group_norm(
         x.flatten(0, 1), 4, weight, bias, 1e-5
     ).view_as(x),
@@ -127,7 +202,10 @@ group_norm_spec = kernel(
 swiglu_spec = kernel(
     "swiglu",
     lambda gate, up: swiglu(gate, up),
-    inputs=lambda case, make: {"gate": tokens(case, make), "up": tokens(case, make)},
+    inputs=lambda case, make: {
+        "gate": tokens(case, make),
+        "up": tokens(case, make),
+    },
     reference=lambda gate, up: functional.silu(gate) * up,
     **TOKENS,
 )
@@ -135,7 +213,7 @@ swiglu_spec = kernel(
 log_sigmoid_spec = kernel(
     "log_sigmoid",
     lambda x: logsigmoid(x),
-    inputs=lambda case, make: {"x": tokens(case, make)},
+    inputs=only_tokens,
     reference=lambda x: functional.logsigmoid(x),
     **TOKENS,
 )
@@ -143,25 +221,38 @@ log_sigmoid_spec = kernel(
 token_shift_spec = kernel(
     "token_shift",
     lambda x: token_shift(x),
-    inputs=lambda case, make: {"x": tokens(case, make)},
+    inputs=only_tokens,
+    # The token before minus this one; zero before the first.
     reference=lambda x: functional.pad(x, (0, 0, 1, -1)) - x,
     **TOKENS,
 )
 
+
+def convolution_reference(x, weight):
+    """Each channel by itself over the last four tokens."""
+    channels_first = functional.pad(x.mT, (3, 0))
+    convolved = functional.conv1d(channels_first, weight[:, None], groups=x.shape[-1])
+    return functional.silu(convolved.mT)
+
+
 causal_conv1d_spec = kernel(
     "causal_conv1d",
     lambda x, weight: causal_conv1d(x, weight, activation="silu")[0],
-    inputs=lambda case, make: {"x": tokens(case, make), "weight": make.normal(case["D"], 4)},
-    reference=lambda x, weight: functional.silu(
-        functional.conv1d(functional.pad(x.mT, (3, 0)), weight[:, None], groups=x.shape[-1]).mT
-    ),
+    inputs=lambda case, make: {
+        "x": tokens(case, make),
+        "weight": make.normal(case["D"], 4),
+    },
+    reference=convolution_reference,
     **TOKENS,
 )
 
 
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotate pairs of elements, one from each half of the last dim."""
     low, high = x.chunk(2, -1)
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, D / 2]
+    # [T, 1, D / 2]: heads share the angles.
+    cos = angle.cos()[:, None]
+    sin = angle.sin()[:, None]
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
 
@@ -179,10 +270,12 @@ rotary_spec = kernel(
 
 
 def hgrn_reference(x, gate):
+    """A recurrence of single numbers: h = exp(gate) h + x."""
     state = torch.zeros_like(x[:, 0])
     states = []
     for step in range(x.shape[1]):
-        state = gate[:, step].exp() * state + x[:, step]
+        decay = gate[:, step].exp()
+        state = decay * state + x[:, step]
         states.append(state)
     return torch.stack(states, 1)
 
@@ -195,6 +288,7 @@ hgrn_spec = kernel(
         "gate": functional.logsigmoid(tokens(case, make)),
     },
     reference=hgrn_reference,
+    # The reference goes token by token, so fewer of them.
     **TOKENS | {"cases": cases(shapes=[{"B": 2, "T": 512, "D": 1024}], directions=BOTH)},
 )
 
@@ -212,6 +306,7 @@ gla_spec = kernel(
     lambda q, k, v, gate: fused_recurrent_gla(q, k, v, gate)[0],
     inputs=lambda case, make: {
         **queries(case, make),
+        # The logarithm of a decay between 0 and 1.
         "gate": functional.logsigmoid(make.normal(case["B"], case["T"], case["H"], case["D"])),
     },
     reference=lambda q, k, v, gate: recurrence(q, k, v, decay=gate.exp()),
@@ -220,6 +315,7 @@ gla_spec = kernel(
 
 
 def retention_reference(q, k, v):
+    # Each head forgets half as fast as the one before it; Sun et al., 2023.
     heads = torch.arange(q.shape[2], dtype=q.dtype, device=q.device)
     decay = 1 - torch.exp2(-5 - heads)
     return recurrence(q, k, v, decay=decay[:, None].expand_as(q))

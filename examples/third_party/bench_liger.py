@@ -14,21 +14,45 @@ from torch.nn import functional
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
+
+
+def flop_count_of_matrix(case: Case) -> float:
+    """Of the order of a norm or an activation: ten operations for each element."""
+    elements = case["rows"] * case["cols"]
+    passes = 1 + case.is_backward
+    return 10 * elements * passes
+
+
+def flop_count_of_loss(case: Case) -> float:
+    """A maximum, a subtraction, an exponential, a sum and a logarithm for each logit."""
+    return 5 * case["rows"] * case["vocab"]
+
+
+def memory_bytes_of_loss(case: Case) -> float:
+    """The logits are read once; targets and losses are small beside them."""
+    return case["rows"] * case["vocab"] * case.itemsize
+
+
+# What all kernels that map a matrix to a matrix share.
 ELEMENTWISE = {
     "cases": cases(
-        shapes=[{"rows": 2048, "cols": 4096}], dtypes=["float32", "bfloat16"], directions=BOTH
+        shapes=[{"rows": 2048, "cols": 4096}],
+        dtypes=["float32", "bfloat16"],
+        directions=BOTH,
     ),
+    # An odd number of rows, and columns that are no power of two.
     "edges": cases(shapes=[{"rows": 3, "cols": 1000}], directions=BOTH),
+    # Triton's interpreter is slow.
     "interpreted_shape": {"rows": 4, "cols": 256},
-    # of the order of a norm or an activation
-    "flop_count": lambda case: 10 * case["rows"] * case["cols"] * (1 + case.is_backward),
+    "flop_count": flop_count_of_matrix,
 }
 LOSS = {
+    # The vocabulary of Llama 2.
     "cases": cases(shapes=[{"rows": 2048, "vocab": 32000}], directions=BOTH),
     "edges": cases(shapes=[{"rows": 3, "vocab": 1000}], directions=BOTH),
     "interpreted_shape": {"rows": 4, "vocab": 500},
-    "flop_count": lambda case: 5 * case["rows"] * case["vocab"],
-    "memory_bytes": lambda case: case["rows"] * case["vocab"] * case.itemsize,
+    "flop_count": flop_count_of_loss,
+    "memory_bytes": memory_bytes_of_loss,
 }
 
 
@@ -41,21 +65,43 @@ def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
 
 def matrices(count: int):
     """Bytes of so many matrices, and of a further one in the backward direction."""
-    return lambda case: (count + case.is_backward) * case["rows"] * case["cols"] * case.itemsize
+
+    def memory_bytes(case: Case) -> float:
+        elements = case["rows"] * case["cols"]
+        return (count + case.is_backward) * elements * case.itemsize
+
+    return memory_bytes
 
 
 def matrix(case: Case, make: InputMaker) -> Tensor:
     return make.normal(case["rows"], case["cols"])
 
 
+def only_matrix(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    return {"x": matrix(case, make)}
+
+
+def gate_and_up(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    """The two halves of a gated feed-forward layer."""
+    return {
+        "gate": matrix(case, make),
+        "up": matrix(case, make),
+    }
+
+
 def log_probabilities(case: Case, make: InputMaker) -> Tensor:
-    return make.normal(case["rows"], case["vocab"]).log_softmax(-1)
+    logits = make.normal(case["rows"], case["vocab"])
+    return logits.log_softmax(-1)
 
 
 rms_norm = kernel(
     "rms_norm",
+    # 0.0 is the offset of the weight, which Gemma sets to 1; `False`: not in place.
     lambda x, weight: ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False),
-    inputs=lambda case, make: {"x": matrix(case, make), "weight": make.normal(case["cols"])},
+    inputs=lambda case, make: {
+        "x": matrix(case, make),
+        "weight": make.normal(case["cols"]),
+    },
     reference=lambda x, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6),
     memory_bytes=matrices(2),
     **ELEMENTWISE,
@@ -76,6 +122,7 @@ layer_norm = kernel(
 
 group_norm = kernel(
     "group_norm",
+    # 32 channels in 8 groups.
     lambda x, weight, bias: ops.LigerGroupNormFunction.apply(x, weight, bias, 32, 8, 1e-6),
     inputs=lambda case, make: {
         "x": make.normal(case["rows"], 32, case["cols"]),
@@ -84,6 +131,7 @@ group_norm = kernel(
     },
     reference=lambda x, weight, bias: functional.group_norm(x, 8, weight, bias, 1e-6),
     memory_bytes=lambda case: 32 * matrices(2)(case),
+    # 32 channels make each row larger.
     **ELEMENTWISE | {"cases": cases(shapes=[{"rows": 16, "cols": 1024}], directions=BOTH)},
 )
 
@@ -95,6 +143,7 @@ add_rms_norm = kernel(
         "residual": matrix(case, make),
         "weight": make.normal(case["cols"]),
     },
+    # Both the norm and the sum are results: the next layer adds to the sum.
     reference=lambda x, residual, weight: (
         functional.rms_norm(x + residual, x.shape[-1:], weight, 1e-6),
         x + residual,
@@ -106,7 +155,7 @@ add_rms_norm = kernel(
 swiglu = kernel(
     "swiglu",
     lambda gate, up: ops.LigerSiLUMulFunction.apply(gate, up),
-    inputs=lambda case, make: {"gate": matrix(case, make), "up": matrix(case, make)},
+    inputs=gate_and_up,
     reference=lambda gate, up: functional.silu(gate) * up,
     memory_bytes=matrices(3),
     **ELEMENTWISE,
@@ -115,7 +164,8 @@ swiglu = kernel(
 geglu = kernel(
     "geglu",
     lambda gate, up: ops.LigerGELUMulFunction.apply(gate, up),
-    inputs=lambda case, make: {"gate": matrix(case, make), "up": matrix(case, make)},
+    inputs=gate_and_up,
+    # Liger uses the approximation by tanh, which differs from the exact function by 1e-3.
     reference=lambda gate, up: functional.gelu(gate, approximate="tanh") * up,
     memory_bytes=matrices(3),
     **ELEMENTWISE,
@@ -124,7 +174,7 @@ geglu = kernel(
 relu_squared = kernel(
     "relu_squared",
     lambda x: ops.LigerReLUSquaredFunction.apply(x),
-    inputs=lambda case, make: {"x": matrix(case, make)},
+    inputs=only_matrix,
     reference=lambda x: functional.relu(x) ** 2,
     memory_bytes=matrices(2),
     **ELEMENTWISE,
@@ -133,7 +183,7 @@ relu_squared = kernel(
 softmax = kernel(
     "softmax",
     lambda x: ops.LigerSoftmaxFunction.apply(x),
-    inputs=lambda case, make: {"x": matrix(case, make)},
+    inputs=only_matrix,
     reference=lambda x: x.softmax(-1),
     memory_bytes=matrices(2),
     **ELEMENTWISE,
@@ -144,6 +194,7 @@ dynamic_tanh = kernel(
     lambda x, alpha, gamma, beta: ops.LigerDyTFunction.apply(x, alpha, gamma, beta),
     inputs=lambda case, make: {
         "x": matrix(case, make),
+        # One number for the whole layer.
         "alpha": make.normal(1),
         "gamma": make.normal(case["cols"]),
         "beta": make.normal(case["cols"]),
@@ -156,37 +207,54 @@ dynamic_tanh = kernel(
 
 
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotate pairs of elements, one from each half of the last dim."""
     low, high = x.chunk(2, -1)
-    return torch.cat(
-        (low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1
-    )
+    rotated_low = low * angle.cos() - high * angle.sin()
+    rotated_high = high * angle.cos() + low * angle.sin()
+    return torch.cat((rotated_low, rotated_high), -1)
 
 
 def liger_rope(q, k, angle):
-    cos, sin = (torch.cat((part, part), -1) for part in (angle.cos(), angle.sin()))
+    # Liger expects an angle for each element, and rotates its inputs in place.
+    cos = torch.cat((angle.cos(), angle.cos()), -1)
+    sin = torch.cat((angle.sin(), angle.sin()), -1)
     return ops.LigerRopeFunction.apply(q.clone(), k.clone(), cos, sin)
+
+
+def rope_inputs(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    """Eight heads of queries share two of keys, as in grouped-query attention."""
+    length = case["T"]
+    head_size = case["D"]
+    return {
+        "q": make.normal(2, 8, length, head_size),
+        "k": make.normal(2, 2, length, head_size),
+        "angle": make.uniform(1, length, head_size // 2, low=0, high=6.28),
+    }
+
+
+def rope_elements(case: Case) -> int:
+    """Two batches of ten heads."""
+    return 2 * 10 * case["T"] * case["D"]
 
 
 rope = kernel(
     "rope",
     liger_rope,
-    inputs=lambda case, make: {
-        "q": make.normal(2, 8, case["T"], case["D"]),
-        "k": make.normal(2, 2, case["T"], case["D"]),
-        "angle": make.uniform(1, case["T"], case["D"] // 2, low=0, high=6.28),
-    },
+    inputs=rope_inputs,
     reference=lambda q, k, angle: tuple(rotate(x, angle) for x in (q, k)),
     gradients=("q", "k"),
     cases=cases(shapes=[{"T": 2048, "D": 128}], directions=BOTH),
     interpreted_shape={"T": 8},
     edges=cases(shapes=[{"T": 7, "D": 64}], directions=BOTH),
-    flop_count=lambda case: 2 * 10 * case["T"] * case["D"] * 3,
-    memory_bytes=lambda case: 2 * 10 * case["T"] * case["D"] * 2 * case.itemsize,
+    # Two products and a sum for each element.
+    flop_count=lambda case: 3 * rope_elements(case),
+    # Each element is read and written.
+    memory_bytes=lambda case: 2 * rope_elements(case) * case.itemsize,
 )
 
 cross_entropy = kernel(
     "cross_entropy",
-    # it overwrites its input with the gradient
+    # It overwrites its input with the gradient.
     lambda logits, target: ops.LigerCrossEntropyFunction.apply(logits.clone(), target, None)[0],
     inputs=lambda case, make: {
         "logits": make.normal(case["rows"], case["vocab"]),
@@ -208,6 +276,7 @@ kl_divergence = kernel(
     reference=lambda predicted, target: functional.kl_div(
         predicted, target, reduction="batchmean", log_target=True
     ),
+    # The target is a constant in training.
     gradients=("predicted",),
     **LOSS,
 )
