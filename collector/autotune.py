@@ -13,8 +13,10 @@ from typing import Any
 
 from roofwatch.model.measurement import AutotuneTiming, Autotuning
 
-_NS_PER_MS, _NS_PER_S = 1e6, 1e9
-_MAX_NAME_LENGTH, _MAX_KEY_LENGTH = 500, 2_000
+_NS_PER_MS = 1e6
+_NS_PER_S = 1e9
+_MAX_NAME_LENGTH = 500
+_MAX_KEY_LENGTH = 2_000
 
 
 class AutotuneRecorder:
@@ -47,8 +49,10 @@ class AutotuneRecorder:
     @contextlib.contextmanager
     def _recording(self, tuner: Any, used: dict[tuple[int, str], Autotuning]) -> Iterator[None]:
         """Record which cache entry a tuner uses, and whether the entry is new."""
-        cache, earlier_duration_s = tuner.cache, getattr(tuner, "bench_time", None)
-        tuner.cache = watched = _WatchedCache(cache)
+        cache = tuner.cache
+        earlier_duration_s = getattr(tuner, "bench_time", None)
+        watched = _WatchedCache(cache)
+        tuner.cache = watched
         try:
             yield
         finally:
@@ -58,23 +62,25 @@ class AutotuneRecorder:
             return  # a single configuration is no choice
         key = watched.taken[-1]
         function = tuner
+        # Heuristics and other decorators may lie between the tuner and the function.
         while not isinstance(function, FunctionType):
             function = function.fn
         name = (id(function), _key_text(key))
         if name not in self._known:
-            duration_s = getattr(tuner, "bench_time", None)
-            timings = getattr(tuner, "configs_timings", None) if key in watched.added else None
-            # a choice read from disk leaves the time of the last benchmark unchanged
-            is_measured = key in watched.added and duration_s is not earlier_duration_s
+            timings: Mapping[Any, Any] = {}
+            duration_s = None
+            if key in watched.added:
+                timings = getattr(tuner, "configs_timings", None) or {}
+                duration_s = getattr(tuner, "bench_time", None)
+            # A choice read from disk leaves the time of the last benchmark unchanged.
+            if duration_s is earlier_duration_s:
+                duration_s = None
             self._known[name] = Autotuning(
                 function=function.__name__[:_MAX_NAME_LENGTH],
                 key=name[1],
                 chosen=_plain_config(cache[key]),
-                timings=tuple(
-                    AutotuneTiming(configuration=_plain_config(config), time_ns=_time_ns(times))
-                    for config, times in (timings or {}).items()
-                ),
-                duration_ns=max(0, round((duration_s or 0.0) * _NS_PER_S)) if is_measured else 0,
+                timings=tuple(_timing(config, times) for config, times in timings.items()),
+                duration_ns=max(0, round((duration_s or 0.0) * _NS_PER_S)),
             )
         used[name] = self._known[name]
 
@@ -103,6 +109,7 @@ def merged(earlier: Iterable[Autotuning], new: Iterable[Autotuning]) -> tuple[Au
     by_key: dict[tuple[str, str, str], Autotuning] = {}
     for choice in (*earlier, *new):
         key = (choice.function, choice.key, repr(sorted(choice.chosen.items())))
+        # The process that chose knows the timings; others read the choice from its cache.
         if key not in by_key or (choice.timings and not by_key[key].timings):
             by_key[key] = choice
     return tuple(by_key.values())
@@ -114,14 +121,24 @@ def _key_text(key: Any) -> str:
 
 
 def _plain_config(config: Any) -> dict[str, str | int | float | bool | None]:
-    return {
-        name: value if isinstance(value, (str, int, float, bool)) else str(value)
-        for name, value in config.all_kwargs().items()
-        if value is not None
-    }
+    plain: dict[str, str | int | float | bool | None] = {}
+    for name, value in config.all_kwargs().items():
+        if isinstance(value, (str, int, float, bool)):
+            plain[name] = value
+        elif value is not None:
+            # Options of newer versions may be objects.
+            plain[name] = str(value)
+    return plain
+
+
+def _timing(config: Any, times: Any) -> AutotuneTiming:
+    return AutotuneTiming(configuration=_plain_config(config), time_ns=_time_ns(times))
 
 
 def _time_ns(times: Any) -> float | None:
     """Median time, the first of several quantiles; None if the configuration could not run."""
-    time_ms = float(times[0] if isinstance(times, (tuple, list)) else times)
-    return time_ms * _NS_PER_MS if math.isfinite(time_ms) and time_ms > 0 else None
+    median_ms = times[0] if isinstance(times, (tuple, list)) else times
+    time_ms = float(median_ms)
+    if math.isfinite(time_ms) and time_ms > 0:
+        return time_ms * _NS_PER_MS
+    return None

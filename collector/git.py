@@ -289,7 +289,8 @@ def merge_base(repository: Path, target: str, head: str) -> str:
         GitError: there is none, or it cannot be fetched.
     """
     is_commit = re.fullmatch(r"[0-9a-f]{40,64}", target) is not None
-    base, refspec = target, target
+    base = target
+    refspec = target
     if not is_commit:
         base = f"refs/remotes/origin/{target}"
         refspec = f"+refs/heads/{target}:{base}"

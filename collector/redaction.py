@@ -49,7 +49,9 @@ _COMMON_NAMES = frozenset(
     }
 )
 """Names of accounts and machines that identify nobody."""
+# Shorter names occur in words that identify nobody.
 _MIN_NAME_LENGTH = 3
+# A shorter value would be removed from numbers and names, too.
 _MIN_SECRET_LENGTH = 6
 _MAX_TEXT_LENGTH = 4_000
 _TEXT_FIELDS = frozenset({"message", "baseline_missing", "traceback"})
@@ -67,9 +69,10 @@ def parse_kinds(names: Iterable[str]) -> frozenset[Kind]:
         RedactionError: a name is unknown.
     """
     kept_names = set(names)
-    if unknown := kept_names - {*Kind, "all"}:
+    unknown_names = kept_names - {*Kind, "all"}
+    if unknown_names:
         raise RedactionError(
-            f"--keep {min(unknown)}: unknown; choose from {', '.join(Kind)}, or all"
+            f"--keep {min(unknown_names)}: unknown; choose from {', '.join(Kind)}, or all"
         )
     if "all" in kept_names:
         return EVERYTHING
@@ -117,12 +120,15 @@ class Redaction:
 
     def with_known_names(self, text: str) -> "Redaction":
         """A redaction that also knows the user and host names found in a document."""
-        users = {
-            *patterns.USER_IN_PATH.findall(text),
-            *(name for _, name in patterns.USER_FIELD.findall(text)),
-        }
-        hosts = {*patterns.HOST_FIELD.findall(text), *patterns.NODE_FIELD.findall(text)}
-        return replace(self, users=self.users | _telling(users), hosts=self.hosts | _telling(hosts))
+        users = set(patterns.USER_IN_PATH.findall(text))
+        users |= {name for _, name in patterns.USER_FIELD.findall(text)}
+        hosts = set(patterns.HOST_FIELD.findall(text))
+        hosts |= set(patterns.NODE_FIELD.findall(text))
+        return replace(
+            self,
+            users=self.users | _telling(users),
+            hosts=self.hosts | _telling(hosts),
+        )
 
     def keeps(self, kind: Kind) -> bool:
         return kind in self.kept_kinds
@@ -134,6 +140,7 @@ class Redaction:
             for secret in self.secrets:
                 text = text.replace(secret, "<secret>")
         for pattern, replacement in self._rules:
+            # The pattern of paths has no text of its own to put in.
             text = pattern.sub(replacement or (lambda match: self.path(match[0])), text)
         return text
 
@@ -147,6 +154,7 @@ class Redaction:
         )
         if is_variable and not self.keeps(Kind.ENVIRONMENT):
             return "<removed>"
+        # The pattern of a field needs its name.
         if patterns.PERSONAL_FIELD.fullmatch(name):
             return self.text(f"{name}={text}").removeprefix(f"{name}=")
         return self.text(text)
@@ -154,15 +162,17 @@ class Redaction:
     def arguments(self, arguments: Iterable[str]) -> list[str]:
         """Redact a command line, including words behind options such as `--token`."""
         redacted: list[str] = []
-        is_secret = is_login = False
+        is_secret = False
+        is_login = False
         for argument in arguments:
-            redacted.append(
-                "<secret>" if is_secret and not self.keeps(Kind.ARGUMENTS) else self.text(argument)
-            )
+            if is_secret and not self.keeps(Kind.ARGUMENTS):
+                redacted.append("<secret>")
+            else:
+                redacted.append(self.text(argument))
+            # `-p` is a password for some programs, and a port for others.
             is_login = is_login or argument.rpartition("/")[2] in patterns.LOGIN_PROGRAMS
-            is_secret = bool(patterns.SECRET_OPTION.fullmatch(argument)) or (
-                is_login and argument == "-p"
-            )
+            is_password = is_login and argument == "-p"
+            is_secret = is_password or bool(patterns.SECRET_OPTION.fullmatch(argument))
         return redacted
 
     def path(self, path: str) -> str:
@@ -184,11 +194,11 @@ class Redaction:
     @cached_property
     def _rules(self) -> list[tuple[re.Pattern[str], Replacement]]:
         """Rules in the order in which they apply; names are replaced last."""
-        rules = [
-            (pattern, new)
-            for kinds, pattern, new in patterns.RULES
-            if self.kept_kinds.isdisjoint(kinds)
-        ]
+        rules: list[tuple[re.Pattern[str], Replacement]] = []
+        for kinds, pattern, new in patterns.RULES:
+            if self.kept_kinds.isdisjoint(kinds):
+                rules.append((pattern, new))
+        # A kept path still contains the name of its user.
         if self.keeps(Kind.PATHS) and not self.keeps(Kind.USER):
             rules.insert(0, (patterns.HOME, r"<home>\2"))
         if self.users and not self.keeps(Kind.USER):
@@ -200,24 +210,25 @@ class Redaction:
 
 def _telling(names: Iterable[str]) -> frozenset[str]:
     """Names that may identify somebody."""
-    return frozenset(
-        name
-        for name in names
-        if len(name) >= _MIN_NAME_LENGTH
-        and name.lower() not in _COMMON_NAMES
-        and not name.replace(".", "").isdigit()
-    )
+    telling: set[str] = set()
+    for name in names:
+        is_number = name.replace(".", "").isdigit()
+        is_common = len(name) < _MIN_NAME_LENGTH or name.lower() in _COMMON_NAMES
+        if not is_common and not is_number:
+            telling.add(name)
+    return frozenset(telling)
 
 
 def _one_of(names: frozenset[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    longest_first = "|".join(
-        re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))
-    )
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", flags)
+    # The longest first: a name may begin with another.
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    alternatives = "|".join(re.escape(name) for name in longest_first)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", flags)
 
 
 def _without_environment(text: str) -> str:
     assigned = [name for name, _ in patterns.ASSIGNMENT.findall(text)]
+    # A few assignments may be a command; many are the output of `env`.
     is_dump = not patterns.COMMON_VARIABLES.isdisjoint(assigned)
     if is_dump and len(assigned) >= 3:
         return "<environment>"
@@ -242,15 +253,22 @@ def redact(model: Model, redaction: Redaction) -> Model:
     """Redact the text fields of a record, a reply, or a part of one; measured values and commits
     stay.
     """
-    changed = {
-        name: redacted
-        for name, value in model
-        if (redacted := _redact_field(model, name, value, redaction)) is not value
-    }
-    return model.model_copy(update=changed) if changed else model
+    changed: dict[str, Any] = {}
+    for name, value in model:
+        redacted = _redact_field(model, name, value, redaction)
+        if redacted is not value:
+            changed[name] = redacted
+    if not changed:
+        return model
+    return model.model_copy(update=changed)
 
 
-def _redact_field(model: BaseModel, name: str, value: Any, redaction: Redaction) -> Any:
+def _redact_field(
+    model: BaseModel,
+    name: str,
+    value: Any,
+    redaction: Redaction,
+) -> Any:
     if isinstance(value, BaseModel):
         return redact(value, redaction)
     if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):

@@ -43,9 +43,9 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     else:
         modules = [_import_file(file, source.builds) for file in benchmark_files(source.path)]
         declared = [spec for module in modules for spec in _specs_of(module)]
-        specs = list(
-            {id(spec): spec for spec in declared}.values()
-        )  # a file may import another's kernel
+        # A file may import another's kernel.
+        by_identity = {id(spec): spec for spec in declared}
+        specs = list(by_identity.values())
         if not specs:
             raise SuiteError(
                 f"{source.path}: declares no kernel; assign roofwatch.KernelSpec(...) to a name "
@@ -88,15 +88,13 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
         specs: list[KernelSpec] = list(registry.suite())
     except Exception as error:
         raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
-    # a module that is missing in the root would be imported from the installed roofwatch, which is
-    # another commit
+    # A module that is missing in the root would be imported from the installed roofwatch, which
+    # is another commit.
     for name, module in sorted(sys.modules.items()):
-        is_kernel = f"{name}.".startswith("roofwatch.kernels.")
-        if (
-            roots
-            and is_kernel
-            and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots)
-        ):
+        if not roots or not f"{name}.".startswith("roofwatch.kernels."):
+            continue
+        file = Path(str(module.__file__))
+        if not any(file.is_relative_to(root) for root in roots):
             raise SuiteError(f"roofwatch's own suite: {name} is missing in {roots[0]}")
     return specs
 
@@ -125,14 +123,17 @@ def benchmark_files(path: Path) -> list[Path]:
     if not path.is_dir():
         raise SuiteError(f"{path}: no such file or folder")
     files = sorted(path.rglob(BENCHMARK_PATTERN))
-    files = [file for file in files if not any(map(_is_ignored, file.relative_to(path).parts[:-1]))]
+    files = [file for file in files if not _is_in_ignored_folder(file.relative_to(path))]
     if not files:
         raise SuiteError(f"{path}: no {BENCHMARK_PATTERN} in it; name the benchmark file itself")
     return files
 
 
-def _is_ignored(folder_name: str) -> bool:
-    return folder_name.startswith(".") or folder_name in _INSTALLED
+def _is_in_ignored_folder(file: Path) -> bool:
+    for folder_name in file.parts[:-1]:
+        if folder_name.startswith(".") or folder_name in _INSTALLED:
+            return True
+    return False
 
 
 def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
@@ -152,7 +153,8 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
         if top != file.parent:
             if builds:
                 _join_package(top / file.relative_to(top).parts[0])
-            return importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
+            module_name = ".".join(file.relative_to(top).with_suffix("").parts)
+            return importlib.import_module(module_name)
         name = f"roofwatch_suite_{file.stem}"
         module_spec = importlib.util.spec_from_file_location(name, file)
         if module_spec is None or module_spec.loader is None:
@@ -202,15 +204,17 @@ def digest_of_suite(source: SuiteSource) -> str:
         GitError: the repository cannot be read.
     """
     path = source.path or _OWN_SUITE
-    files = {path} if path.is_file() else {file for file in path.rglob("*") if file.suffix in _CODE}
+    if path.is_file():
+        files = {path}
+    else:
+        files = {file for file in path.rglob("*") if file.suffix in _CODE}
     repository = find_repository(path)
     if repository is not None:
         files |= set(_changed_code(repository))
-    # relative names: the same checkout in another folder is the same suite
+    # Relative names: the same checkout in another folder is the same suite.
     root = repository or (path if path.is_dir() else path.parent)
-    return digest_of(
-        sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files)
-    )
+    named = [(_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files]
+    return digest_of(sorted(named))
 
 
 def digest_of_own_suite() -> str:
@@ -229,7 +233,9 @@ def _changed_code(repository: Path) -> Iterator[Path]:
 
 
 def _name(file: Path, root: Path) -> str:
-    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.as_posix()
+    if file.is_relative_to(root):
+        return file.relative_to(root).as_posix()
+    return file.as_posix()
 
 
 @dataclass(frozen=True)

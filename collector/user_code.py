@@ -7,6 +7,7 @@ from types import FrameType
 
 _PACKAGE = Path(__file__).parents[1]
 _OWN_FOLDERS = (f"{_PACKAGE}/collector/", f"{_PACKAGE}/spec/")
+"""Code of ours that calls a kernel; bundled kernels count as a user's code."""
 _LIBRARIES = ("triton", "torch", "numpy")
 
 
@@ -45,12 +46,16 @@ def current_place() -> tuple[str, int]:
 
 def short_path(file: str) -> str:
     """A file's path below the folder that Python imports it from."""
+    # The longest folder gives the shortest name.
     folders = [folder for folder in sys.path if folder and file.startswith(f"{folder}/")]
     longest = max(folders, key=len, default="")
-    return file.removeprefix(f"{longest}/") if longest else Path(file).name
+    if longest:
+        return file.removeprefix(f"{longest}/")
+    return Path(file).name
 
 
 def _is_user_code(file: str) -> bool:
+    # `<` begins the name of generated code.
     return not file.startswith((*_library_folders(), *_OWN_FOLDERS, "<"))
 
 

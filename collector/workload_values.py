@@ -20,8 +20,10 @@ from roofwatch.model.metrics import SHARE_OF_STEP, Better
 from roofwatch.model.results import CaseProfile, ImportedValue, ProfiledActivity
 from roofwatch.spec.workload import WORKLOADS
 
-_DECODE, _PREFILL = "llama_decode", "transformer_inference"
-_MOST_TTFT_MS, _MOST_TPOT_MS = 200, 50
+_DECODE = "llama_decode"
+_PREFILL = "transformer_inference"
+_MOST_TTFT_MS = 200
+_MOST_TPOT_MS = 50
 """Bounds of a good request."""
 _PERCENTILES = (50, 90, 99)
 _LEAST_SHARE = 0.01
@@ -53,7 +55,9 @@ class Served(NamedTuple):
     def tpot_ns(self) -> float | None:
         """Time per output token, (latency - TTFT) / (N - 1); None for a single token."""
         gaps = len(self.token_ns) - 1
-        return (self.token_ns[-1] - self.token_ns[0]) / gaps if gaps else None
+        if gaps:
+            return (self.token_ns[-1] - self.token_ns[0]) / gaps
+        return None
 
 
 _GAPS_MS = (
@@ -116,7 +120,9 @@ def serve(
     its first token. Then a step gives one token to every running sequence. `step_ns` is the time of
     a step by the number of sequences.
     """
-    waiting, running, served = deque(requests), list[tuple[Request, list[float]]](), list[Served]()
+    waiting = deque(requests)
+    running = list[tuple[Request, list[float]]]()
+    served = list[Served]()
     now_ns = 0.0
     while waiting or running:
         if not running:
@@ -169,10 +175,10 @@ def workload_values(
     ]
     for measurement in measured:
         yield from _of_step(
-            by_id[measurement.case_id],
-            measurement,
-            of_calls.get((measurement.case_id, measurement.implementation)),
-            ceilings,
+            case=by_id[measurement.case_id],
+            measured=measurement,
+            profile=of_calls.get((measurement.case_id, measurement.implementation)),
+            ceilings=ceilings,
         )
     yield from _of_loops(by_id, measured)
 
@@ -256,7 +262,9 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
         total_ns = sum(row.total_ns for row in rows)
         if total_ns < _LEAST_SHARE * profile.span_ns:
             continue
-        low, share, high = None, total_ns / profile.span_ns, None
+        low = None
+        share = total_ns / profile.span_ns
+        high = None
         if (
             calls_ns.size and calls_ns.all()
         ):  # a call that took longer as a whole has the same shares
@@ -391,7 +399,12 @@ def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[Impo
 
 def _values_of(result: CaseResult, **shared: Any) -> Callable[..., ImportedValue]:
     """Return what makes values of one case and implementation."""
-    default = {"statistic": "value", "better": Better.UNKNOWN, "outcome": Outcome.OK, **shared}
+    default = {
+        "statistic": "value",
+        "better": Better.UNKNOWN,
+        "outcome": Outcome.OK,
+        **shared,
+    }
     return partial(
         ImportedValue, case_id=result.case_id, implementation=result.implementation, **default
     )

@@ -131,10 +131,10 @@ def run_once(
     """
     with nullcontext() if implementation.language is Language.TORCH else poisoned_buffers():
         actual = evaluate(
-            launch or implementation.launch,
-            prepared.spec,
-            prepared.case,
-            prepared.inputs,
+            launch=launch or implementation.launch,
+            spec=prepared.spec,
+            case=prepared.case,
+            inputs=prepared.inputs,
             who=implementation.name,
             lay_out_upstream=prepared.lay_out_upstream,
         )
@@ -170,13 +170,27 @@ def compare_with_reference(
         names = ", ".join(prepared.expected)
         raise IncorrectResultError(f"returned {', '.join(actual)}; the reference returns {names}")
     for name, expected in prepared.expected.items():
-        _require_form(name, expected, actual[name], baseline.dtypes.get(name))
+        _require_form(
+            name=name,
+            expected=expected,
+            actual=actual[name],
+            dtype=baseline.dtypes.get(name),
+        )
         _require_no_accidental_float64(name, actual[name], prepared.inputs.values())
     results = []
     for name, expected in prepared.expected.items():
         tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
         least_rms = prepared.least_rms.get(name, 0.0)
-        results.append(_compare(name, expected, actual[name], tolerance, baseline, least_rms))
+        results.append(
+            _compare(
+                name=name,
+                expected=expected,
+                actual=actual[name],
+                tolerance=tolerance,
+                baseline=baseline,
+                least_rms=least_rms,
+            )
+        )
     return tuple(results)
 
 
@@ -232,7 +246,12 @@ def _baseline_implementation(
 
 def measure_baseline(prepared: PreparedCase, launch: Callable[..., Any], name: str) -> Baseline:
     """Errors of torch code in the precision of the case; an error message calls it `name`."""
-    eager = Implementation(BASELINE_NAME, Language.TORCH, launch, frozenset(Direction))
+    eager = Implementation(
+        name=BASELINE_NAME,
+        language=Language.TORCH,
+        launch=launch,
+        directions=frozenset(Direction),
+    )
     try:
         results = run_once(prepared, eager)
     except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps apply
@@ -255,7 +274,10 @@ def measure_baseline(prepared: PreparedCase, launch: Callable[..., Any], name: s
 
 
 def _require_form(
-    name: str, expected: torch.Tensor, actual: torch.Tensor, dtype: torch.dtype | None
+    name: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    dtype: torch.dtype | None,
 ) -> None:
     if actual.shape != expected.shape:
         raise IncorrectResultError(
@@ -345,14 +367,18 @@ def _compare(
 
 
 def _explain(
-    expected: torch.Tensor, actual: torch.Tensor, limits: Errors, least_rms: float
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    limits: Errors,
+    least_rms: float,
 ) -> dict[str, Any]:
     # if only the RMS is too large, elements beyond half of its limit count as wrong
     for threshold in (limits.elementwise, limits.rmse_ratio / 2, 0.0):
         mask, worst = wrong_elements(expected, actual, threshold, least_rms=least_rms)
         if worst:
             break
-    flat_expected, flat_actual = expected.reshape(-1), actual.detach().reshape(-1)
+    flat_expected = expected.reshape(-1)
+    flat_actual = actual.detach().reshape(-1)
     return {
         "wrong_count": int(mask.sum()),
         "where": describe_where(mask),

@@ -144,7 +144,10 @@ def _run_in_interpreter(
 
 
 def _in_layout(
-    prepared: PreparedCase, implementation: Implementation, cache: CheckCache, layout: Layout
+    prepared: PreparedCase,
+    implementation: Implementation,
+    cache: CheckCache,
+    layout: Layout,
 ) -> tuple[PreparedCase, Baseline]:
     if layout.arrangement is not Arrangement.EXPANDED:
         return in_layout(prepared, layout), cache.baseline(prepared, implementation)
@@ -154,7 +157,10 @@ def _in_layout(
 
 
 def _in_fair_regime(
-    prepared: PreparedCase, implementation: Implementation, cache: CheckCache, regime: Regime
+    prepared: PreparedCase,
+    implementation: Implementation,
+    cache: CheckCache,
+    regime: Regime,
 ) -> tuple[PreparedCase, Baseline]:
     """The case with other values, and its baseline.
 

@@ -12,6 +12,7 @@ import torch
 
 from roofwatch.model.check_report import Errors
 
+# Bounds that keep ratios finite, so that a record can hold them.
 _TINY = 1e-30
 _HUGE = 1e30
 _ZERO = 1e-6
@@ -37,9 +38,17 @@ def deviation(expected: torch.Tensor, actual: torch.Tensor, *, least_rms: float 
     Errors are relative to the reference's RMS, or to `least_rms` if that is larger.
     """
     error, is_nonfinite = _absolute_error(expected, actual)
-    rms = max(root_mean_square(expected), least_rms)
-    rmse = float(error.square().mean().sqrt()) if error.numel() else 0.0
+    reference_rms = root_mean_square(expected)
+    rms = max(reference_rms, least_rms)
+    rmse = 0.0
+    if error.numel():
+        rmse = float(error.square().mean().sqrt())
     nonfinite_count = int(is_nonfinite.sum())
+    first_nonfinite = None
+    if nonfinite_count:
+        first_nonfinite = int(is_nonfinite.int().argmax())
+    # A reference that is itself about zero has zero as its correct result.
+    is_reference_zero = reference_rms <= _ZERO * rms
     return Deviation(
         errors=Errors(
             elementwise=_largest(_relative_error(error, expected, rms)),
@@ -47,9 +56,8 @@ def deviation(expected: torch.Tensor, actual: torch.Tensor, *, least_rms: float 
         ),
         max_abs_error=_largest(error),
         nonfinite_count=nonfinite_count,
-        first_nonfinite=int(is_nonfinite.int().argmax()) if nonfinite_count else None,
-        is_all_zero=root_mean_square(expected) > _ZERO * rms
-        and not bool(actual.to(torch.float64).any()),
+        first_nonfinite=first_nonfinite,
+        is_all_zero=not is_reference_zero and not bool(actual.to(torch.float64).any()),
     )
 
 
@@ -71,7 +79,8 @@ def wrong_elements(
     score = _relative_error(error, expected, rms).masked_fill_(is_nonfinite, torch.inf)
     mask = score > limit
     wrong = mask.nonzero().reshape(-1)
-    worst = wrong[score[wrong].argsort(descending=True, stable=True)[:worst_count]]
+    worst_first = score[wrong].argsort(descending=True, stable=True)
+    worst = wrong[worst_first[:worst_count]]
     return mask.reshape(expected.shape), tuple(worst.tolist())
 
 
@@ -82,14 +91,14 @@ def has_same_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 def count_different_bits(before: torch.Tensor, after: torch.Tensor) -> int:
     differ = _bytes(before) != _bytes(after)
-    return int(differ.reshape(before.numel(), before.itemsize).any(dim=1).sum())
+    bytes_of_elements = differ.reshape(before.numel(), before.itemsize)
+    return int(bytes_of_elements.any(dim=1).sum())
 
 
 def index_of(position: int, shape: torch.Size) -> tuple[int, ...]:
     """Convert a flat position to an index."""
-    return tuple(
-        int(coordinate) for coordinate in torch.unravel_index(torch.tensor(position), shape)
-    )
+    coordinates = torch.unravel_index(torch.tensor(position), shape)
+    return tuple(int(coordinate) for coordinate in coordinates)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -107,6 +116,7 @@ def _absolute_error(
     """
     expected = _wide(expected)
     actual = _wide(actual).to(expected.device)
+    # Equal infinities and two NaN are no error: the reference may overflow, too.
     is_same = (actual == expected) | (actual.isnan() & expected.isnan())
     is_finite = actual.isfinite() & expected.isfinite()
     error = (actual - expected).abs_().masked_fill_(is_same | ~is_finite, 0.0)
@@ -115,16 +125,17 @@ def _absolute_error(
 
 def _relative_error(error: torch.Tensor, expected: torch.Tensor, rms: float) -> torch.Tensor:
     """Errors relative to `|expected| + rms`; 0/0 is 0."""
-    return (
-        (error / (_wide(expected).abs() + rms)).nan_to_num_(nan=0.0, posinf=_HUGE).clamp_(max=_HUGE)
-    )
+    ratio = error / (_wide(expected).abs() + rms)
+    return ratio.nan_to_num_(nan=0.0, posinf=_HUGE).clamp_(max=_HUGE)
 
 
 def root_mean_square(expected: torch.Tensor) -> float:
     """RMS of the finite elements."""
     values = _wide(expected)
     values = values[values.isfinite()]
-    return float(values.square().mean().sqrt()) if values.numel() else 0.0
+    if values.numel():
+        return float(values.square().mean().sqrt())
+    return 0.0
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -142,10 +153,12 @@ _MOST = 0.95
 _NEAR = 0.02
 """Tolerance of an explanation, relative to the value and the RMS."""
 _MIN_TILE = 4
+"""Shorter aligned runs of indices are likely chance."""
 _MAX_PERIOD = 4_096
 _MAX_MATRIX_ELEMENTS = 2**26
 _MAX_LISTED = 4
 _MAX_SAMPLE_ELEMENTS = 2**22
+"""How much is looked at to find a pattern in wrong values: enough for one, and quick."""
 
 _UNWRITTEN = {
     dtype: torch.iinfo(dtype).max
@@ -158,15 +171,19 @@ def describe_where(mask: torch.Tensor) -> str:
     """Describe which elements of a tensor are marked,
     by a mask with at least one marked element.
     """
-    count, total = int(mask.sum()), mask.numel()
+    count = int(mask.sum())
+    total = mask.numel()
     if count == total:
+        # Each names a region that contains all marked elements; the smallest says most.
         return "every element"
     regions = [*_boxes(mask), *_triangles(mask), *_ranges(mask)]
     size, region = min(regions, key=itemgetter(0), default=(total, ""))
     if region and count == size:
         return region
     if region and count >= _FILLED * size:
-        return f"{min(0.99, count / size):.0%} of {region}"
+        # Not 100 %, which would claim that the region is wrong everywhere.
+        share = min(0.99, count / size)
+        return f"{share:.0%} of {region}"
     if count >= _FILLED * total:
         return f"all but {total - count} elements"
     return f"scattered over {count / total:.2%} of the elements, without a pattern"
@@ -176,14 +193,18 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     """Describe what the wrong elements, at least one, have in common;
     None without a known pattern.
     """
-    first, _ = _extent(mask.reshape(-1))
-    marked = mask.reshape(-1)[first : first + _MAX_SAMPLE_ELEMENTS].nonzero().reshape(-1) + first
+    flat_mask = mask.reshape(-1)
+    first, _ = _extent(flat_mask)
+    sampled_mask = flat_mask[first : first + _MAX_SAMPLE_ELEMENTS]
+    marked = sampled_mask.nonzero().reshape(-1) + first
     actual_values = actual.detach().reshape(-1)[marked]
     expected_values = expected.reshape(-1)[marked].to(torch.float64)
+    # Outputs are filled with NaN, or with the largest integer, before the launch.
     if bool(actual_values.isnan().all()):
         return "NaN: never written, or computed from a value that was never written"
-    if actual.dtype in _UNWRITTEN and bool((actual_values == _UNWRITTEN[actual.dtype]).all()):
-        return f"{_UNWRITTEN[actual.dtype]}, the fill value of new buffers: never written"
+    fill_value = _UNWRITTEN.get(actual.dtype)
+    if fill_value is not None and bool((actual_values == fill_value).all()):
+        return f"{fill_value}, the fill value of new buffers: never written"
     actual_values = actual_values.to(torch.float64)
     if _is_mostly(actual_values.isinf()):
         return "infinite: an overflow, or a division by zero"
@@ -192,26 +213,28 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     if actual_values.numel() > 1 and _is_mostly(actual_values == actual_values[0]):
         return f"always {float(actual_values[0]):.4g}"
     finite = actual_values.isfinite() & expected_values.isfinite()
-    actual_values, expected_values = actual_values[finite], expected_values[finite]
+    actual_values = actual_values[finite]
+    expected_values = expected_values[finite]
     explained = _factor(actual_values, expected_values) or _displacement(expected, actual, mask)
-    if (
-        explained is None
-        and actual_values.numel()
-        and _is_near(actual_values, expected_values, 0.1)
-    ):
+    if explained is not None:
+        return explained
+    # Within 10 % of the value: the computation is right, its rounding is not.
+    if actual_values.numel() and _is_near(actual_values, expected_values, 0.1):
         return "close to the expected values: precision too low, not misplaced"
-    return explained
+    return None
 
 
 def _boxes(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     """The smallest set of rows, columns or other indices that contains all marked elements."""
     size = 1
-    words = []
+    words: list[str] = []
     for dim in range(mask.ndim):
-        hit = mask.movedim(dim, 0).reshape(mask.shape[dim], -1).any(dim=1).cpu()
+        slices = mask.movedim(dim, 0).reshape(mask.shape[dim], -1)
+        hit = slices.any(dim=1).cpu()
         size *= int(hit.sum())
         if not bool(hit.all()):
-            words.append(_describe_indices(hit, *_dim_names(dim, mask.ndim)))
+            singular, plural = _dim_names(dim, mask.ndim)
+            words.append(_describe_indices(hit, singular, plural))
     if words:
         yield size, ", ".join(words)
 
@@ -220,65 +243,100 @@ def _dim_names(dim: int, dim_count: int) -> tuple[str, str]:
     if dim_count == 1:
         return "element", "elements"
     if dim_count == 2:
-        return [("row", "rows"), ("column", "columns")][dim]
+        if dim == 0:
+            return "row", "rows"
+        return "column", "columns"
     return f"dim {dim} index", f"dim {dim} indices"
 
 
 def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     """A triangle or band of the last two dims, as an attention mask cuts off."""
-    if (
-        mask.ndim < 2
-        or min(mask.shape[-2:]) < 2
-        or mask.shape[-1] * mask.shape[-2] > _MAX_MATRIX_ELEMENTS
-    ):
+    if mask.ndim < 2 or min(mask.shape[-2:]) < 2:
         return
     n_rows, n_cols = mask.shape[-2:]
-    rows, cols = (torch.arange(length, device=mask.device) for length in (n_rows, n_cols))
-    offsets = cols[None, :] - rows[:, None]
-    marked = offsets[mask.reshape(-1, n_rows, n_cols).any(dim=0)]
-    low, high = int(marked.min()), int(marked.max())
-    if low == 1 - n_rows and high == n_cols - 1:
+    # The offsets of a matrix take 8 bytes an element.
+    if n_rows * n_cols > _MAX_MATRIX_ELEMENTS:
         return
+    rows = torch.arange(n_rows, device=mask.device)
+    cols = torch.arange(n_cols, device=mask.device)
+    offsets = cols[None, :] - rows[:, None]
+    is_hit_in_any_matrix = mask.reshape(-1, n_rows, n_cols).any(dim=0)
+    marked = offsets[is_hit_in_any_matrix]
+    low = int(marked.min())
+    high = int(marked.max())
+    words = _describe_band(low, high, n_rows, n_cols)
+    if words is None:
+        return
+    matrix_count = mask.numel() // (n_rows * n_cols)
+    hit_matrix_count = int(mask.flatten(-2).any(dim=-1).sum())
+    if hit_matrix_count < matrix_count:
+        words += f", in {hit_matrix_count} of {matrix_count} matrices"
+    band_size = int(((offsets >= low) & (offsets <= high)).sum())
+    yield hit_matrix_count * band_size, words
+
+
+def _describe_band(low: int, high: int, n_rows: int, n_cols: int) -> str | None:
+    """Describe where `column - row` lies between two numbers; None if that is everywhere."""
+    reaches_lower_left = low == 1 - n_rows
+    reaches_upper_right = high == n_cols - 1
+    if reaches_lower_left and reaches_upper_right:
+        return None
     if low == high:
-        words = f"the diagonal where column - row == {low}"
-    elif high == n_cols - 1:
-        words = f"the triangle where column - row >= {low} (a causal mask?)"
-    elif low == 1 - n_rows:
-        words = f"the triangle where column - row <= {high} (a causal mask?)"
-    else:
-        words = f"the band where {low} <= column - row <= {high} (a sliding window?)"
-    matrix_count = int(mask.flatten(-2).any(dim=-1).sum())
-    if matrix_count < mask.numel() // (n_rows * n_cols):
-        words += f", in {matrix_count} of {mask.numel() // (n_rows * n_cols)} matrices"
-    yield matrix_count * int(((offsets >= low) & (offsets <= high)).sum()), words
+        return f"the diagonal where column - row == {low}"
+    if reaches_upper_right:
+        return f"the triangle where column - row >= {low} (a causal mask?)"
+    if reaches_lower_left:
+        return f"the triangle where column - row <= {high} (a causal mask?)"
+    return f"the band where {low} <= column - row <= {high} (a sliding window?)"
 
 
 def _ranges(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     """Consecutive elements in row-major order."""
     first, end = _extent(mask.reshape(-1))
-    if mask.ndim > 1 and end - first < mask.numel():
-        yield (
-            end - first,
-            f"the flattened tensor, "
-            f"{_describe_range(first, end, mask.numel(), 'element', 'elements')}",
+    size = end - first
+    # Of a vector, the box says the same.
+    if mask.ndim > 1 and size < mask.numel():
+        elements = _describe_range(
+            start=first,
+            end=end,
+            length=mask.numel(),
+            singular="element",
+            plural="elements",
         )
+        yield size, f"the flattened tensor, {elements}"
 
 
 def _describe_indices(hit: torch.Tensor, singular: str, plural: str) -> str:
     """Describe the marked indices of a dim; some are marked, some are not."""
-    length, count = hit.numel(), int(hit.sum())
+    length = hit.numel()
+    count = int(hit.sum())
     first, end = _extent(hit)
     if end - first == count:
-        return _describe_range(first, end, length, singular, plural)
-    for period in range(2, min(length // 2, _MAX_PERIOD) + 1):
+        return _describe_range(
+            start=first,
+            end=end,
+            length=length,
+            singular=singular,
+            plural=plural,
+        )
+    # Threads or tiles that fail in the same way repeat: the smallest period explains most.
+    longest_period = min(length // 2, _MAX_PERIOD)
+    for period in range(2, longest_period + 1):
         if bool((hit[period:] == hit[:-period]).all()):
             return f"{plural} i with {_describe_period(hit[:period])}"
     if count <= _MAX_LISTED:
-        return f"{plural} {', '.join(map(str, hit.nonzero().reshape(-1).tolist()))}"
+        indices = hit.nonzero().reshape(-1).tolist()
+        return f"{plural} {', '.join(map(str, indices))}"
     return f"{count} of {length} {plural}, from {first} to {end - 1}"
 
 
-def _describe_range(start: int, end: int, length: int, singular: str, plural: str) -> str:
+def _describe_range(
+    start: int,
+    end: int,
+    length: int,
+    singular: str,
+    plural: str,
+) -> str:
     """Describe the indices from `start` up to `end`, and whether they are a tile or the tail after
     whole tiles.
     """
@@ -292,26 +350,36 @@ def _describe_range(start: int, end: int, length: int, singular: str, plural: st
     is_power_of_two = size & (size - 1) == 0
     if size >= _MIN_TILE and is_power_of_two and start % size == 0:
         meanings.append(f"one tile of {size}")
-    tile = start & -start  # the largest power of two that divides the start
-    while end == length and tile >= _MIN_TILE:
-        if start == length - length % tile:
-            meanings.append(f"after the last whole tile of {tile}: is a mask missing?")
-            break
-        tile //= 2
+    tile = _tile_before_tail(start, end, length)
+    if tile is not None:
+        meanings.append(f"after the last whole tile of {tile}: is a mask missing?")
     if not meanings:
         return words
     return f"{words} ({' or '.join(meanings)})"
+
+
+def _tile_before_tail(start: int, end: int, length: int) -> int | None:
+    """The largest tile after whose last whole one a range begins and goes on to the end."""
+    if end != length:
+        return None
+    tile = start & -start  # the largest power of two that divides the start
+    while tile >= _MIN_TILE:
+        if start == length - length % tile:
+            return tile
+        tile //= 2
+    return None
 
 
 def _describe_period(marked: torch.Tensor) -> str:
     """Describe which indices of each period are marked."""
     period = marked.numel()
     first, end = _extent(marked)
+    count = int(marked.sum())
     if end - first == 1:
         return f"i % {period} == {first}"
-    if end - first == int(marked.sum()):
+    if end - first == count:
         return f"{first} <= i % {period} < {end}"
-    return f"{int(marked.sum())} in every {period}"
+    return f"{count} in every {period}"
 
 
 def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str | None:
@@ -319,6 +387,7 @@ def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str |
     square_sum = float(expected_values.square().sum())
     if actual_values.numel() < 2 or not square_sum:
         return None
+    # The factor of the least squares; near 1 it explains nothing, near 0 the values are just small.
     factor = float((actual_values * expected_values).sum()) / square_sum
     if abs(factor) < _NEAR or abs(factor - 1) < _NEAR:
         return None
@@ -335,13 +404,18 @@ def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tens
         return None
     actual_values = actual.detach()[mask].to(torch.float64)
     for dim, length in enumerate(mask.shape):
+        # Of two indices, one step forward and one back are the same.
+        if length <= 2:
+            continue
         for step, side in ((1, "after"), (-1, "before")):
-            if length > 2 and _is_near(
-                actual_values, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR
-            ):
+            neighbours = expected.roll(-step, dim)[mask].to(torch.float64)
+            if _is_near(actual_values, neighbours, _NEAR):
                 return f"the values that belong one index {side} along dim {dim}"
     is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
-    if is_square and _is_near(actual_values, expected.mT[mask].to(torch.float64), _NEAR):
+    if not is_square:
+        return None
+    transposed_values = expected.mT[mask].to(torch.float64)
+    if _is_near(actual_values, transposed_values, _NEAR):
         return "the values that belong at the transposed index"
     return None
 
@@ -349,13 +423,19 @@ def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tens
 def _extent(hit: torch.Tensor) -> tuple[int, int]:
     """The first marked index, and the one after the last."""
     flags = hit.view(torch.uint8)
-    return int(flags.argmax()), hit.numel() - int(flags.flip(0).argmax())
+    first = int(flags.argmax())
+    last_from_end = int(flags.flip(0).argmax())
+    return first, hit.numel() - last_from_end
 
 
 def _is_near(actual_values: torch.Tensor, expected_values: torch.Tensor, tolerance: float) -> bool:
     scale = expected_values.abs() + expected_values.square().mean().sqrt()
-    return _is_mostly((actual_values - expected_values).abs() <= tolerance * scale)
+    error = (actual_values - expected_values).abs()
+    return _is_mostly(error <= tolerance * scale)
 
 
 def _is_mostly(holds: torch.Tensor) -> bool:
-    return holds.numel() > 0 and bool(holds.to(torch.float64).mean() >= _MOST)
+    # An empty sample shows nothing.
+    if holds.numel() == 0:
+        return False
+    return bool(holds.to(torch.float64).mean() >= _MOST)

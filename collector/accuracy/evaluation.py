@@ -61,16 +61,21 @@ def prepare_inputs(
     }
     wide = {name: _widen(value) for name, value in inputs.items()}
     expected = evaluate(
-        spec.reference, spec, case, wide, who="the reference", lay_out_upstream=lay_out_upstream
+        launch=spec.reference,
+        spec=spec,
+        case=case,
+        inputs=wide,
+        who="the reference",
+        lay_out_upstream=lay_out_upstream,
     )
     return PreparedCase(
-        spec,
-        case,
-        device,
-        inputs,
-        originals,
-        {name: tensor.detach() for name, tensor in expected.items()},
-        lay_out_upstream,
+        spec=spec,
+        case=case,
+        device=device,
+        inputs=inputs,
+        originals=originals,
+        expected={name: tensor.detach() for name, tensor in expected.items()},
+        lay_out_upstream=lay_out_upstream,
     )
 
 
@@ -226,5 +231,8 @@ def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
 def _widen(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    wide = value.detach().to(torch.float64) if value.is_floating_point() else value.detach().clone()
+    if value.is_floating_point():
+        wide = value.detach().to(torch.float64)
+    else:
+        wide = value.detach().clone()
     return wide.requires_grad_(value.requires_grad)

@@ -34,17 +34,20 @@ def why_unfair(
         for name, value in prepared.inputs.items()
     }
     outputs = evaluate(
-        prepared.spec.reference,
-        prepared.spec,
-        prepared.case,
-        single,
+        launch=prepared.spec.reference,
+        spec=prepared.spec,
+        case=prepared.case,
+        inputs=single,
         who="the reference",
         lay_out_upstream=prepared.lay_out_upstream,
     )
     rounded = {name: outputs[name].detach().to(dtype) for name, dtype in dtypes.items()}
     for report in compare(prepared, rounded):
-        errors, limits = report.errors, report.limits
-        margin = _MARGIN_OF_FEW if rounded[report.tensor].numel() < _FEW else _MARGIN
+        errors = report.errors
+        limits = report.limits
+        margin = _MARGIN
+        if rounded[report.tensor].numel() < _FEW:
+            margin = _MARGIN_OF_FEW
         is_close = (
             margin * errors.elementwise > limits.elementwise
             or margin * errors.rmse_ratio > limits.rmse_ratio

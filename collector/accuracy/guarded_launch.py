@@ -96,7 +96,12 @@ def _name_operands(name: str, argument: Any) -> None:
 
 def _starting_program(set_grid_idx: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(set_grid_idx)
-    def start(builder: Any, x: int, y: int, z: int) -> None:
+    def start(
+        builder: Any,
+        x: int,
+        y: int,
+        z: int,
+    ) -> None:
         set_grid_idx(builder, x, y, z)
         GUARD.start_program((x, y, z))
 
@@ -115,7 +120,13 @@ def _guarded_load(load: Callable[..., Any]) -> Callable[..., Any]:
 
 def _guarded_store(store: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(store)
-    def guarded(builder: Any, pointers: Any, values: Any, mask: Any, *options: Any) -> Any:
+    def guarded(
+        builder: Any,
+        pointers: Any,
+        values: Any,
+        mask: Any,
+        *options: Any,
+    ) -> Any:
         mask = _boolean(mask)
         inside = GUARD.inside(pointers, mask.data, "store")
         GUARD.note_store(pointers, values, inside)
@@ -127,7 +138,13 @@ def _guarded_store(store: Callable[..., Any]) -> Callable[..., Any]:
 def _guarded_update(update: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(update)
     def guarded(
-        builder: Any, operation: Any, pointers: Any, values: Any, mask: Any, order: Any, scope: Any
+        builder: Any,
+        operation: Any,
+        pointers: Any,
+        values: Any,
+        mask: Any,
+        order: Any,
+        scope: Any,
     ) -> Any:
         mask = _boolean(mask)
         inside = GUARD.inside(pointers, mask.data, "atomic")
@@ -140,7 +157,12 @@ def _guarded_update(update: Callable[..., Any]) -> Callable[..., Any]:
 def _guarded_exchange(exchange: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(exchange)
     def guarded(
-        builder: Any, pointers: Any, expected: Any, values: Any, order: Any, scope: Any
+        builder: Any,
+        pointers: Any,
+        expected: Any,
+        values: Any,
+        order: Any,
+        scope: Any,
     ) -> Any:
         inside = GUARD.inside(pointers, None, "atomic")
         if inside is not None and not inside.all():
@@ -167,12 +189,19 @@ def _boolean(mask: Any) -> Any:
 
 
 def _as_mask(inside: Any, mask: Any) -> Any:
-    return mask if inside is mask.data else interpreter.TensorHandle(inside, tl.int1)
+    if inside is mask.data:
+        return mask
+    return interpreter.TensorHandle(inside, tl.int1)
 
 
 def _selecting_pointers(select: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(select)
-    def selected(builder: Any, condition: Any, if_true: Any, if_false: Any) -> Any:
+    def selected(
+        builder: Any,
+        condition: Any,
+        if_true: Any,
+        if_false: Any,
+    ) -> Any:
         result = select(builder, condition, if_true, if_false)
         if operand_of(if_true) != operand_of(if_false):
             # elements of both operands, so the operand of an element is not known

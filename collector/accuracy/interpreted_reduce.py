@@ -52,7 +52,10 @@ def reduce_as_tree(
         results = []
         for block, kind in zip(reduced, kinds, strict=True):
             if operations.keep_dims:
-                block = block.reshape((1,) * rank) if axis is None else np.expand_dims(block, axis)
+                if axis is None:
+                    block = block.reshape((1,) * rank)
+                else:
+                    block = np.expand_dims(block, axis)
             results.append(_as_tensor(block, kind))
         return results
 
@@ -60,7 +63,9 @@ def reduce_as_tree(
 
 
 def _leading_axis(block: Any, axis: int | None) -> Any:
-    return block.reshape(-1) if axis is None else np.moveaxis(block, axis, 0)
+    if axis is None:
+        return block.reshape(-1)
+    return np.moveaxis(block, axis, 0)
 
 
 def _sum(block: Any, kind: Any) -> Any:

@@ -47,6 +47,7 @@ _original_implicit_conversion = interpreter._implicit_cvt
 
 def patch_interpreter() -> None:
     """Correct the interpreter in this process."""
+    # Once in a process: a second time would patch the patches.
     if hasattr(_Builder, "get_bf16"):
         return
     interpreter._convert_float = _convert
@@ -70,13 +71,19 @@ def patch_interpreter() -> None:
             setattr(libdevice, name, _libdevice_function(name))
 
 
-def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
+def _convert(
+    data: Any,
+    source: Any,
+    target: Any,
+    rounding_mode: Any,
+) -> Any:
     """Convert bit patterns from one Triton dtype to another, rounding to nearest even.
 
     Conversions to float8 saturate, as on NVIDIA GPUs (PTX ISA, cvt.rn.satfinite).
     """
     source_dtype = _TORCH_DTYPES.get(source.name)
     target_dtype = _TORCH_DTYPES.get(target.name)
+    # Rounding to zero, of conversions that ask for it, is right in Triton's own.
     truncates = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
     if source_dtype is None or target_dtype is None or truncates:
         return _original_convert(data, source, target, rounding_mode)
@@ -91,10 +98,10 @@ def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
 def _convert_argument(argument: Any) -> Any:
     """Pass a Python float as a float32 scalar, as the compiler does."""
     if isinstance(argument, float):
-        return tl.tensor(
-            interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32
-        )
-    return with_operand(argument, _original_implicit_conversion(argument))
+        scalar = np.array([argument], np.float32)
+        return tl.tensor(interpreter.TensorHandle(scalar, tl.float32), tl.float32)
+    converted = _original_implicit_conversion(argument)
+    return with_operand(argument, converted)
 
 
 def _patch_language(function: Any) -> Any:
@@ -105,9 +112,10 @@ def _patch_language(function: Any) -> Any:
 
 def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
     """Torch's elementwise function in place of one of libdevice."""
+    # `fast_expf` and `exp_rn` are torch's `exp`; `sinf` is its `sin`.
     simple = name.removeprefix("fast_").removesuffix("_rn")
     torch_names = (_LIBDEVICE_NAMES.get(name, simple), simple.removesuffix("f"))
-    functions = (getattr(torch, torch_name, None) for torch_name in torch_names)
+    functions = [getattr(torch, torch_name, None) for torch_name in torch_names]
     function = next(filter(None, functions), None)
 
     def compute(*operands: Any) -> tl.tensor:
@@ -116,8 +124,10 @@ def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
                 f"Triton's interpreter cannot run libdevice.{name}; check the kernel on a GPU"
             )
         tensors = [_convert_argument(operand) for operand in operands]
-        values = function(*(torch.from_numpy(tensor.handle.data) for tensor in tensors)).numpy()
+        inputs = [torch.from_numpy(tensor.handle.data) for tensor in tensors]
+        values = function(*inputs).numpy()
         dtype = tensors[0].dtype
+        # libdevice has no booleans.
         if values.dtype == np.bool_:
             dtype = tl.int32
             values = values.astype(np.int32)
@@ -144,13 +154,18 @@ def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
             _cast(operand, tl.float32) if _is_bfloat16(operand) else operand for operand in operands
         ]
         result = operation(builder, *wide, **options)
-        return result if result.data.dtype == np.bool_ else _cast(result, tl.bfloat16)
+        # A comparison has nothing to round.
+        if result.data.dtype == np.bool_:
+            return result
+        return _cast(result, tl.bfloat16)
 
     return compute
 
 
 def _is_bfloat16(operand: Any) -> bool:
-    return isinstance(operand, interpreter.TensorHandle) and operand.dtype.scalar is tl.bfloat16
+    if not isinstance(operand, interpreter.TensorHandle):
+        return False
+    return operand.dtype.scalar is tl.bfloat16
 
 
 def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,22 +174,26 @@ def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(apply)
     def compute(operations: Any, tensors: tuple[Any, ...]) -> list[Any]:
         narrow = [_is_bfloat16(tensor.handle) for tensor in tensors]
-        wide = tuple(
-            operations.to_tensor(_cast(tensor.handle, tl.float32).data, tl.float32)
-            if is_narrow
-            else tensor
-            for tensor, is_narrow in zip(tensors, narrow, strict=True)
-        )
-        results = apply(operations, wide)
-        results = list(results) if isinstance(results, (list, tuple)) else [results]
-        for position, result in enumerate(results):
-            if narrow[position]:
-                kind = (
-                    tl.block_type(tl.bfloat16, result.type.shape)
-                    if result.type.is_block()
-                    else tl.bfloat16
-                )
-                results[position] = tl.tensor(_cast(result.handle, tl.bfloat16), kind)
-        return results
+        wide: list[Any] = []
+        for tensor, is_narrow in zip(tensors, narrow, strict=True):
+            if is_narrow:
+                data = _cast(tensor.handle, tl.float32).data
+                tensor = operations.to_tensor(data, tl.float32)
+            wide.append(tensor)
+        results = apply(operations, tuple(wide))
+        # Of several tensors, a scan returns as many results.
+        if not isinstance(results, (list, tuple)):
+            results = [results]
+        return [
+            _narrowed(result) if is_narrow else result
+            for result, is_narrow in zip(results, narrow, strict=False)
+        ]
 
     return compute
+
+
+def _narrowed(result: Any) -> Any:
+    kind = tl.bfloat16
+    if result.type.is_block():
+        kind = tl.block_type(tl.bfloat16, result.type.shape)
+    return tl.tensor(_cast(result.handle, tl.bfloat16), kind)

@@ -38,20 +38,24 @@ class Launch:
     def synchronise(self, address: int) -> None:
         """Note an atomic with acquire and release semantics on one address."""
         program = self.epoch_programs[self.epoch]
+        # An acquire: what the last holder of the lock has seen precedes us now.
         clock = self.lock_clocks.get(address, {}) | {}
         for earlier_program, epoch in self.clock.items():
             clock[earlier_program] = max(epoch, clock.get(earlier_program, 0))
         self.clock = dict(clock)
+        # A release: our stores so far precede who takes the lock next.
         clock[program] = self.epoch
         self.lock_clocks[address] = clock
         self._start_epoch()
 
     def is_ordered(self, epoch: int) -> bool:
         """Whether a store of another program precedes the current program's next access."""
-        return epoch <= self.clock.get(self.epoch_programs[epoch], 0)
+        program = self.epoch_programs[epoch]
+        return epoch <= self.clock.get(program, 0)
 
     def program_of(self, epoch: int) -> tuple[int, int, int]:
-        return self.program_ids[self.epoch_programs[epoch]]
+        number = self.epoch_programs[epoch]
+        return self.program_ids[number]
 
     def _start_epoch(self) -> None:
         self.epoch += 1

@@ -28,15 +28,16 @@ def layouts_of(prepared: PreparedCase) -> tuple[Layout, ...]:
         name: value for name, value in prepared.inputs.items() if isinstance(value, torch.Tensor)
     }
     if prepared.case.is_backward:
-        gradients = {
-            f"grad_{name}"
-            for name in differentiated_names(prepared.spec, prepared.case, prepared.inputs)
-        }
+        differentiated = differentiated_names(prepared.spec, prepared.case, prepared.inputs)
+        gradients = {f"grad_{name}" for name in differentiated}
         outputs = [tensor for name, tensor in prepared.expected.items() if name not in gradients]
+        # Of several outputs, the one that most layouts exist for.
         tensors[UPSTREAM] = max(outputs, key=lambda output: output.ndim)
     layouts: list[Layout] = []
     for name, tensor in tensors.items():
-        if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel():
+        # A matrix of one row or column looks the same in all of them.
+        is_matrix = tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
+        if is_matrix and tensor.numel():
             layouts += [Layout(tensor=name, arrangement=arrangement) for arrangement in _STRIDED]
         if _can_be_expanded(prepared, name, tensor):
             layouts.append(Layout(tensor=name, arrangement=Arrangement.EXPANDED))
@@ -58,7 +59,8 @@ def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
             prepared, lay_out_upstream=lambda tensor: rearranged(tensor, layout.arrangement)
         )
     tensor = prepared.inputs[layout.tensor]
-    moved = rearranged(tensor.detach(), layout.arrangement).requires_grad_(tensor.requires_grad)
+    moved = rearranged(tensor.detach(), layout.arrangement)
+    moved.requires_grad_(tensor.requires_grad)
     return replace(prepared, inputs={**prepared.inputs, layout.tensor: moved})
 
 
@@ -71,12 +73,18 @@ def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
         tensor = prepared.inputs[name]
         inputs[name] = _repeated(tensor.detach()).requires_grad_(tensor.requires_grad)
     case = prepared.case
-    expanded = prepare_inputs(prepared.spec, case, prepared.device, inputs, lay_out_upstream)
+    expanded = prepare_inputs(
+        spec=prepared.spec,
+        case=case,
+        device=prepared.device,
+        inputs=inputs,
+        lay_out_upstream=lay_out_upstream,
+    )
     least_rms: dict[str, float] = {}
     for output, expected in prepared.expected.items():
         usual = root_mean_square(expected)
-        # gradients of a sum may be zero but for rounding, as those of a softmax: then the error is
-        # that of the terms that cancel
+        # Gradients of a sum may be zero but for rounding, as those of a softmax: then the error
+        # is that of the terms that cancel.
         is_zero = root_mean_square(expanded.expected[output]) < _CANCELLED * usual
         least_rms[output] = float(expected.abs().max()) if is_zero else usual
     return replace(expanded, least_rms=least_rms)
@@ -95,8 +103,11 @@ def _repeated(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _expanded_dim(tensor: torch.Tensor) -> int | None:
-    dims = (dim for dim, length in enumerate(tensor.shape) if length > 1)
-    return next(dims, None) if tensor.numel() else None
+    if tensor.numel():
+        for dim, length in enumerate(tensor.shape):
+            if length > 1:
+                return dim
+    return None
 
 
 def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:

@@ -122,10 +122,20 @@ class MemoryGuard:
         address = tensor.data_ptr()
         for begin, end in self._parts.items():
             if begin <= address < end:
-                return Operand(name, address, begin, end)
+                return Operand(
+                    name=name,
+                    address=address,
+                    begin=begin,
+                    end=end,
+                )
         storage = tensor.untyped_storage()
         begin = storage.data_ptr()
-        return Operand(name, address, begin, begin + storage.nbytes())
+        return Operand(
+            name=name,
+            address=address,
+            begin=begin,
+            end=begin + storage.nbytes(),
+        )
 
     def start_program(self, program_id: tuple[int, int, int]) -> None:
         if self._launches:
@@ -157,7 +167,12 @@ class MemoryGuard:
             outside &= mask
         if not outside.any():
             return mask
-        self._add_out_of_bounds(operand, addresses[outside], itemsize, access)
+        self._add_out_of_bounds(
+            operand=operand,
+            addresses=addresses[outside],
+            itemsize=itemsize,
+            access=access,
+        )
         np.logical_not(outside, out=outside)
         return outside if mask is None else mask & outside
 
@@ -178,10 +193,19 @@ class MemoryGuard:
         epochs = stored_at[places]
         is_shared = (epochs > 0) & (epochs < launch.first_epoch)
         if is_shared.any():
-            new = values.data if mask is None else np.broadcast_to(values.data, mask.shape)[mask]
+            if mask is None:
+                new = values.data
+            else:
+                new = np.broadcast_to(values.data, mask.shape)[mask]
             # programs that store the same value give the same result in every order
             is_changed = operand.read(places, itemsize) != _bits(new, itemsize)
-            self._add_races(operand, addresses, epochs, is_shared & is_changed, itemsize)
+            self._add_races(
+                operand=operand,
+                addresses=addresses,
+                epochs=epochs,
+                is_changed=is_shared & is_changed,
+                itemsize=itemsize,
+            )
         stored_at[places] = launch.epoch
 
     def _add_races(
@@ -200,7 +224,12 @@ class MemoryGuard:
         if not racing.any():
             return
         first = int(np.argmax(racing))
-        fault = self._fault(operand, int(addresses.flat[first]), itemsize, "store")
+        fault = self._fault(
+            operand=operand,
+            address=int(addresses.flat[first]),
+            itemsize=itemsize,
+            access="store",
+        )
         other_program = launch.program_of(int(epochs.flat[first]))
         count = int(racing.sum())
         self._add(fault.model_copy(update={"other_program": other_program, "count": count}))
@@ -217,7 +246,8 @@ class MemoryGuard:
         used = addresses.reshape(-1) if mask is None else addresses[mask]
         if not used.size:
             return mask
-        first, last = int(used.min()), int(used.max())
+        first = int(used.min())
+        last = int(used.max())
         if self._memory.is_mapped(first, last + itemsize):
             return mask
         outside = np.array(
@@ -226,20 +256,46 @@ class MemoryGuard:
         if not outside.any():
             return mask
         wrong = used[outside]
-        operand = Operand("a pointer made of an integer", int(wrong[0]), 0, 0)
+        operand = Operand(
+            name="a pointer made of an integer",
+            address=int(wrong[0]),
+            begin=0,
+            end=0,
+        )
         self._add_out_of_bounds(operand, wrong, itemsize, access)
-        inside = np.ones(addresses.shape, bool) if mask is None else mask.copy()
+        if mask is None:
+            inside = np.ones(addresses.shape, bool)
+        else:
+            inside = mask.copy()
         inside[inside] = ~outside
         return inside
 
     def _add_out_of_bounds(
-        self, operand: Operand, addresses: NDArray[np.uint64], itemsize: int, access: Access
+        self,
+        operand: Operand,
+        addresses: NDArray[np.uint64],
+        itemsize: int,
+        access: Access,
     ) -> None:
-        fault = self._fault(operand, int(addresses[0]), itemsize, access)
+        fault = self._fault(
+            operand=operand,
+            address=int(addresses[0]),
+            itemsize=itemsize,
+            access=access,
+        )
         self._add(fault.model_copy(update={"count": addresses.size}))
 
-    def _fault(self, operand: Operand, address: int, itemsize: int, access: Access) -> MemoryFault:
-        launch = self._launches[-1] if self._launches else Launch("a kernel")
+    def _fault(
+        self,
+        operand: Operand,
+        address: int,
+        itemsize: int,
+        access: Access,
+    ) -> MemoryFault:
+        if self._launches:
+            launch = self._launches[-1]
+        else:
+            launch = Launch("a kernel")
         file, line = current_place()
         return MemoryFault(
             access=access,

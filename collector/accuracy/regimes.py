@@ -29,21 +29,27 @@ REGIMES: Mapping[Role, tuple[Regime, ...]] = {
 }
 _MAX_REGIMES = 5
 _INDEX_DTYPES = (torch.int32, torch.int64)
-_SPARSE_EVERY, _INFINITE_EVERY = 10, 8
+_SPARSE_EVERY = 10
+_INFINITE_EVERY = 8
 _DENORMAL_FACTOR = 0.25
 """Of the smallest normal number."""
 
 
 def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
     """Regimes to try, at most five, for the roles of the case's inputs."""
-    roles = [
-        role
-        for name, role in prepared.roles.items()
-        if prepared.inputs[name].is_floating_point() and prepared.inputs[name].numel()
-    ]
-    # inputs with a special role say more about the operation than the others; weights say nothing
+    roles: list[Role] = []
+    for name, role in prepared.roles.items():
+        tensor = prepared.inputs[name]
+        # Integers and empty tensors have no other values.
+        if tensor.is_floating_point() and tensor.numel():
+            roles.append(role)
+    # Inputs with a special role say more about the operation than the others; weights say
+    # nothing.
     special = [role for role in roles if role is not Role.VALUES and REGIMES[role]]
-    regimes = [regime for role in (special or roles) for regime in REGIMES[role]]
+    regimes: list[Regime] = []
+    for role in special or roles:
+        regimes.extend(REGIMES[role])
+    # Two inputs of one role have its regimes together.
     return tuple(dict.fromkeys(regimes))[:_MAX_REGIMES]
 
 
@@ -57,19 +63,28 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
             continue
         wide = tensor.detach().to(torch.float64)
         if regime is Regime.PEAKED:
-            # in single precision, the reference loses its digits there too
-            targets = _targets(prepared, wide) if tensor.itemsize < 4 else None
+            targets = None
+            # In single precision, the reference loses its digits there too.
+            if tensor.itemsize < 4:
+                targets = _targets(prepared, wide)
             values = _peaked(wide, targets)
         else:
             values = _CHANGES[regime](wide, tensor.dtype)
-        inputs[name] = values.to(tensor.dtype).requires_grad_(tensor.requires_grad)
-    return prepare_inputs(prepared.spec, prepared.case, prepared.device, inputs)
+        changed = values.to(tensor.dtype)
+        inputs[name] = changed.requires_grad_(tensor.requires_grad)
+    return prepare_inputs(
+        spec=prepared.spec,
+        case=prepared.case,
+        device=prepared.device,
+        inputs=inputs,
+    )
 
 
 Change = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
 
 
 def _shifted(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    # A mean of 4 and a deviation of 1/4: a variance from squares loses eight bits.
     return values / 4 + 4
 
 
@@ -77,10 +92,12 @@ def _peaked(values: torch.Tensor, columns: torch.Tensor | None) -> torch.Tensor:
     """Add 12 to one element of each row: at the given column, or at another one in each row."""
     if values.ndim < 2:
         return values
-    rows = values.reshape(-1, values.shape[-1]).clone()
+    row_length = values.shape[-1]
+    rows = values.reshape(-1, row_length).clone()
     numbers = torch.arange(len(rows), device=values.device)
     if columns is None:
-        columns = (7 * numbers + 3) % values.shape[-1]
+        columns = (7 * numbers + 3) % row_length
+    # exp(12) is 160,000: the rest of the row hardly counts.
     rows[numbers, columns] += 12
     return rows.view(values.shape)
 
@@ -91,12 +108,14 @@ def _targets(prepared: PreparedCase, values: torch.Tensor) -> torch.Tensor | Non
     Gradients are small where the target dominates, and lose their digits if that of the largest
     probability is rounded.
     """
-    row_count, n_cols = values.numel() // values.shape[-1], values.shape[-1]
+    row_count = values.numel() // values.shape[-1]
+    n_cols = values.shape[-1]
     for tensor in prepared.inputs.values():
         is_index = isinstance(tensor, torch.Tensor) and tensor.dtype in _INDEX_DTYPES
         if not is_index or tensor.numel() != row_count:
             continue
-        if bool((tensor >= 0).all()) and bool((tensor < n_cols).all()):
+        is_column = (tensor >= 0) & (tensor < n_cols)
+        if bool(is_column.all()):
             columns: torch.Tensor = tensor.reshape(-1).long()
             return columns
     return None
@@ -116,10 +135,12 @@ def _distant(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
 
 
 def _equal(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
-    return values[..., :1].expand_as(values).clone()
+    first = values[..., :1]
+    return first.expand_as(values).clone()
 
 
 def _infinite(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    # A row of infinities alone has no result.
     if values.ndim < 2 or values.shape[-1] <= _INFINITE_EVERY:
         return values
     return values.masked_fill(_every(values, _INFINITE_EVERY), -torch.inf)
@@ -128,29 +149,35 @@ def _infinite(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
 def _every(values: torch.Tensor, period: int) -> torch.Tensor:
     """Marks every n-th element, at other places from row to row unless n divides their length."""
     numbers = torch.arange(values.numel(), device=values.device)
-    return (numbers % period == period - 1).view(values.shape)
+    is_marked = numbers % period == period - 1
+    return is_marked.view(values.shape)
 
 
 def _sharp(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    # The largest score takes nearly all of the softmax.
     return values * 4
 
 
 def _uniform(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    # All scores take the same share.
     return values / 64
 
 
 def _saturated(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    # Beyond 16, a sigmoid is 0 or 1 in every dtype.
     return values * 16
 
 
 def _cancelling(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
     """Neighbours along the last dim have opposite signs, but for one part in 16."""
-    signs = 1 - 2 * (torch.arange(values.shape[-1], device=values.device) % 2)
+    positions = torch.arange(values.shape[-1], device=values.device)
+    signs = 1 - 2 * (positions % 2)
     return signs * 4 + values / 4
 
 
 def _denormal(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return values * torch.finfo(dtype).tiny * _DENORMAL_FACTOR
+    smallest_normal = torch.finfo(dtype).tiny
+    return values * smallest_normal * _DENORMAL_FACTOR
 
 
 _CHANGES: Mapping[Regime, Change] = {

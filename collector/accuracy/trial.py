@@ -39,7 +39,12 @@ from roofwatch.model.errors import CollectorError
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
 from roofwatch.spec.tolerance import EXACT_DTYPES
 
-_CANDIDATE = Implementation("candidate", Language.TORCH, lambda: None, frozenset(Direction))
+_CANDIDATE = Implementation(
+    name="candidate",
+    language=Language.TORCH,
+    launch=lambda: None,
+    directions=frozenset(Direction),
+)
 _REFUSALS = frozenset(
     {"ValueError", "TypeError", "NotImplementedError", "AssertionError", "RuntimeError"}
 )
@@ -133,7 +138,14 @@ class Bench:
             if trial.test is Test.LAYOUT and error.kinds & _REFUSALS:
                 return False
             raise
-        self.check(Pair(case, arguments, base, candidate))
+        self.check(
+            Pair(
+                case=case,
+                arguments=arguments,
+                base=base,
+                candidate=candidate,
+            )
+        )
         return True
 
     def time_once(self, trial: Trial, *, is_base_first: bool) -> Pair:
@@ -147,7 +159,12 @@ class Bench:
         case, arguments = self._draw(trial)
         candidate = None if is_base_first else self.call_candidate(arguments)
         base = self._call_base(arguments, self.against)
-        pair = Pair(case, arguments, base, candidate or self.call_candidate(arguments))
+        pair = Pair(
+            case=case,
+            arguments=arguments,
+            base=base,
+            candidate=candidate or self.call_candidate(arguments),
+        )
         if self._is_far(pair):
             self.check(pair)
         return pair
@@ -205,7 +222,12 @@ class Bench:
             name: tensor.clone().requires_grad_(name in arguments.gradients)
             for name, tensor in arguments.tensors.items()
         }
-        return prepare_inputs(self.spec, case, self.device, {**arguments.values, **tensors})
+        return prepare_inputs(
+            spec=self.spec,
+            case=case,
+            device=self.device,
+            inputs={**arguments.values, **tensors},
+        )
 
     def _compare(
         self, prepared: PreparedCase, outputs: Mapping[str, torch.Tensor]
@@ -238,7 +260,10 @@ class Bench:
                 arguments, implementation=implementation, timeout_s=self.timeout_s()
             )
         except CandidateError as error:
-            kind = CollectorError if isinstance(error, CandidateGoneError) else NotComparableError
+            if isinstance(error, CandidateGoneError):
+                kind = CollectorError
+            else:
+                kind = NotComparableError
             raise kind(f"{implementation} on {self.trial.name}: {error}") from None
         self.base_ns = base.elapsed_ns
         return base

@@ -16,7 +16,9 @@ from roofwatch.collector.accuracy.layouts import rearranged
 from roofwatch.model.check_report import Arrangement
 from roofwatch.spec import Case
 
-_MAX_LAYOUTS, _OUTLIERS = 8, 3
+_MAX_LAYOUTS = 8
+_OUTLIERS = 3
+"""Too few to change a mean, enough to show in a maximum."""
 
 
 class Test(StrEnum):
@@ -49,24 +51,20 @@ def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) 
     """Cases at lengths that the spec does not list: one past a tile, odd, prime,
     other batch sizes.
     """
+    # The candidate must not be able to predict what it is tried with.
     random = secrets.SystemRandom()
     seen = set(listed)
+    # A case with few lengths may have no other shapes.
     for attempt in range(10 * count):
         case = random.choice(cases)
         numbers = [name for name, length in case.shape if isinstance(length, int) and length > 1]
         if not numbers:
             continue
-        chosen = set(numbers) if attempt % 4 == 3 else {random.choice(numbers)}
-        shape = tuple(
-            (
-                name,
-                random.choice(_other_lengths(length))
-                if name in chosen and isinstance(length, int)
-                else length,
-            )
-            for name, length in case.shape
-        )
-        changed = replace(case, shape=shape)
+        if attempt % 4 == 3:
+            chosen = set(numbers)
+        else:
+            chosen = {random.choice(numbers)}
+        changed = _with_other_lengths(case, chosen, random)
         if changed.id not in seen:
             seen.add(changed.id)
             yield Trial(Test.SHAPE, changed)
@@ -74,10 +72,28 @@ def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) 
             return
 
 
+def _with_other_lengths(case: Case, chosen: set[str], random: secrets.SystemRandom) -> Case:
+    shape: list[tuple[str, int | str]] = []
+    for name, length in case.shape:
+        if name in chosen and isinstance(length, int):
+            shape.append((name, random.choice(_other_lengths(length))))
+        else:
+            shape.append((name, length))
+    return replace(case, shape=tuple(shape))
+
+
 def _other_lengths(length: int) -> list[int]:
+    # The largest power of two up to the length is the likely tile.
     tile = 1 << (length.bit_length() - 1)
     primes = [number for number in range(max(2, length // 2), length + 1) if _is_prime(number)]
-    return [tile // 2 + 1, length - 1, length + 1, max(1, length // 2), *primes[-1:], *primes[:1]]
+    return [
+        tile // 2 + 1,
+        length - 1,
+        length + 1,
+        max(1, length // 2),
+        *primes[-1:],
+        *primes[:1],
+    ]
 
 
 def _is_prime(number: int) -> bool:
@@ -89,6 +105,7 @@ def other_values(case: Case) -> Iterator[Trial]:
 
     NaN and infinity are not tried: right kernels differ there, for example in how they mask a tile.
     """
+    # Powers of two: the results of most operations scale without rounding.
     changes: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "large": lambda wide: wide * 2.0**7,
         "tiny": lambda wide: wide * 2.0**-7,
@@ -98,25 +115,42 @@ def other_values(case: Case) -> Iterator[Trial]:
         "outlying": _with_outliers,
     }
     for name, change in changes.items():
+        # Equal values have several right orders when sorted.
         test = Test.TIES if name in {"zeros", "ties"} else Test.VALUES
-        yield Trial(test, case, f"with {name} values", partial(_change_tensor, change))
+        yield Trial(
+            test=test,
+            case=case,
+            detail=f"with {name} values",
+            change=partial(_change_tensor, change),
+        )
+    # A candidate may have a number of the listed cases built in.
     factor = secrets.SystemRandom().uniform(0.6, 0.9)
 
     def change_number(_name: str, value: Any) -> Any:
         return value * factor if isinstance(value, float) else value
 
-    yield Trial(Test.VALUES, case, "with other numbers", change_number)
+    yield Trial(
+        test=Test.VALUES,
+        case=case,
+        detail="with other numbers",
+        change=change_number,
+    )
 
 
 def _with_outliers(wide: torch.Tensor) -> torch.Tensor:
     """A few large values at random places."""
-    places = torch.randint(max(1, wide.numel()), (_OUTLIERS,))
-    return wide.flatten().index_fill(0, places, 2.0**7).view(wide.shape) if wide.numel() else wide
+    if not wide.numel():
+        return wide
+    positions = torch.randint(wide.numel(), (_OUTLIERS,))
+    changed = wide.flatten().index_fill(0, positions, 2.0**7)
+    return changed.view(wide.shape)
 
 
 def _change_tensor(change: Callable[[torch.Tensor], torch.Tensor], _name: str, value: Any) -> Any:
     is_changed = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return change(value.to(torch.float64)).to(value.dtype) if is_changed else value
+    if is_changed:
+        return change(value.to(torch.float64)).to(value.dtype)
+    return value
 
 
 def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
@@ -127,17 +161,30 @@ def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
             if _is_matrix(tensor):
                 layouts.append((case, name, Arrangement.ROW_STRIDED))
                 layouts.append((case, name, Arrangement.TRANSPOSED))
-    for case, name, arrangement in secrets.SystemRandom().sample(
-        layouts, min(_MAX_LAYOUTS, len(layouts))
-    ):
+    count = min(_MAX_LAYOUTS, len(layouts))
+    for case, name, arrangement in secrets.SystemRandom().sample(layouts, count):
         detail = f"with {name} {arrangement.replace('_', '-')} in memory"
-        yield Trial(Test.LAYOUT, case, detail, partial(_rearrange, name, arrangement))
+        yield Trial(
+            test=Test.LAYOUT,
+            case=case,
+            detail=detail,
+            change=partial(_rearrange, name, arrangement),
+        )
 
 
 def _is_matrix(value: Any) -> bool:
     """Whether a value has two dims that can be rearranged."""
-    return isinstance(value, torch.Tensor) and value.ndim >= 2 and min(value.shape[-2:]) > 1
+    if not isinstance(value, torch.Tensor) or value.ndim < 2:
+        return False
+    return min(value.shape[-2:]) > 1
 
 
-def _rearrange(name: str, arrangement: Arrangement, input_name: str, value: Any) -> Any:
-    return rearranged(value, arrangement) if input_name == name else value
+def _rearrange(
+    name: str,
+    arrangement: Arrangement,
+    input_name: str,
+    value: Any,
+) -> Any:
+    if input_name == name:
+        return rearranged(value, arrangement)
+    return value

@@ -38,13 +38,14 @@ def hatch_layout(project: Project) -> Layout:
     roots = [project.folder / PurePosixPath(package).parent for package in packages]
     sources = options.get("sources")
     if isinstance(sources, dict):
+        # Each entry moves a folder in the package; an empty target is its root.
         for path, target in sources.items():
             is_renamed = PurePosixPath(path).name != str(target) and target != ""
             is_built = is_built or is_renamed
-            roots.append(project.folder / (path if target == "" else PurePosixPath(path).parent))
+            root = path if target == "" else PurePosixPath(path).parent
+            roots.append(project.folder / root)
     else:
         roots += [project.folder / source for source in texts(sources)]
-    roots += [project.folder / path for path in texts(build.get("dev-mode-dirs"))]
     if roots:
         return Layout(tuple(roots), is_built)
     return Layout(_usual_roots(project), is_built)
@@ -58,6 +59,7 @@ def poetry_layout(project: Project) -> Layout:
     poetry = table(project.document, "tool", "poetry")
     roots: list[Path] = []
     is_built = bool(poetry.get("build"))
+    # A package with `to` is installed under another name.
     for package in poetry.get("packages") or ():
         if isinstance(package, dict):
             is_built = is_built or "to" in package
@@ -98,8 +100,10 @@ def compiled_layout(project: Project) -> Layout:
     """A backend that compiles. The folders of its Python packages tell what the tree contains."""
     scikit = table(project.document, "tool", "scikit-build", "wheel")
     packages = scikit.get("packages")
-    listed = list(packages.values()) if isinstance(packages, dict) else packages
-    roots = [project.folder / PurePosixPath(package).parent for package in texts(listed)]
+    # A table maps import names to folders; a list holds the folders alone.
+    if isinstance(packages, dict):
+        packages = list(packages.values())
+    roots = [project.folder / PurePosixPath(package).parent for package in texts(packages)]
     source = table(project.document, "tool", "maturin").get("python-source")
     if isinstance(source, str):
         roots.append(project.folder / source)
@@ -121,6 +125,7 @@ BACKENDS: Mapping[str, Callable[[Project], Layout]] = {
 
 
 def _usual_roots(project: Project) -> tuple[Path, ...]:
+    # The layouts of the Python Packaging User Guide.
     """The folder or its `src`, whichever has the module of the distribution's name."""
     module = project.name.replace("-", "_")
     for root in (project.folder / "src", project.folder):

@@ -80,7 +80,12 @@ class Builder:
                 tree = self._tree
                 if self._copies:
                     tree = stack.enter_context(building_copy(tree))
-                _run(name, command, tree / folder, prefix)
+                _run(
+                    name=name,
+                    command=command,
+                    source=tree / folder,
+                    prefix=prefix,
+                )
 
         return _packages_in(cached_build(key[:32], build))
 
@@ -98,7 +103,12 @@ def _pip_command(python: Path | None) -> str:
     return f"{pip} install --root-user-action ignore {options}"
 
 
-def _run(name: str, command: str, source: Path, prefix: Path) -> None:
+def _run(
+    name: str,
+    command: str,
+    source: Path,
+    prefix: Path,
+) -> None:
     """Run a build in the folder of its source.
 
     Raises:

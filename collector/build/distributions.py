@@ -123,7 +123,9 @@ def _layout(backend: str, project: Project) -> Layout | None:
         return setuptools_layout(project.folder, project.document)
     read = BACKENDS.get(family)
     # of an unknown backend nothing is known but that it can build
-    return Layout((), is_built=True) if read is None else read(project)
+    if read is None:
+        return Layout((), is_built=True)
+    return read(project)
 
 
 def _name_of(project: dict[str, Any], folder: Path) -> str:

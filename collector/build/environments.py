@@ -72,7 +72,12 @@ def _requirement_lines(file: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
-def _install(python: Path, tree: Path, lines: Sequence[str], constraints: Sequence[str]) -> None:
+def _install(
+    python: Path,
+    tree: Path,
+    lines: Sequence[str],
+    constraints: Sequence[str],
+) -> None:
     with tempfile.TemporaryDirectory(prefix="roofwatch-requirements-") as folder:
         required = Path(folder) / _REQUIREMENTS
         required.write_text("\n".join(lines))

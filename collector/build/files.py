@@ -27,7 +27,12 @@ def digest_of_inputs(tree: Path, patterns: Sequence[str], suite: Path) -> str:
     return digest_of([(name, contents[name]) for name in names])
 
 
-def _is_input(tree: Path, name: str, patterns: Sequence[str], suite: Path) -> bool:
+def _is_input(
+    tree: Path,
+    name: str,
+    patterns: Sequence[str],
+    suite: Path,
+) -> bool:
     path = PurePosixPath(name)
     if patterns:
         return any(_matches(name, pattern) for pattern in patterns)
@@ -45,6 +50,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _contents(tree: Path) -> dict[str, str | None]:
     """Git's hash of each tracked file that is unchanged, and a digest of each other file."""
+    # A tree without git is a copy, such as an unpacked archive.
     if not (tree / ".git").exists():
         return {name: digest_of_file(tree / name) for name in list_files(tree)}
     contents: dict[str, str | None] = {}
@@ -52,6 +58,7 @@ def _contents(tree: Path) -> dict[str, str | None]:
         description, _, name = line.partition("\t")
         if name:
             contents[name] = description
+    # What a run writes into the work tree must not cause a build.
     for name in changed_files(tree):
         if name in contents or PurePosixPath(name).suffix not in _WRITTEN:
             contents[name] = digest_of_file(tree / name)
@@ -63,7 +70,9 @@ def changed_files(tree: Path) -> list[str]:
     know.
     """
     arguments = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
-    return [line[3:] for line in run_git(tree, *arguments).split("\0") if line]
+    listed = run_git(tree, *arguments)
+    # Two letters of status and a space come before each name.
+    return [line[3:] for line in listed.split("\0") if line]
 
 
 @contextlib.contextmanager

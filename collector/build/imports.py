@@ -19,10 +19,13 @@ def reached_names(suite: Path, folders: Sequence[Path], files: Sequence[Path]) -
     waiting = [file for file in files if file.suffix == ".py" and file.is_relative_to(suite)]
     waiting = waiting or [suite]  # git may ignore it
     reached: set[str] = set()
+    # Each round follows the imports of the modules that the last one found.
     while waiting:
         new = _imported_names(waiting) - reached
         reached |= new
-        waiting = [file for name in new for file in modules.get(name, ())]
+        waiting = []
+        for name in new:
+            waiting += modules.get(name, [])
     return reached
 
 
@@ -50,6 +53,7 @@ def _imported_names(files: Iterable[Path]) -> set[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
+            # A relative import stays in a package that was reached already.
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.partition(".")[0])
     return names
@@ -60,11 +64,15 @@ def names_of(distribution: Distribution, files: Iterable[Path]) -> set[str]:
     named like its sources, and what its `setup.py` names.
     """
     names = {distribution.name.replace("-", "_")}
-    files_of_it = [file for file in files if distribution.contains(file)]
-    for file in files_of_it:
+    for file in files:
+        if not distribution.contains(file):
+            continue
+        is_package = file.name == "__init__.py"
+        is_top_package = is_package and not (file.parent.parent / "__init__.py").exists()
         if file.suffix in _SOURCES:
+            # A compiled module is often named like its source.
             names.add(file.stem)
-        elif file.name == "__init__.py" and not (file.parent.parent / "__init__.py").exists():
+        elif is_top_package:
             names.add(file.parent.name)
         elif file.parent in distribution.roots:
             names.add(file.stem)
@@ -76,9 +84,11 @@ def _names_in_setup(file: Path) -> set[str]:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return set()
-    texts = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    return {text.partition(".")[0] for text in texts if _NAME.fullmatch(text)}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        # `name.of.module` may be an extension.
+        if _NAME.fullmatch(node.value):
+            names.add(node.value.partition(".")[0])
+    return names

@@ -43,14 +43,28 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     named = _package_folders(distributions)
     roots = _import_roots(tree, work_tree, named, distributions)
     settings = read_build_settings(tree, work_tree)
-    python = make_environment(tree, distributions) if settings.isolated else None
+    if settings.isolated:
+        python = make_environment(tree, distributions)
+    else:
+        python = None
     builds: tuple[Path, ...] = ()
-    needed = _to_build(path, distributions, roots, [tree / name for name in names])
+    needed = _to_build(
+        path=path,
+        distributions=distributions,
+        roots=roots,
+        files=[tree / name for name in names],
+    )
     if needed or settings.command is not None:
-        builder = Builder(tree, settings, path, python, copies=tree == work_tree)
+        builder = Builder(
+            tree=tree,
+            settings=settings,
+            suite=path,
+            python=python,
+            copies=tree == work_tree,
+        )
         builds = builder.build(needed)
     return SuiteSource(
-        path,
+        path=path,
         import_roots=(*builds, *roots),
         tree=tree,
         builds=builds,

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import LoadedModule
 
 _HARNESS = frozenset({"roofwatch", "__main__", "__mp_main__"})
+"""Our own code, and the program that started the worker."""
 _INSTALLED = ("site-packages", "dist-packages")
+"""The second is Debian's."""
 _MAPS = Path("/proc/self/maps")
 
 
@@ -31,18 +33,25 @@ class ProjectFiles:
         """`preloaded` names the modules that were loaded before the suite."""
         self._source = source
         self._preloaded = {name.partition(".")[0] for name in preloaded}
-        self._root = None if source.root is None else _with_slash(source.root)
-        self._work_tree = None if source.work_tree is None else _with_slash(source.work_tree)
-        self._builds = tuple(map(_with_slash, source.builds))
+        self._root = None
+        if source.root is not None:
+            self._root = _with_slash(source.root)
+        self._work_tree = None
+        if source.work_tree is not None:
+            self._work_tree = _with_slash(source.work_tree)
+        self._builds = tuple(_with_slash(build) for build in source.builds)
         self._jit = _with_slash(_jit_folder())
         self._folders = [*source.import_roots, *source.other_folders]
-        self._names = {name for folder in self._folders for name in _names_in(folder)}
+        self._names: set[str] = set()
+        for folder in self._folders:
+            self._names |= _names_in(folder)
         self._installations = _installations(source)
         self._seen_modules: set[str] = set()
         self._seen_files: set[str] = set()
 
     def take_new(self) -> tuple[LoadedModule, ...]:
         """Return what was loaded since the last call."""
+        # A suite without a tree has no commit whose code could be proved.
         if self._root is None or self._source.path is None:
             return ()
         return (*self._new_modules(), *self._new_libraries())
@@ -58,15 +67,19 @@ class ProjectFiles:
                 continue
             origin = self._origin(file)
             if origin is None and top in self._names and self._is_project_module(name):
+                # The tree has this module, and the process took it from somewhere else.
                 origin = Origin.INSTALLED if _is_installed(file) else Origin.ELSEWHERE
             if origin is not None:
                 yield from self._once(name, file, origin)
 
     def _new_libraries(self) -> Iterator[LoadedModule]:
         for file in _mapped_libraries():
-            origin = None if file in self._seen_files else self._origin(file)
+            if file in self._seen_files:
+                continue
+            origin = self._origin(file)
             if origin is not None:
-                yield from self._once(os.path.basename(file), file, origin)  # noqa: PTH119  quick
+                name = os.path.basename(file)  # noqa: PTH119  quick
+                yield from self._once(name, file, origin)
 
     def _once(self, name: str, file: str, origin: Origin) -> Iterator[LoadedModule]:
         if file in self._seen_files:
@@ -91,15 +104,20 @@ class ProjectFiles:
         if file.startswith(self._builds):
             return Origin.BUILD
         if _is_installed(file):
-            return Origin.INSTALLED if file in self._installations.files else None
+            if file in self._installations.files:
+                return Origin.INSTALLED
+            return None
         if self._root is not None and file.startswith(self._root):
             return Origin.TREE
         if self._work_tree is not None and file.startswith(self._work_tree):
             return Origin.WORK_TREE
+        # A module that is not installed, of an editable installation.
         is_elsewhere = file in self._installations.files
         if is_elsewhere or file.startswith(self._installations.folders):
             return Origin.ELSEWHERE
-        return Origin.JIT if file.startswith(self._jit) else None
+        if file.startswith(self._jit):
+            return Origin.JIT
+        return None
 
     def _is_project_module(self, name: str) -> bool:
         """Whether the tree has a module that was loaded from elsewhere.
@@ -108,7 +126,9 @@ class ProjectFiles:
         tree says so: a folder `triton` with kernels is not Triton.
         """
         is_needed_here = name.partition(".")[0] in self._preloaded
-        folders = self._source.package_folders if is_needed_here else self._folders
+        folders: Sequence[Path] = self._folders
+        if is_needed_here:
+            folders = self._source.package_folders
         path = name.replace(".", os.sep)
         return any(
             os.path.exists(f"{folder}/{path}{ending}")  # noqa: PTH110  quick
@@ -124,7 +144,9 @@ def _with_slash(folder: Path) -> str:
 def _jit_folder() -> Path:
     """Where torch puts extensions that it compiles at import."""
     chosen = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "torch_extensions"
+    if chosen:
+        return Path(chosen)
+    return Path.home() / ".cache" / "torch_extensions"
 
 
 def _names_in(folder: Path) -> set[str]:
@@ -136,9 +158,10 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def _is_installed(file: str) -> bool:
-    return any(f"/{folder}/" in file for folder in _INSTALLED) or file.startswith(
-        (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")
-    )
+    if any(f"/{folder}/" in file for folder in _INSTALLED):
+        return True
+    # Python's own library, with and without a virtual environment.
+    return file.startswith((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"))
 
 
 def _mapped_libraries() -> set[str]:
@@ -146,19 +169,28 @@ def _mapped_libraries() -> set[str]:
         lines = _MAPS.read_text().splitlines()
     except OSError:  # not Linux
         return set()
-    return {line[line.index("/") :] for line in lines if ".so" in line and "/" in line}
+    # A line ends with the path of what is mapped, if that is a file.
+    libraries: set[str] = set()
+    for line in lines:
+        if ".so" in line and "/" in line:
+            libraries.add(line[line.index("/") :])
+    return libraries
 
 
 def installed_names(source: SuiteSource) -> frozenset[str]:
     """First parts of the names of what the tree's distributions have installed, and of packages of
     the tree that are not on the import path.
     """
-    names = {name for folder in source.other_folders for name in _names_in(folder)}
+    names: set[str] = set()
+    for folder in source.other_folders:
+        names |= _names_in(folder)
     for file in _installations(source).files:
-        for folder in _INSTALLED:
-            _, separator, path = file.partition(f"/{folder}/")
+        for installed in _INSTALLED:
+            _, separator, path = file.partition(f"/{installed}/")
             if separator:
-                names.add(path.partition("/")[0].partition(".")[0])
+                # `name.py`, or `name/__init__.py`
+                top = path.partition("/")[0]
+                names.add(top.partition(".")[0])
     return frozenset(names)
 
 
@@ -178,7 +210,9 @@ def _installations(source: SuiteSource) -> _Installations:
     in_tree = tuple(_with_slash(folder) for folder in (*source.import_roots, *source.builds))
     for name in source.distributions:
         for distribution in importlib.metadata.distributions(name=name):
-            if _with_slash(Path(str(distribution.locate_file("")))).startswith(in_tree):
+            # What lies in the tree itself is the measured code.
+            location = _with_slash(Path(str(distribution.locate_file(""))))
+            if location.startswith(in_tree):
                 continue
             for entry in distribution.files or ():
                 if entry.suffix in {".py", ".so"}:
@@ -192,6 +226,7 @@ def _installations(source: SuiteSource) -> _Installations:
 def _editable_folder(distribution: importlib.metadata.Distribution) -> Path | None:
     """The folder of an editable installation; None for another one."""
     try:
+        # PEP 610 names this file.
         document = json.loads(distribution.read_text("direct_url.json") or "{}")
     except ValueError:
         return None
@@ -252,30 +287,34 @@ class Provenance:
     @property
     def foreign(self) -> LoadedFile | None:
         """The first file that is not of the commit; None without one."""
-        return next((file for file in self.listed if file.origin.is_foreign), None)
+        for file in self.listed:
+            if file.origin.is_foreign:
+                return file
+        return None
 
     def add(self, modules: Iterable[LoadedModule]) -> tuple[LoadedFile, ...]:
         """Digest what is new, and return it."""
         new: list[LoadedFile] = []
         for module in modules:
+            # Each worker reports the same files; a digest is needed once.
             version = _Version(module.file, module.size_bytes, module.modified_ns)
             if version in self._digested:
                 continue
             self._digested.add(version)
-            new.append(
-                LoadedFile(
-                    module=module.module[:500],
-                    path=self._relative(module)[-1_000:],
-                    origin=module.origin,
-                    sha256=digest_of_file(module.file),
-                )
+            file = LoadedFile(
+                module=module.module[:500],
+                path=self._relative(module)[-1_000:],
+                origin=module.origin,
+                sha256=digest_of_file(module.file),
             )
+            new.append(file)
         self.restore(new)
         return tuple(new)
 
     def restore(self, files: Iterable[LoadedFile]) -> None:
         """Add files that an earlier process of the run has digested."""
-        self.files |= {f"{file.origin}:{file.path}:{file.sha256}": file for file in files}
+        for file in files:
+            self.files[f"{file.origin}:{file.path}:{file.sha256}"] = file
 
     def _relative(self, module: LoadedModule) -> str:
         for folder in self._folders.get(module.origin, ()):
@@ -285,5 +324,6 @@ class Provenance:
             _, separator, path = module.file.rpartition(f"/{name}/")
             if separator:
                 return f"{name}/{path}"
-        # the part that is the module's name; more would tell where on this machine it lies
-        return "/".join(Path(module.file).parts[-1 - len(module.module.split(".")) :])
+        # The part that is the module's name; more would tell where on this machine it lies.
+        part_count = 1 + len(module.module.split("."))
+        return "/".join(Path(module.file).parts[-part_count:])

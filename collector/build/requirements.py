@@ -2,20 +2,21 @@
 distributions.
 """
 
-import configparser
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roofwatch.collector.build.distributions import is_vendored, normalised
+from roofwatch.collector.build.setup_config import read_config
 from roofwatch.collector.build.toml_file import read_toml, table, texts
 
+# The formats of PDM, Poetry, PEP 751 and uv.
 LOCKS = frozenset({"pdm.lock", "poetry.lock", "pylock.toml", "uv.lock"})
 _MAX_PACKAGES = 2_000
 _MAX_TEXT = 200
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)")
-
+"""Name, extras that are left out, and version; a marker or a comment ends it."""
 _LOGIN = re.compile(r"//[^/@\s]*@")
 """Name and password in an address."""
 
@@ -27,26 +28,37 @@ def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
     versions: dict[str, set[str]] = {}
     for name in files:
         path = PurePosixPath(name)
+        # What others have copied into the tree is not installed.
         if is_vendored(path):
             continue
         for package, version in _requirements_in(tree / name, path):
             versions.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
-    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in versions.items()}
-    return dict(sorted(listed.items())[:_MAX_PACKAGES])
+    listed: dict[str, str] = {}
+    for name, known_versions in versions.items():
+        listed[name] = ", ".join(sorted(filter(None, known_versions)))
+    in_order = sorted(listed.items())
+    return dict(in_order[:_MAX_PACKAGES])
 
 
 def declared_dependencies(folder: Path) -> list[str]:
     """Requirements of a distribution, as its configuration has them."""
-    listed = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
-    config = _read_config(folder / "setup.cfg")
+    project = table(read_toml(folder / "pyproject.toml"), "project")
+    listed = texts(project.get("dependencies"))
+    config = read_config(folder / "setup.cfg")
     lines = config.get("options", "install_requires", fallback="").splitlines()
-    return listed + [line.strip() for line in lines if line.strip()]
+    listed += [line.strip() for line in lines if line.strip()]
+    return listed
 
 
 def locked_versions(tree: Path) -> list[str]:
     """The packages of a tree's lock files, as constraints."""
-    locked = [package for name in sorted(LOCKS) for package in _locked(read_toml(tree / name))]
-    return sorted({f"{name}{version}" for name, version in locked if version != "=="})
+    constraints: set[str] = set()
+    for lock in LOCKS:
+        for name, version in _locked(read_toml(tree / lock)):
+            # A package of the tree itself has no version.
+            if version != "==":
+                constraints.add(f"{name}{version}")
+    return sorted(constraints)
 
 
 def _is_requirement_file(path: PurePosixPath) -> bool:
@@ -76,14 +88,17 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         matched = _REQUIREMENT.match(line.strip())
         if matched is not None:
+            # A backslash continues the line, usually with hashes.
             version = matched[2].strip().rstrip("\\").strip()
             yield matched[1], _LOGIN.sub("//", version)
 
 
 def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    # uv, Poetry and PDM write `package`, PEP 751 `packages`.
     for package in document.get("package", document.get("packages", ())):
         if isinstance(package, dict) and "name" in package:
-            yield str(package["name"]), f"=={package.get('version', '')}"
+            version = package.get("version", "")
+            yield str(package["name"]), f"=={version}"
 
 
 def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -95,20 +110,17 @@ def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     ]
     for group in groups:
         yield from _parsed(texts(group))
-    for name, version in table(document, "tool", "poetry", "dependencies").items():
-        if name != "python":
-            yield name, str(version.get("version", "") if isinstance(version, dict) else version)
+    poetry = table(document, "tool", "poetry", "dependencies")
+    for name, version in poetry.items():
+        if name == "python":
+            continue
+        # A dependency with options is a table.
+        if isinstance(version, dict):
+            version = version.get("version", "")
+        yield name, str(version)
 
 
 def _of_setup_config(file: Path) -> Iterator[tuple[str, str]]:
-    config = _read_config(file)
-    yield from _parsed(config.get("options", "install_requires", fallback="").splitlines())
-
-
-def _read_config(file: Path) -> configparser.ConfigParser:
-    config = configparser.ConfigParser(interpolation=None)
-    try:
-        config.read(file)
-    except (configparser.Error, UnicodeDecodeError):
-        return configparser.ConfigParser()
-    return config
+    config = read_config(file)
+    lines = config.get("options", "install_requires", fallback="").splitlines()
+    yield from _parsed(lines)

@@ -17,7 +17,11 @@ from roofwatch.model.suite_source import SuiteSource
 
 @contextlib.contextmanager
 def suite_at_revision(
-    path: Path | None, revision: str, *, project: str | None = None, benchmarks: Path | None = None
+    path: Path | None,
+    revision: str,
+    *,
+    project: str | None = None,
+    benchmarks: Path | None = None,
 ) -> Iterator[SuiteAt]:
     """Check out a revision in a temporary folder, and return the same suite in it. A captured file
     stays as it is now.
@@ -42,10 +46,12 @@ def suite_at_revision(
             if path is None:
                 yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
                 return
-            commit, name = read_commit(work_tree), measured.relative_to(repository.resolve())
+            commit = read_commit(work_tree)
+            name = measured.relative_to(repository.resolve())
             fill_submodules(repository, commit.sha, work_tree)
             then = work_tree / name
-            has_own, is_replaced = then.exists(), False
+            has_own = then.exists()
+            is_replaced = False
             if measured.is_file() and measured.read_text(errors="replace").startswith(
                 CAPTURE_HEADER
             ):
@@ -79,7 +85,8 @@ def replace_benchmarks(checkout: Path, heads: Path) -> bool:
     head lacks. Otherwise both sides would run the head's code, and its change would not be
     measured.
     """
-    old, new = _files_by_name(checkout), _files_by_name(heads)
+    old = _files_by_name(checkout)
+    new = _files_by_name(heads)
     if old.keys() - new.keys():
         return False
     is_replaced = False

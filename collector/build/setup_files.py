@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roofwatch.collector.build.backends import Layout
+from roofwatch.collector.build.setup_config import read_config
 from roofwatch.collector.build.toml_file import table, texts
 
 _COMPILING = ("ext_modules", "rust_extensions", "cffi_modules", "libraries", "cmake_source_dir")
@@ -23,44 +24,55 @@ _COMPILERS = frozenset({"skbuild", "torch.utils.cpp_extension", "Cython.Build", 
 def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
     """Merge the three files; None if none of them configures a distribution."""
     options = table(project, "tool", "setuptools")
-    config = _read_config(folder / "setup.cfg")
+    config = read_config(folder / "setup.cfg")
     call = _read_setup(folder / "setup.py")
     has_metadata = config.has_section("metadata") or config.has_section("options")
-    if not (project.get("build-system") or project.get("project") or has_metadata or call):
+    is_declared = bool(project.get("build-system") or project.get("project"))
+    if not (is_declared or has_metadata or call):
         return None
-    package_dir = {
-        **_config_package_dir(config),
-        **({} if call is None else call.package_dir),
-        **{str(name): str(path) for name, path in table(options, "package-dir").items()},
-    }
-    where = [
-        *texts(table(options, "packages", "find").get("where")),
-        *_lines(config.get("options.packages.find", "where", fallback="")),
-    ]
     is_built = bool(options.get("ext-modules")) or _writes_version(project)
+    # What is declared in a later file wins.
+    package_dir = _config_package_dir(config)
     if call is not None:
         is_built = is_built or call.compiles or not call.is_readable
+        package_dir |= call.package_dir
+    for name, path in table(options, "package-dir").items():
+        package_dir[str(name)] = str(path)
+    # The empty name is the folder of all packages that are not named.
     top = package_dir.pop("", None)
-    roots = [folder / path for path in ([top] if top is not None else where)]
+    if top is not None:
+        roots = [folder / top]
+    else:
+        roots = [folder / path for path in _searched_folders(options, config)]
     for name, path in package_dir.items():
-        parts = PurePosixPath(*name.split("."))
-        if PurePosixPath(path).parts[-len(parts.parts) :] != parts.parts:
+        name_parts = tuple(name.split("."))
+        path_parts = PurePosixPath(path).parts
+        if path_parts[-len(name_parts) :] != name_parts:
             is_built = True  # a name that the folder does not have
         else:
-            roots.append(folder.joinpath(*PurePosixPath(path).parts[: -len(parts.parts)]))
+            roots.append(folder.joinpath(*path_parts[: -len(name_parts)]))
     if not roots:
-        # the folder itself; automatic discovery takes `src` if there is one
+        # The folder itself; automatic discovery takes `src` if there is one.
         roots = [folder / "src", folder]
     return Layout(tuple(roots), is_built)
 
 
+def _searched_folders(options: dict[str, Any], config: configparser.ConfigParser) -> list[str]:
+    searched = texts(table(options, "packages", "find").get("where"))
+    searched += _lines(config.get("options.packages.find", "where", fallback=""))
+    return searched
+
+
 def setuptools_name(folder: Path) -> str | None:
     """The distribution's name in `setup.cfg` or `setup.py`; None if neither says it."""
-    config = _read_config(folder / "setup.cfg")
-    if name := config.get("metadata", "name", fallback=""):
+    config = read_config(folder / "setup.cfg")
+    name = config.get("metadata", "name", fallback="")
+    if name:
         return name
     call = _read_setup(folder / "setup.py")
-    return None if call is None else call.name
+    if call is None:
+        return None
+    return call.name
 
 
 def _writes_version(project: dict[str, Any]) -> bool:
@@ -69,24 +81,20 @@ def _writes_version(project: dict[str, Any]) -> bool:
     return bool({"version_file", "write_to"} & scm.keys())
 
 
-def _read_config(file: Path) -> configparser.ConfigParser:
-    config = configparser.ConfigParser(interpolation=None)
-    try:
-        config.read(file)
-    except (configparser.Error, UnicodeDecodeError):
-        return configparser.ConfigParser()
-    return config
-
-
 def _config_package_dir(config: configparser.ConfigParser) -> dict[str, str]:
     """`package_dir` of `setup.cfg`: a line for each package, `=` between its name and folder."""
     lines = _lines(config.get("options", "package_dir", fallback=""))
-    pairs = [line.partition("=") for line in lines]
-    return {name.strip(): path.strip() for name, _, path in pairs}
+    folders: dict[str, str] = {}
+    for line in lines:
+        name, _, path = line.partition("=")
+        folders[name.strip()] = path.strip()
+    return folders
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.replace(",", "\n").splitlines() if line.strip()]
+    # Both a comma and a line break separate entries.
+    lines = text.replace(",", "\n").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 # --- setup.py
@@ -112,7 +120,8 @@ class _SetupCall:
 
     @property
     def compiles(self) -> bool:
-        return any(self.arguments.get(name) not in (None, [], {}, ()) for name in _COMPILING)
+        values = [self.arguments.get(name) for name in _COMPILING]
+        return any(value not in (None, [], {}, ()) for value in values)
 
 
 class _UnreadableError(Exception):
@@ -129,11 +138,13 @@ def _read_setup(file: Path) -> _SetupCall | None:
         return _SetupCall(is_readable=False)
     names = _assignments(tree)
     calls = [node for node in ast.walk(tree) if _is_call(node, "setup")]
+    # Several calls are alternatives, and only running the file chooses one.
     if len(calls) != 1 or not isinstance(calls[0], ast.Call):
         return _SetupCall(is_readable=False)
     call = _SetupCall(imports_compiler=bool(_COMPILERS & _imports(tree)))
     for keyword in calls[0].keywords:
         _read_argument(call, keyword, names)
+    # It compiles, even if the call takes its extensions from a function.
     if call.imports_compiler:
         call.arguments.setdefault("ext_modules", _Unknown)
     return call
@@ -147,6 +158,7 @@ def _read_argument(call: _SetupCall, keyword: ast.keyword, names: Mapping[str, a
     try:
         value = _evaluate(keyword.value, names)
     except _UnreadableError:
+        # A package directory that cannot be read may hide any package.
         if keyword.arg is None or keyword.arg == "package_dir":
             call.is_readable = False
         else:
@@ -171,6 +183,7 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
             value = getattr(node, "value", None)
             if isinstance(target, ast.Name) and value is not None:
                 values.setdefault(target.id, []).append(value)
+    # A list that a method may change has another value in the end.
     changed = {
         node.func.value.id
         for node in ast.walk(tree)
@@ -178,23 +191,26 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
         and isinstance(node.func, ast.Attribute)
         and isinstance(node.func.value, ast.Name)
     }
-    return {
-        name: expressions[0]
-        for name, expressions in values.items()
-        if len(expressions) == 1 and name not in changed
-    }
+    once: dict[str, ast.expr] = {}
+    for name, expressions in values.items():
+        if len(expressions) == 1 and name not in changed:
+            once[name] = expressions[0]
+    return once
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
     """Value of a literal, of a name assigned once, or of a path that is joined."""
     if isinstance(node, ast.Name) and node.id in names:
+        # Without itself, so that a value that refers to its own name ends.
         rest = {name: value for name, value in names.items() if name != node.id}
         return _evaluate(names[node.id], rest)
     if isinstance(node, ast.Dict) and None not in node.keys:
         keys = [_evaluate(key, names) for key in node.keys if key is not None]
-        return dict(zip(keys, [_evaluate(value, names) for value in node.values], strict=True))
+        values = [_evaluate(value, names) for value in node.values]
+        return dict(zip(keys, values, strict=True))
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.path.join":
-        return "/".join(str(_evaluate(part, names)) for part in node.args)
+        parts = [str(_evaluate(part, names)) for part in node.args]
+        return "/".join(parts)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -202,7 +218,10 @@ def _evaluate(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
 
 
 def _is_call(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+    if not isinstance(node, ast.Call):
+        return False
+    function = ast.unparse(node.func)
+    return function.rpartition(".")[2] == name
 
 
 def _imports(tree: ast.Module) -> set[str]:

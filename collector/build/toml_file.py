@@ -24,4 +24,6 @@ def table(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def texts(value: object) -> list[str]:
     """The texts in a list; none if it is something else."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    if isinstance(value, list):
+        return [item for item in value if isinstance(item, str)]
+    return []

@@ -21,7 +21,10 @@ def every_chosen_configuration(
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
-        pruned = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+        if len(self.configs) > 1:
+            pruned = self.prune_configs(kwargs)
+        else:
+            pruned = self.configs
         chosen = _chosen(list(pruned), most)
         kernel = None
         for config in chosen:

@@ -149,7 +149,13 @@ def _sections(binary: bytes) -> Iterator[_Section]:
     for name_offset, kind, _, address, offset, size in headers:
         start = names_offset + name_offset
         name = binary[start : binary.index(b"\0", start)].decode()
-        yield _Section(name, kind, address, binary[offset : offset + size], size)
+        yield _Section(
+            name=name,
+            kind=kind,
+            address=address,
+            content=binary[offset : offset + size],
+            size=size,
+        )
 
 
 def _descriptor_addresses(sections: list[_Section]) -> Iterator[int]:

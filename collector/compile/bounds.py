@@ -61,10 +61,10 @@ def joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
     unknown = first(operand_bounds.unknown for operand_bounds in all_bounds)
     doubt = first(operand_bounds.doubt for operand_bounds in all_bounds)
     return Bounds(
-        interval,
-        wraps,
-        None if unknown is None else str(unknown),
-        None if doubt is None else str(doubt),
+        interval=interval,
+        wraps=wraps,
+        unknown=None if unknown is None else str(unknown),
+        doubt=None if doubt is None else str(doubt),
     )
 
 

@@ -20,6 +20,7 @@ from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.model.files import atomic_write
 
 _IMPORTS = ("import triton.language as tl", "from roofwatch.spec import jit_launch, pointer")
+# Arguments of `run` that are not options of the compilation.
 _LAUNCH_ARGUMENTS = frozenset({"grid", "warmup"})
 _IMPORT_PREFIXES = ("import ", "from ", "sys.path")
 
@@ -33,10 +34,12 @@ class Capture:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        text = file.read_text(encoding="utf-8") if file.exists() else CAPTURE_HEADER
-        self._lines = set(filter(None, text.removeprefix(CAPTURE_HEADER).splitlines())) | set(
-            _IMPORTS
-        )
+        text = CAPTURE_HEADER
+        if file.exists():
+            text = file.read_text(encoding="utf-8")
+        captured_lines = text.removeprefix(CAPTURE_HEADER).splitlines()
+        self._lines = set(filter(None, captured_lines))
+        self._lines.update(_IMPORTS)
         self._known_count = len(self._launches)
         self._skipped: set[str] = set()
         self._is_within_launch = False
@@ -64,6 +67,7 @@ class Capture:
     def write(self) -> None:
         """Write the benchmark file, and print a summary to standard error."""
         launches = self._launches
+        # The path of a program's folder must be set before its module is imported.
         imports = sorted(
             self._lines.difference(launches),
             key=lambda line: (not line.startswith("sys.path"), line),
@@ -71,7 +75,8 @@ class Capture:
         if imports[0].startswith("sys.path"):
             imports.insert(0, "import sys")
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._file, "\n".join([CAPTURE_HEADER, *imports, "", *launches, ""]).encode())
+        text = "\n".join([CAPTURE_HEADER, *imports, "", *launches, ""])
+        atomic_write(self._file, text.encode())
         new = len(launches) - self._known_count
         print(f"roofwatch: {len(launches)} launches in {self._file}, {new} new", file=sys.stderr)
         for reason in sorted(self._skipped):
@@ -83,7 +88,12 @@ class Capture:
                 return run(function, *args, **kwargs)
             self._is_within_launch = True
             try:
-                self._lines |= _lines_of(function, args, kwargs, self._file.resolve().parent)
+                self._lines |= _lines_of(
+                    function=function,
+                    args=args,
+                    kwargs=kwargs,
+                    folder=self._file.resolve().parent,
+                )
             except _UnsupportedLaunchError as error:
                 self._skipped.add(str(error))
             try:
@@ -101,27 +111,23 @@ def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _lines_of(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    folder: Path,
 ) -> set[str]:
     """The lines of a benchmark file that import a function and declare a launch of it."""
-    body, unspecialised = function, set()
-    while hasattr(body, "fn"):
-        unspecialised |= {
-            parameter.name
-            for parameter in getattr(body, "params", ())
-            if parameter.do_not_specialize
-        }
-        body = body.fn
+    body, unspecialised = _unwrapped(function)
     module, name, lines = _imported(function, body, folder)
-    constexprs = {
-        parameter for parameter, kind in body.__annotations__.items() if "constexpr" in str(kind)
-    }
-    names = body.__code__.co_varnames[: body.__code__.co_argcount]
-    values = {
-        **dict(zip(names, args, strict=False)),
-        **{key: kwargs[key] for key in names if key in kwargs},
-    }
-    arguments = []
+    constexprs: set[str] = set()
+    for parameter, kind in body.__annotations__.items():
+        if "constexpr" in str(kind):
+            constexprs.add(parameter)
+    code = body.__code__
+    names = code.co_varnames[: code.co_argcount]
+    values = dict(zip(names, args, strict=False))
+    values.update({key: kwargs[key] for key in names if key in kwargs})
+    arguments: list[str] = []
     for key, value in values.items():
         if key in constexprs:
             text = _constexpr(value, lines)
@@ -129,29 +135,52 @@ def _lines_of(
             text = _argument(value, is_specialised=key not in unspecialised)
         if text is None:
             raise _UnsupportedLaunchError(
-                f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; declare "
-                f"the kernel in a "
-                "benchmark file"
+                f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; "
+                "declare the kernel in a benchmark file"
             )
         arguments.append(f"{key!r}: {text}")
-    options = {
-        key: value
-        for key, value in kwargs.items()
-        if key not in {*names, *_LAUNCH_ARGUMENTS} and isinstance(value, (str, int, float, bool))
-    }
+    options = _options(kwargs, names)
     launch = f"{module}.{name}, {{{', '.join(arguments)}}}, {options!r}"
-    kernel = f"{name}_{hashlib.sha256(launch.encode()).hexdigest()[:8]}"
+    # The digest tells launches of one kernel apart, and is the same in the next run.
+    digest = hashlib.sha256(launch.encode()).hexdigest()[:8]
+    kernel = f"{name}_{digest}"
     return {*lines, f"{kernel} = jit_launch({kernel!r}, {launch})"}
+
+
+def _unwrapped(function: Any) -> tuple[Any, set[str]]:
+    """The Python function below autotuners and `jit`, and what is not specialised on the way."""
+    unspecialised: set[str] = set()
+    body = function
+    while hasattr(body, "fn"):
+        for parameter in getattr(body, "params", ()):
+            if parameter.do_not_specialize:
+                unspecialised.add(parameter.name)
+        body = body.fn
+    return body, unspecialised
+
+
+def _options(kwargs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Options of the compilation, such as `num_warps`, that can be written down."""
+    options: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        if key in names or key in _LAUNCH_ARGUMENTS:
+            continue
+        if isinstance(value, (str, int, float, bool)):
+            options[key] = value
+    return options
 
 
 def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str]]:
     """The module of a function, its name there, and the lines that import the module."""
     module = sys.modules.get(body.__module__)
-    names = [name for name, value in vars(module).items() if value is function] if module else []
+    names: list[str] = []
+    if module:
+        names = [name for name, value in vars(module).items() if value is function]
     if not names:
         raise _UnsupportedLaunchError(
             f"{body.__module__}.{body.__name__} is not a global of its module"
         )
+    # The program itself is no module: the benchmark file imports its file by name.
     if body.__module__ != "__main__":
         return body.__module__, names[0], {f"import {body.__module__}"}
     program = Path(body.__code__.co_filename).resolve()
@@ -175,6 +204,7 @@ def _argument(value: Any, *, is_specialised: bool) -> str | None:
     if isinstance(value, int):
         if value == 1 and is_specialised:
             return "1"
+        # Within and beyond 32 bits, Triton chooses `i32`, `i64` or `u64`.
         if -(2**31) <= value < 2**31:
             of_its_size = 16
         elif value < 2**63:
@@ -189,21 +219,29 @@ def _argument(value: Any, *, is_specialised: bool) -> str | None:
     if not hasattr(value, "data_ptr"):
         return None
     dtype = str(value.dtype).removeprefix("torch.")
+    # Triton assumes aligned loads for addresses that are multiples of 16.
     is_aligned = value.data_ptr() % 16 == 0 and is_specialised
-    return f"pointer({dtype!r})" if is_aligned else f"pointer({dtype!r}, aligned=False)"
+    if is_aligned:
+        return f"pointer({dtype!r})"
+    return f"pointer({dtype!r}, aligned=False)"
 
 
 def _constexpr(value: Any, lines: set[str]) -> str | None:
     """The text of a constexpr; adds the import that it needs to the lines."""
     import triton.language as tl
 
-    value = value.value if isinstance(value, tl.constexpr) else value
+    if isinstance(value, tl.constexpr):
+        value = value.value
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, tl.dtype):
-        return next((f"tl.{name}" for name, member in vars(tl).items() if member is value), None)
+        for name, member in vars(tl).items():
+            if member is value:
+                return f"tl.{name}"
+        return None
+    # A jitted function that is passed as an argument.
     module = getattr(getattr(value, "fn", None), "__module__", "__main__")
     if module == "__main__":
         return None

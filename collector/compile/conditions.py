@@ -20,7 +20,11 @@ _NEGATED = {
 
 
 def implied(
-    ranges: Ranges, condition: Value, *, is_true: bool = True, expansion: str = ""
+    ranges: Ranges,
+    condition: Value,
+    *,
+    is_true: bool = True,
+    expansion: str = "",
 ) -> Constraints:
     """Return the limits of other values where a condition has a value.
 
@@ -54,7 +58,11 @@ def implied(
 
 
 def _compared(
-    ranges: Ranges, operation: Operation, expansion: str, *, is_true: bool
+    ranges: Ranges,
+    operation: Operation,
+    expansion: str,
+    *,
+    is_true: bool,
 ) -> Constraints:
     predicate = operation.text.strip().partition(",")[0]
     if not is_true:
@@ -67,7 +75,8 @@ def _compared(
     if predicate in {"sgt", "sge"}:
         left_operand, right_operand = right_operand, left_operand
         predicate = {"sgt": "slt", "sge": "sle"}[predicate]
-    lower, upper = ranges.of(left_operand).interval, ranges.of(right_operand).interval
+    lower = ranges.of(left_operand).interval
+    upper = ranges.of(right_operand).interval
     limits: dict[Value, Interval] = {}
 
     def limit(value: Value, interval: Interval) -> None:
@@ -86,10 +95,18 @@ def _compared(
     return limits
 
 
-def _limit(ranges: Ranges, limits: dict[Value, Interval], value: Value, interval: Interval) -> None:
+def _limit(
+    ranges: Ranges,
+    limits: dict[Value, Interval],
+    value: Value,
+    interval: Interval,
+) -> None:
     """Limit a value, and those that it is a copy of."""
     while can_be_limited(ranges.axes, value):
-        limits[value] = interval.clamped(limits[value]) if value in limits else interval
+        if value in limits:
+            limits[value] = interval.clamped(limits[value])
+        else:
+            limits[value] = interval
         operation = value.operation
         if operation is None or operation.name not in {
             "tt.splat",

@@ -108,7 +108,10 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         limits: Interval | None = self._ranges.get(tensor.untyped_storage())
         if limits is not None or not tensor.numel() or tensor.numel() > _MOST_READ:
             return limits
-        data = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
+        # A small constant has data, even without the data of its case.
+        data: Any = tensor
+        if isinstance(tensor, FakeTensor):
+            data = getattr(tensor, "constant", None)
         if data is None or tensor.untyped_storage() in self._unfilled:
             return None
         with no_dispatch():
@@ -124,7 +127,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = func.overloadpacket.__name__
-        # backward passes run outside of the mode that changes devices
+        # Backward passes run outside of the mode that changes devices.
         kwargs = {key: on_cpu(value) for key, value in (kwargs or {}).items()}
         launcher = _launcher_of(func)
         if launcher is not None:
@@ -139,7 +142,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         if name in _PRODUCTS and not isinstance(args[-1], FakeTensor):
             _refuse_large(name, args)
         result = func(*args, **kwargs)
-        if func.namespace in {"aten", "prims"} and not func.is_view and name not in _WITHOUT_WORK:
+        is_own = func.namespace in {"aten", "prims"}
+        if is_own and not func.is_view and name not in _WITHOUT_WORK:
             self._count(name, [args, kwargs], result)
         return result
 
@@ -153,20 +157,21 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         limits = self.range_of(tensor)
         if limits is not None:
             return limits.high
+        # 16 is a size that most launchers accept.
         return 1.0 if tensor.dtype.is_floating_point else 16
 
     def _count(self, name: str, arguments: Any, result: Any) -> None:
         operands = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        # A result that shares memory with an operand allocates nothing.
         operand_storages = {operand.untyped_storage()._cdata for operand in operands}
-        new = [
-            tensor for tensor in results if tensor.untyped_storage()._cdata not in operand_storages
-        ]
-        for tensor in new:
-            self._allocate(tensor)
-        if name in _WITHOUT_READS or any(
-            operand.untyped_storage() in self._unfilled for operand in operands
-        ):
+        new: list[torch.Tensor] = []
+        for tensor in results:
+            if tensor.untyped_storage()._cdata not in operand_storages:
+                new.append(tensor)
+                self._allocate(tensor)
+        is_any_unfilled = any(operand.untyped_storage() in self._unfilled for operand in operands)
+        if name in _WITHOUT_READS or is_any_unfilled:
             self._unfilled.update({tensor.untyped_storage(): True for tensor in new})
         if name not in _WITHOUT_READS:
             self.counts.by_name[name] += 1
@@ -176,6 +181,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             self.counts.wait_count += 1
         if name in _SAME_ELEMENTS:
             self._pass_on_range(operands, new)
+        # A count is at most the number of elements.
         if name in {"sum", "count_nonzero"} and operands[0].dtype is torch.bool:
             for tensor in new:
                 self.set_range(tensor, Interval(0, operands[0].numel()))
@@ -185,6 +191,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     ) -> None:
         ranges = [self.range_of(operand) for operand in operands]
         known_ranges = [limits for limits in ranges if limits is not None]
+        # An operand without a range may have any elements.
         if not known_ranges or len(known_ranges) < len(ranges):
             return
         union = known_ranges[0]

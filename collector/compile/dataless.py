@@ -57,7 +57,13 @@ class _RangedInputMaker(InputMaker):
     def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
         return self._ranged(super().permutation(length, dtype), 0, max(length - 1, 0))
 
-    def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
+    def routing(
+        self,
+        tokens: int,
+        experts: int,
+        top_k: int,
+        load: str = "uniform",
+    ) -> torch.Tensor:
         return self._ranged(super().routing(tokens, experts, top_k, load), 0, experts - 1)
 
 
@@ -182,7 +188,9 @@ def has_inputs(spec: KernelSpec, case: Case) -> bool:
 
 
 def _size(value: object) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return 0
 
 
 def _inputs(spec: KernelSpec, case: Case, mode: CountingMode) -> dict[str, Any]:

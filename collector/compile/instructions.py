@@ -70,7 +70,15 @@ _SASS_ACCESSES = {
     "ST": "global_store",
     "LDGSTS": "async_copy",
 }
-_SASS_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
+_SASS_WIDTHS = {
+    "U8": 8,
+    "S8": 8,
+    "U16": 16,
+    "S16": 16,
+    "64": 64,
+    "128": 128,
+    "256": 256,
+}
 
 _GCN_ACCESS = re.compile(
     r"(?:global|buffer|flat)_(load|store)_(?:lds_)?"

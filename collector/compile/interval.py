@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,26 +19,52 @@ class Interval:
         return self.low == self.high
 
     def union(self, right: "Interval") -> "Interval":
-        return Interval(min(self.low, right.low), max(self.high, right.high))
+        low = min(self.low, right.low)
+        high = max(self.high, right.high)
+        return Interval(low, high)
 
     def within(self, limits: "Interval") -> bool:
-        return limits.low <= self.low and self.high <= limits.high
+        reaches_below = self.low < limits.low
+        reaches_above = self.high > limits.high
+        return not reaches_below and not reaches_above
 
     def clamped(self, limits: "Interval") -> "Interval":
         """Intersect; if nothing is common, the nearest limit, as that code does not run."""
-        low, high = max(self.low, limits.low), min(self.high, limits.high)
+        low = max(self.low, limits.low)
+        high = min(self.high, limits.high)
         if low <= high:
             return Interval(low, high)
-        nearest = limits.low if self.high < limits.low else limits.high
-        return Interval(nearest, nearest)
+        if self.high < limits.low:
+            return Interval(limits.low, limits.low)
+        return Interval(limits.high, limits.high)
 
     def plus(self, right: "Interval") -> "Interval":
-        return Interval(self.low + right.low, self.high + right.high)
+        low = self.low + right.low
+        high = self.high + right.high
+        return Interval(low, high)
+
+    def minus(self, right: "Interval") -> "Interval":
+        low = self.low - right.high
+        high = self.high - right.low
+        return Interval(low, high)
 
     def times(self, right: "Interval") -> "Interval":
-        return _of_corners(self, right, lambda x, y: x * y)
+        return _of_corners(self, right, operator.mul)
+
+    def smaller(self, right: "Interval") -> "Interval":
+        """Bound the minimum of a value of each."""
+        low = min(self.low, right.low)
+        high = min(self.high, right.high)
+        return Interval(low, high)
+
+    def larger(self, right: "Interval") -> "Interval":
+        """Bound the maximum of a value of each."""
+        low = max(self.low, right.low)
+        high = max(self.high, right.high)
+        return Interval(low, high)
 
 
+# Wider than 32 bits, so a wrap shows; far from the ends of 64 bits, so sums stay exact.
 UNBOUNDED = Interval(-(2**62), 2**62)
 
 
@@ -49,30 +76,47 @@ def of_width(bits: int) -> Interval:
 
 
 def _of_corners(x: Interval, y: Interval, compute: Callable[[int, int], int]) -> Interval:
-    corners = [compute(a, b) for a, b in itertools.product((x.low, x.high), (y.low, y.high))]
+    # Each computation is monotonic in both operands, so its extremes lie at the ends.
+    corners: list[int] = []
+    for a, b in itertools.product((x.low, x.high), (y.low, y.high)):
+        corners.append(compute(a, b))
     return Interval(min(corners), max(corners))
 
 
 def _truncated(x: int, y: int) -> int:
+    # Python rounds to minus infinity, a GPU to zero.
     quotient = abs(x) // abs(y)
-    return quotient if (x < 0) == (y < 0) else -quotient
+    has_same_signs = (x < 0) == (y < 0)
+    return quotient if has_same_signs else -quotient
 
 
 def _divide(x: Interval, y: Interval) -> Interval:
-    divisors = [value for value in (y.low, y.high, -1, 1) if y.low <= value <= y.high and value]
-    quotients = [_truncated(a, b) for a in (x.low, x.high) for b in divisors] or [0]
-    if x.low <= 0 <= x.high:
+    # The extremes are at the ends of the divisor, or at 1 and -1 if it contains them.
+    quotients: list[int] = []
+    for divisor in (y.low, y.high, -1, 1):
+        if divisor == 0 or not y.low <= divisor <= y.high:
+            continue
+        quotients.append(_truncated(x.low, divisor))
+        quotients.append(_truncated(x.high, divisor))
+    # A dividend of 0 gives 0; a division by 0 only is undefined, and 0 stands for it.
+    if not quotients or x.low <= 0 <= x.high:
         quotients.append(0)
     return Interval(min(quotients), max(quotients))
 
 
 def _remainder(x: Interval, y: Interval) -> Interval:
+    # The result has the sign of the dividend, and is smaller than the divisor.
     largest = max(abs(y.low), abs(y.high)) - 1
-    if x.low >= 0:
-        if y.is_one and y.low > 0 and x.low // y.low == x.high // y.low:
+    if x.low < 0:
+        low = max(x.low, -largest)
+        high = min(max(x.high, 0), max(largest, 0))
+        return Interval(low, high)
+    if y.is_one and y.low > 0:
+        # Without a multiple of the divisor in between, the remainder only grows.
+        has_same_quotient = x.low // y.low == x.high // y.low
+        if has_same_quotient:
             return Interval(x.low % y.low, x.high % y.low)
-        return Interval(0, max(0, min(x.high, largest)))
-    return Interval(max(x.low, -largest), min(max(x.high, 0), max(largest, 0)))
+    return Interval(0, max(0, min(x.high, largest)))
 
 
 def _shift_left(x: Interval, y: Interval) -> Interval:
@@ -84,19 +128,39 @@ def _shift_left(x: Interval, y: Interval) -> Interval:
 def _shift_right(x: Interval, y: Interval) -> Interval:
     if y.low < 0:
         return UNBOUNDED
-    return _of_corners(x, Interval(min(y.low, 62), min(y.high, 62)), lambda a, b: a >> b)
+    # A shift by more than 62 bits leaves what 62 leave: the sign.
+    shift = Interval(min(y.low, 62), min(y.high, 62))
+    return _of_corners(x, shift, operator.rshift)
 
 
 def _and(x: Interval, y: Interval) -> Interval:
+    # Only the bits of both remain: the result is at most each operand that is not negative.
     highs = [interval.high for interval in (x, y) if interval.low >= 0]
     if highs:
         return Interval(0, min(highs))
-    return Interval(-_next_power(x, y), _next_power(x, y) - 1)
+    power = _next_power(x, y)
+    return Interval(-power, power - 1)
 
 
 def _or(x: Interval, y: Interval) -> Interval:
     power = _next_power(x, y)
-    return Interval(0 if x.low >= 0 and y.low >= 0 else -power, power - 1)
+    is_negative_possible = x.low < 0 or y.low < 0
+    if is_negative_possible:
+        return Interval(-power, power - 1)
+    return Interval(0, power - 1)
+
+
+def _floor_divide(x: Interval, y: Interval) -> Interval:
+    truncated = _divide(x, y)
+    # Rounding down lowers a negative quotient by at most 1.
+    if x.low < 0:
+        return Interval(truncated.low - 1, truncated.high)
+    return truncated
+
+
+def _ceil_divide(x: Interval, y: Interval) -> Interval:
+    truncated = _divide(x, y)
+    return Interval(truncated.low, truncated.high + 1)
 
 
 def _next_power(x: Interval, y: Interval) -> int:
@@ -106,18 +170,18 @@ def _next_power(x: Interval, y: Interval) -> int:
 
 ARITHMETIC: dict[str, Callable[[Interval, Interval], Interval]] = {
     "arith.addi": Interval.plus,
-    "arith.subi": lambda x, y: Interval(x.low - y.high, x.high - y.low),
+    "arith.subi": Interval.minus,
     "arith.muli": Interval.times,
     "arith.divsi": _divide,
     "arith.divui": _divide,
-    "arith.floordivsi": lambda x, y: _divide(x, y).plus(Interval(-1 if x.low < 0 else 0, 0)),
-    "arith.ceildivsi": lambda x, y: _divide(x, y).plus(Interval(0, 1)),
+    "arith.floordivsi": _floor_divide,
+    "arith.ceildivsi": _ceil_divide,
     "arith.remsi": _remainder,
     "arith.remui": _remainder,
-    "arith.minsi": lambda x, y: Interval(min(x.low, y.low), min(x.high, y.high)),
-    "arith.minui": lambda x, y: Interval(min(x.low, y.low), min(x.high, y.high)),
-    "arith.maxsi": lambda x, y: Interval(max(x.low, y.low), max(x.high, y.high)),
-    "arith.maxui": lambda x, y: Interval(max(x.low, y.low), max(x.high, y.high)),
+    "arith.minsi": Interval.smaller,
+    "arith.minui": Interval.smaller,
+    "arith.maxsi": Interval.larger,
+    "arith.maxui": Interval.larger,
     "arith.shli": _shift_left,
     "arith.shrsi": _shift_right,
     "arith.shrui": _shift_right,
@@ -130,6 +194,8 @@ ARITHMETIC: dict[str, Callable[[Interval, Interval], Interval]] = {
 
 def trip_count(start: Interval, stop: Interval, step: Interval) -> int:
     """The largest number of iterations of `range(start, stop, step)` with a positive step."""
+    # A step that may be 0 or negative bounds nothing.
     if step.low < 1:
         return 2**62
-    return max(0, math.ceil((stop.high - start.low) / step.low))
+    longest_distance = stop.high - start.low
+    return max(0, math.ceil(longest_distance / step.low))

@@ -25,28 +25,28 @@ def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) 
     kernel_variables = set(kernels)
     if not kernel_variables or _may_look_up_names(tree):
         return tree
-    optional = {
-        position: name
-        for position, statement in enumerate(tree.body)
-        if (name := _declared_name(statement)) is not None
-    }
+    optional: dict[int, str] = {}
+    owners: dict[int, set[str]] = {}
+    for position, statement in enumerate(tree.body):
+        name = _declared_name(statement)
+        if name is not None:
+            optional[position] = name
+            owners[position] = _kernels_of(statement)
+    # A kernel that is made in a loop or a call has no statement of its own.
     if not kernel_variables <= set(optional.values()):
         return tree
-    owners = {
-        position: _kernels_of(statement)
-        for position, statement in enumerate(tree.body)
-        if position in optional
-    }
     used = {position for position in range(len(tree.body)) if position not in optional}
     names = kernel_variables | set(functions)
     for position in used:
         names |= _names_in(tree.body[position])
+    # What is used may use more, until nothing is added.
     while True:
         added = {
             position
             for position, name in optional.items()
-            if position not in used and (name in names or owners[position] & names)
+            if name in names or owners[position] & names
         }
+        added -= used
         if not added:
             break
         used |= added
@@ -70,28 +70,35 @@ def _declared_name(statement: ast.stmt) -> str | None:
     """Return the name of a kernel, function or autograd function that importing the file only
     declares, or of one that is imported under a name of its own, else None.
     """
+    # `from module import launch as name_function` imports for one kernel only.
     if isinstance(statement, ast.ImportFrom) and len(statement.names) == 1:
         return statement.names[0].asname
     if isinstance(statement, _Function):
         return statement.name if _only_declares(statement) else None
     if isinstance(statement, ast.ClassDef):
-        return statement.name if _is_autograd_function(statement) else None
+        if _is_autograd_function(statement):
+            return statement.name
+        return None
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
-    target, value = statement.targets[0], statement.value
+    target = statement.targets[0]
+    value = statement.value
     if not isinstance(target, ast.Name) or not isinstance(value, ast.Call):
         return None
-    return target.id if ast.unparse(value.func) in {"KernelSpec", "roofwatch.KernelSpec"} else None
+    if ast.unparse(value.func) in {"KernelSpec", "roofwatch.KernelSpec"}:
+        return target.id
+    return None
 
 
 def _is_autograd_function(definition: ast.ClassDef) -> bool:
     """Return whether a class has nothing but the static methods of `torch.autograd.Function`."""
     bases = [ast.unparse(base) for base in definition.bases]
-    return (
-        bases == ["torch.autograd.Function"]
-        and not (definition.decorator_list or definition.keywords)
-        and all(_is_static_method(statement) for statement in definition.body)
-    )
+    if bases != ["torch.autograd.Function"]:
+        return False
+    # Decorators and metaclasses run when the file is imported.
+    if definition.decorator_list or definition.keywords:
+        return False
+    return all(_is_static_method(statement) for statement in definition.body)
 
 
 def _is_static_method(statement: ast.stmt) -> bool:
@@ -105,31 +112,31 @@ def _is_static_method(statement: ast.stmt) -> bool:
 
 def _only_declares(function: _Function) -> bool:
     """Return whether a `def` calls nothing but `kernel.implementation` and `triton.jit`."""
-    evaluated: list[ast.expr] = [
-        *function.args.defaults,
-        *(default for default in function.args.kw_defaults if default is not None),
-    ]
+    evaluated: list[ast.expr] = [*function.args.defaults]
+    evaluated += [default for default in function.args.kw_defaults if default is not None]
     for decorator in function.decorator_list:
         if _is_triton_jit(decorator):
             continue
         if not _is_implementation(decorator):
             return False
         assert isinstance(decorator, ast.Call)
-        evaluated += [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
-    return not any(
-        isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))
-        for expression in evaluated
-        for node in ast.walk(expression)
-    )
+        evaluated += decorator.args
+        evaluated += [keyword.value for keyword in decorator.keywords]
+    # A call in a default value runs when the file is imported.
+    for expression in evaluated:
+        for node in ast.walk(expression):
+            if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await)):
+                return False
+    return True
 
 
 def _is_implementation(decorator: ast.expr) -> bool:
-    return (
-        isinstance(decorator, ast.Call)
-        and isinstance(decorator.func, ast.Attribute)
-        and decorator.func.attr == "implementation"
-        and isinstance(decorator.func.value, ast.Name)
-    )
+    if not isinstance(decorator, ast.Call):
+        return False
+    method = decorator.func
+    if not isinstance(method, ast.Attribute) or method.attr != "implementation":
+        return False
+    return isinstance(method.value, ast.Name)
 
 
 def _is_triton_jit(decorator: ast.expr) -> bool:
@@ -140,11 +147,11 @@ def _kernels_of(statement: ast.stmt) -> set[str]:
     """Return the kernels that a function is an implementation of."""
     if not isinstance(statement, _Function):
         return set()
-    return {
-        ast.unparse(decorator).partition(".")[0]
-        for decorator in statement.decorator_list
-        if not _is_triton_jit(decorator)
-    }
+    kernels: set[str] = set()
+    for decorator in statement.decorator_list:
+        if not _is_triton_jit(decorator):
+            kernels.add(ast.unparse(decorator).partition(".")[0])
+    return kernels
 
 
 def _names_in(statement: ast.stmt) -> set[str]:

@@ -244,7 +244,10 @@ def _compiled_by_triton(
     toolchain = {"triton": metadata.triton_version}  # contains LLVM
     if is_nvidia:
         tools = triton.knobs.nvidia
-        tool = tools.ptxas_blackwell if metadata.target.arch >= _BLACKWELL else tools.ptxas
+        if metadata.target.arch >= _BLACKWELL:
+            tool = tools.ptxas_blackwell
+        else:
+            tool = tools.ptxas
         toolchain["ptxas"] = _ptxas_version(tool.path) or tool.version
     return Compiled(
         identity=kernel.hash,
@@ -333,11 +336,16 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    return str(value)
 
 
 def _configuration(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kernel: Any
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    kernel: Any,
 ) -> Configuration:
     """Collect constexprs, options of the back end,
     and environment variables that change the code.

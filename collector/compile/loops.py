@@ -10,53 +10,86 @@ from roofwatch.collector.compile.ttir import IrBlock, Operation, Value
 
 def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:
     start, stop, step = (ranges.of(operand) for operand in loop.operands[:3])
-    high = max(stop.interval.high - 1, start.interval.low)
-    if (
-        start.interval.is_one
-        and stop.interval.is_one
-        and step.interval.is_one
-        and step.interval.low > 0
-    ):
+    first = start.interval.low
+    is_constant = start.interval.is_one and stop.interval.is_one and step.interval.is_one
+    if is_constant and step.interval.low > 0:
+        # With a step of 3, `range(0, 10, 3)` ends at 9, and `range(0, 9, 3)` at 6.
         count = trip_count(start.interval, stop.interval, step.interval)
-        high = start.interval.low + max(count - 1, 0) * step.interval.low
-    return joined((start, stop, step), Interval(start.interval.low, high))
+        high = first + max(count - 1, 0) * step.interval.low
+    else:
+        high = max(stop.interval.high - 1, first)
+    return joined((start, stop, step), Interval(first, high))
 
 
 def count_trips(ranges: Ranges, loop: Operation) -> int:
     start, stop, step = loop.operands[:3]
+    step_interval = ranges.of(step).interval
+    # `range(x, x + 4)` runs four times, whatever x is: their bounds alone would not say so.
     distance = distance_between(ranges, stop, start)
     if distance is not None:
-        return trip_count(Interval(0, 0), distance.interval, ranges.of(step).interval)
-    return trip_count(ranges.of(start).interval, ranges.of(stop).interval, ranges.of(step).interval)
+        return trip_count(Interval(0, 0), distance.interval, step_interval)
+    start_interval = ranges.of(start).interval
+    stop_interval = ranges.of(stop).interval
+    return trip_count(start_interval, stop_interval, step_interval)
 
 
-def bound_carried(ranges: Ranges, loop: Operation, argument: Value, *, is_after: bool) -> Bounds:
+def bound_carried(
+    ranges: Ranges,
+    loop: Operation,
+    argument: Value,
+    *,
+    is_after: bool,
+) -> Bounds:
     """Bound a value that each iteration changes by an amount that is bounded, or replaces."""
+    # Operands are start, stop, step and initial values; arguments are the counter and the values.
     initial = ranges.of(loop.operands[argument.index + 2])
     last = loop.regions[0][-1].last
     assert last is not None, loop.text
+    count = count_trips(ranges, loop)
+    if not is_after:
+        # The last iteration reads what the one before it wrote.
+        count -= 1
     return _bound_iterated(
         ranges.outside(loop),
         argument,
         initial,
-        last.operands[argument.index - 1],
-        count=count_trips(ranges, loop) - (0 if is_after else 1),
+        updated=last.operands[argument.index - 1],
+        count=count,
     )
 
 
 def _bound_iterated(
-    ranges: Ranges, argument: Value, initial: Bounds, updated: Value, *, count: int
+    ranges: Ranges,
+    argument: Value,
+    initial: Bounds,
+    *,
+    updated: Value,
+    count: int,
 ) -> Bounds:
     step = distance_between(ranges, updated, argument)
     if step is not None:
         total = step.interval.times(Interval(0, max(count, 0)))
         return joined((initial, step), initial.interval.plus(total))
-    inner = ranges.while_open(argument)
-    bounds = inner.of(updated)
+    # Not a sum: what one iteration makes of any value holds for all of them.
+    return _bound_replaced(ranges, argument, initial, updated)
+
+
+def _bound_replaced(
+    ranges: Ranges,
+    argument: Value,
+    initial: Bounds,
+    updated: Value,
+) -> Bounds:
+    bounds = ranges.while_open(argument).of(updated)
     return joined((initial, bounds), initial.interval.union(bounds.interval))
 
 
-def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: IrBlock) -> Bounds:
+def bound_while_argument(
+    ranges: Ranges,
+    loop: Operation,
+    value: Value,
+    block: IrBlock,
+) -> Bounds:
     last = loop.regions[0][-1].last
     assert last is not None, loop.text
     if block is not loop.regions[0][0]:  # the body takes what the condition passes on
@@ -66,18 +99,18 @@ def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: I
     body = loop.regions[1][-1].last
     assert body is not None, loop.text
     updated = body.operands[value.index]
-    renamed = {
-        argument: last.operands[argument.index + 1] for argument in loop.regions[1][0].arguments
-    }
+    # The condition hands its values on to the body under other names.
+    body_arguments = loop.regions[1][0].arguments
+    renamed = {argument: last.operands[argument.index + 1] for argument in body_arguments}
     step = distance_between(ranges.outside(loop), updated, value, renamed=renamed)
     limits = _bound_by_condition(ranges, loop).get(value)
     if step is None or limits is None:
-        inner = ranges.while_open(value)
-        bounds = inner.of(updated)
-        return joined((initial, bounds), initial.interval.union(bounds.interval))
+        return _bound_replaced(ranges, value, initial, updated)
     before = initial.interval
+    # The condition holds before the last step, so the value ends at most one step beyond it.
     if step.interval.low >= 0:
-        last_value = max(before.high, min(limits.high, UNBOUNDED.high) + step.interval.high)
+        high_limit = min(limits.high, UNBOUNDED.high)
+        last_value = max(before.high, high_limit + step.interval.high)
         return joined((initial, step), Interval(before.low, last_value))
     if step.interval.high <= 0:
         last_value = min(before.low, limits.low + step.interval.low)
@@ -93,10 +126,14 @@ def _bound_by_condition(ranges: Ranges, loop: Operation) -> Constraints:
 
 
 def distance_between(
-    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None = None
+    ranges: Ranges,
+    value: Value,
+    origin: Value,
+    renamed: Mapping[Value, Value] | None = None,
 ) -> Bounds | None:
     """Bound `value - origin` if the value is the origin plus something; None otherwise."""
-    value = (renamed or {}).get(value, value)
+    if renamed is not None:
+        value = renamed.get(value, value)
     if value is origin:
         return Bounds(Interval(0, 0))
     operation = value.operation
@@ -104,6 +141,7 @@ def distance_between(
         return None
     operands = operation.operands
     if operation.name in {"arith.addi", "tt.addptr"}:
+        # The origin may be either term of the sum.
         for first, second in ((operands[0], operands[1]), (operands[1], operands[0])):
             distance = distance_between(ranges, first, origin, renamed)
             if distance is not None:
@@ -112,22 +150,24 @@ def distance_between(
                 return joined((distance, added), total)
         return None
     if operation.name == "arith.subi":
-        distance = distance_between(ranges, operands[0], origin, renamed)
+        distance = distance_between(
+            ranges=ranges,
+            value=operands[0],
+            origin=origin,
+            renamed=renamed,
+        )
         if distance is None:
             return None
         taken = ranges.of(operands[1])
         total = ARITHMETIC["arith.subi"](distance.interval, taken.interval)
         return joined((distance, taken), total)
     if operation.name == "arith.minsi":
-        sides = [distance_between(ranges, operand, origin, renamed) for operand in operands[:2]]
-        distances = [side for side in sides if side is not None]
-        if not distances:
-            return None
-        high = min(distance.interval.high for distance in distances)
-        low = min(distance.interval.low for distance in distances)
-        if len(distances) == 1:
-            low = 0
-        return joined(distances, Interval(min(low, high), high))
+        return _distance_of_minimum(
+            ranges=ranges,
+            operands=operands[:2],
+            origin=origin,
+            renamed=renamed,
+        )
     if operation.name in {"arith.select", "scf.if"}:
         return _distance_of_choice(ranges, value, origin, renamed)
     if operation.name == "scf.for":
@@ -135,8 +175,29 @@ def distance_between(
     return None
 
 
+def _distance_of_minimum(
+    ranges: Ranges,
+    operands: list[Value],
+    origin: Value,
+    renamed: Mapping[Value, Value] | None,
+) -> Bounds | None:
+    sides = [distance_between(ranges, operand, origin, renamed) for operand in operands]
+    distances = [side for side in sides if side is not None]
+    if not distances:
+        return None
+    high = min(distance.interval.high for distance in distances)
+    low = min(distance.interval.low for distance in distances)
+    if len(distances) == 1:
+        # `min(start + 64, end)`: a loop to it does not run if the end lies before the start.
+        low = 0
+    return joined(distances, Interval(min(low, high), high))
+
+
 def _distance_of_choice(
-    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
+    ranges: Ranges,
+    value: Value,
+    origin: Value,
+    renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
     operation = value.operation
     assert operation is not None
@@ -147,6 +208,7 @@ def _distance_of_choice(
         chosen = [last.operands[value.index] for last in lasts if last is not None]
     sides = [distance_between(ranges, operand, origin, renamed) for operand in chosen]
     distances = [side for side in sides if side is not None]
+    # One side that is not origin plus something makes the distance of the choice unknown.
     if len(distances) != len(sides) or not distances:
         return None
     interval = distances[0].interval
@@ -156,16 +218,30 @@ def _distance_of_choice(
 
 
 def _distance_of_loop(
-    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
+    ranges: Ranges,
+    value: Value,
+    origin: Value,
+    renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
     loop = value.operation
     assert loop is not None
-    to_initial = distance_between(ranges, loop.operands[value.index + 3], origin, renamed)
+    # Results have no counter, arguments have one, and operands have start, stop and step.
+    to_initial = distance_between(
+        ranges=ranges,
+        value=loop.operands[value.index + 3],
+        origin=origin,
+        renamed=renamed,
+    )
     argument = loop.regions[0][0].arguments[value.index + 1]
     last = loop.regions[0][-1].last
     if to_initial is None or last is None:
         return None
-    step = distance_between(ranges, last.operands[value.index], argument, renamed)
+    step = distance_between(
+        ranges=ranges,
+        value=last.operands[value.index],
+        origin=argument,
+        renamed=renamed,
+    )
     if step is None:
         return None
     total = step.interval.times(Interval(0, count_trips(ranges, loop)))
@@ -175,17 +251,21 @@ def _distance_of_loop(
 def bound_quotient_of_counter(ranges: Ranges, operation: Operation) -> Interval | None:
     """Bound `i // n` for a counter of `range(0, m * n)`, whatever `n` is."""
     counter, divisor = operation.operands[:2]
-    loop = None if counter.block is None else counter.block.parent
+    loop = None
+    if counter.block is not None:
+        loop = counter.block.parent
+    # Argument 0 of a loop is its counter.
     if loop is None or loop.name != "scf.for" or counter.index:
         return None
-    product = loop.operands[1].operation
-    if (
-        product is None
-        or product.name != "arith.muli"
-        or ranges.of(loop.operands[0]).interval.low < 0
-    ):
+    start, stop = loop.operands[:2]
+    product = stop.operation
+    if product is None or product.name != "arith.muli":
         return None
-    others = [operand for operand in product.operands[:2] if operand is not divisor]
-    if len(others) != 1:
+    if ranges.of(start).interval.low < 0:
         return None
-    return Interval(0, max(ranges.of(others[0]).interval.high - 1, 0))
+    factors = [operand for operand in product.operands[:2] if operand is not divisor]
+    # Two factors: the stop is not a multiple of the divisor. None: it is its square.
+    if len(factors) != 1:
+        return None
+    largest_quotient = ranges.of(factors[0]).interval.high - 1
+    return Interval(0, max(largest_quotient, 0))

@@ -64,7 +64,12 @@ def check_accesses(function: Function, launch: Launch) -> list[Access]:
             if operation.name in _POINTER_OPERAND:
                 addresses = _addresses(operation)
                 axes = axes_used_by(addresses)
-                ranges = ValueRanges(function, launch, assumed, axes=axes)
+                ranges = ValueRanges(
+                    function=function,
+                    launch=launch,
+                    constraints=assumed,
+                    axes=axes,
+                )
                 accesses.append(_check(function, operation, addresses, ranges))
         return accesses
 
@@ -78,10 +83,16 @@ def _addresses(operation: Operation) -> list[Value]:
 
 
 def _check(
-    function: Function, operation: Operation, addresses: list[Value], ranges: ValueRanges
+    function: Function,
+    operation: Operation,
+    addresses: list[Value],
+    ranges: ValueRanges,
 ) -> Access:
     base = base_of(addresses[0])
-    name = "a pointer from memory" if base is None else base.name.removeprefix("%")
+    if base is None:
+        name = "a pointer from memory"
+    else:
+        name = base.name.removeprefix("%")
     kind = operation.name.removeprefix("tt.")
     try:
         constrained = ranges.under(_conditions(operation, ranges))
@@ -113,7 +124,10 @@ def _conditions(operation: Operation, ranges: ValueRanges) -> Constraints:
 
     def add(more: Constraints) -> None:
         for value, interval in more.items():
-            limits[value] = interval.clamped(limits[value]) if value in limits else interval
+            if value in limits:
+                limits[value] = interval.clamped(limits[value])
+            else:
+                limits[value] = interval
 
     position = _MASK_OPERAND.get(operation.name)
     if position is not None and len(operation.operands) > position:

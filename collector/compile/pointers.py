@@ -9,6 +9,7 @@ def base_of(pointer: Value) -> Value | None:
     waiting = [pointer]
     while waiting:
         value = waiting.pop()
+        # A loop may hand a pointer back to itself.
         if value in seen:
             continue
         seen.add(value)
@@ -26,6 +27,7 @@ def _sources(value: Value) -> list[Value]:
         assert block is not None
         parent = block.parent
         if parent is not None and parent.name == "scf.for" and value.index:
+            # Operands are start, stop, step and initial values; argument 0 is the counter.
             return [parent.operands[value.index + 2]]
         if parent is not None and parent.name == "scf.while":
             return parent.operands[value.index : value.index + 1]
@@ -34,7 +36,9 @@ def _sources(value: Value) -> list[Value]:
         return [operation.operands[value.index + 3]]
     if operation.name in {"scf.if", "scf.while"}:
         lasts = [region[-1].last for region in operation.regions]
+        # The value that a region yields last stands for all: pointers of one operand.
         return [last.operands[-1] for last in lasts if last is not None and last.operands]
     if operation.name == "arith.select":
+        # The first operand is the condition.
         return operation.operands[1:2]
     return operation.operands[:1]

@@ -67,6 +67,7 @@ def prove_case(
     except Exception as error:  # noqa: BLE001  a launcher raises many types
         message = f"cannot be called without a GPU: {type(error).__name__}: {error}"
         return _not_called(named, message)
+    # An index that was read from memory has a range only with data.
     count, unproven = prover.check(trace)
     if any(access.reason.startswith(_CANNOT_TELL) for access in unproven):
         with suppress(Exception):  # the inputs may not fit into memory
@@ -127,10 +128,10 @@ class _Prover:
             most_configurations=_MOST_CONFIGURATIONS,
         ) as launches:
             call_for_target(
-                self._spec,
-                self._implementation,
-                case,
-                self._target,
+                spec=self._spec,
+                implementation=self._implementation,
+                case=case,
+                target=self._target,
                 mode=mode,
                 ranges=ranges or {},
                 has_data=has_data,
@@ -185,17 +186,19 @@ class _Prover:
         if parse_target(self._target).backend != "cuda":
             return []
         limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
-        return [
-            UnprovenAccess(
+        too_large: list[UnprovenAccess] = []
+        for axis, size, limit in zip("xyz", launch.grid, limits, strict=True):
+            if size <= limit:
+                continue
+            access = UnprovenAccess(
                 function=launch.function,
                 pointer="grid",
                 kind="launch",
                 proof=Proof.UNSAFE,
                 reason=f"grid {axis} is {size:,}, and at most {limit:,} programs are allowed",
             )
-            for axis, size, limit in zip("xyz", launch.grid, limits, strict=True)
-            if size > limit
-        ]
+            too_large.append(access)
+        return too_large
 
 
 def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
@@ -224,34 +227,29 @@ def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
 def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
     """Return the smallest and largest integer of each input that has integers."""
     inputs = make_inputs(spec, case, "cpu", only_integers=True)
-    return {
-        name: Interval(int(value.min()), int(value.max()))
-        for name, value in inputs.items()
-        if isinstance(value, torch.Tensor) and not value.is_floating_point() and value.numel()
-    }
+    ranges: dict[str, Interval] = {}
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor) or value.is_floating_point():
+            continue
+        if value.numel():
+            ranges[name] = Interval(int(value.min()), int(value.max()))
+    return ranges
 
 
 def _cost(named: Mapping[str, str], target: str, trace: _Trace) -> OperatorCost:
     counts = trace.counts
-    # configurations of an autotuned function are one launch
-    launches = {
-        (launch.function.partition("[")[0], position): launch
-        for position, launch in enumerate(trace.launches)
-        if "[" not in launch.function
-    }
-    tuned = {
-        launch.function.partition("[")[0]: launch
-        for launch in trace.launches
-        if "[" in launch.function
-    }
-    counted = [*launches.values(), *tuned.values()]
+    counted: dict[tuple[str, int], TracedLaunch] = {}
+    for position, launch in enumerate(trace.launches):
+        name, bracket, _ = launch.function.partition("[")
+        # Configurations of an autotuned function are one launch.
+        counted[name, -1 if bracket else position] = launch
     return OperatorCost(
         **named,
         target=target,
         calls=dict(sorted(counts.by_name.items())),
         read_bytes=counts.read_bytes,
         written_bytes=counts.written_bytes,
-        kernel_bytes=sum(launch.tensor_bytes for launch in counted),
+        kernel_bytes=sum(launch.tensor_bytes for launch in counted.values()),
         peak_bytes=counts.peak_bytes,
         allocation_count=counts.allocation_count,
         allocated_bytes=counts.allocated_bytes,

@@ -75,7 +75,10 @@ def axis_of(expansion: Operation) -> str:
 
 def is_inside(value: Value, loop: Operation) -> bool:
     """Whether a loop's body makes a value, which then differs from iteration to iteration."""
-    block = value.block if value.operation is None else value.operation.block
+    if value.operation is None:
+        block = value.block
+    else:
+        block = value.operation.block
     while block is not None:
         if block.parent is loop:
             return True
@@ -91,7 +94,9 @@ def _label_of(value: Value, label: str) -> str:
     if operation.name in _REARRANGING or label == _REARRANGED:
         return _REARRANGED
     # only the innermost of nested expansions says where the elements of a source are
-    return axis_of(operation) if operation.name == "tt.expand_dims" else label
+    if operation.name == "tt.expand_dims":
+        return axis_of(operation)
+    return label
 
 
 def _sources(value: Value) -> list[Value]:

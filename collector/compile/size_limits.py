@@ -41,7 +41,13 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
     for dimension, length in case.shape:
         if isinstance(length, str) or length < 1:
             continue
-        search = _Search(case, dimension, length, overflow, deadline_s)
+        search = _Search(
+            case=case,
+            dimension=dimension,
+            length=length,
+            overflow=overflow,
+            deadline_s=deadline_s,
+        )
         try:
             limit = search.run()
         except TimeoutError:
@@ -73,7 +79,12 @@ def _interrupted_at(deadline_s: float) -> Iterator[None]:
 
 class _Search:
     def __init__(
-        self, case: Case, dimension: str, length: int, overflow: Overflow, deadline_s: float
+        self,
+        case: Case,
+        dimension: str,
+        length: int,
+        overflow: Overflow,
+        deadline_s: float,
     ) -> None:
         self._case = case
         self._dimension = dimension
@@ -89,7 +100,12 @@ class _Search:
         granule = min(self._length & -self._length, _MAX_GRANULE)
         fits, fails, first = self._bisected(*too_large, granule)
         if granule > 1:
-            fits, _, first = self._bisected(fits, fails, first, 1)
+            fits, _, first = self._bisected(
+                fits=fits,
+                fails=fails,
+                first=first,
+                granule=1,
+            )
         return SizeLimit(
             dimension=self._dimension,
             declared=self._length,
@@ -99,7 +115,8 @@ class _Search:
 
     def _first_too_large(self) -> tuple[int, int, UnprovenAccess] | None:
         """Return a size that fits, a larger one that overflows, and what does."""
-        fits, factor = self._length, _GROWTH
+        fits = self._length
+        factor = _GROWTH
         while factor > 1:
             larger = fits * factor
             if larger > _LARGEST:
@@ -116,7 +133,11 @@ class _Search:
         return None
 
     def _bisected(
-        self, fits: int, fails: int, first: UnprovenAccess, granule: int
+        self,
+        fits: int,
+        fails: int,
+        first: UnprovenAccess,
+        granule: int,
     ) -> tuple[int, int, UnprovenAccess]:
         while fails - fits > granule:
             middle = fits + (fails - fits) // (2 * granule) * granule
@@ -130,7 +151,8 @@ class _Search:
             if overflow is None:
                 fits = middle
             else:
-                fails, first = middle, overflow
+                fails = middle
+                first = overflow
         return fits, fails, first
 
     def _at(self, length: int) -> UnprovenAccess | None:

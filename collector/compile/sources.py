@@ -23,13 +23,18 @@ from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 
+# A CUDA C++ extension is built at run time from files next to its module.
 _CUDA_SUFFIXES = (".cu", ".cuh", ".h")
+# Their versions are in the digest of the toolchain already.
 _TOOLCHAIN = frozenset({"torch", "triton", "roofwatch", "__main__"})
 _BUNDLED = f"{PACKAGE_DIR / 'kernels'}{os.sep}"
+# A module that uses one of these may load any module: `ops` is `torch.ops`, `modules` is
+# `sys.modules`.
 _DYNAMIC_IMPORTS = frozenset(
     {"import_module", "__import__", "exec", "eval", "run_path", "run_module", "modules", "ops"}
 )
 _WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Environment variables are read by names such as `FLA_CONV_BACKEND`.
 _VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]+")
 _FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 
@@ -47,7 +52,9 @@ class ProjectPackages:
         if name not in self.names:
             return False
         file = find_module(name)
-        return file is None or not any(file.is_relative_to(folder) for folder in self.folders)
+        if file is None:
+            return True
+        return not any(file.is_relative_to(folder) for folder in self.folders)
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ def source_digests(
     for spec in specs:
         used = _used_modules(_parts_of(spec, suite), suite)
         if _is_hidden(used, project):
+            # A random digest: a cached result would be that of code that nobody looked at.
             digests[spec.name] = SourceDigest(everything=uuid.uuid4().hex, host=uuid.uuid4().hex)
         else:
             digests[spec.name] = _digest(used)
@@ -81,8 +89,10 @@ def source_digests(
 
 
 def _is_hidden(used: Mapping[str, "_Module"], project: ProjectPackages) -> bool:
-    imported = {name.partition(".")[0] for module in used.values() for name in module.imports}
-    return any(map(project.hides, imported))
+    imported: set[str] = set()
+    for module in used.values():
+        imported.update(name.partition(".")[0] for name in module.imports)
+    return any(project.hides(name) for name in imported)
 
 
 def _functions_of(spec: KernelSpec) -> list[object]:
@@ -94,7 +104,8 @@ def _functions_of(spec: KernelSpec) -> list[object]:
         spec.bus_bytes,
         spec.token_count,
     ]
-    return functions + [implementation.launch for implementation in spec.implementations.values()]
+    functions += [implementation.launch for implementation in spec.implementations.values()]
+    return functions
 
 
 def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
@@ -103,20 +114,26 @@ def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
     variables = {name: _variables_with(spec, name) for name in suite}
     defining = {str(getattr(function, "__module__", "")) for function in functions} & suite
     holding = {name for name in suite if variables[name]}
-    parts = []
+    parts: list[_Part] = []
     for name in defining | holding:
-        # of a nested function, the top-level one around it
-        used = {
-            str(getattr(function, "__qualname__", "")).partition(".")[0]
-            for function in functions
-            if getattr(function, "__module__", "") == name
-        }
-        parts.append(_Part(name, variables[name], frozenset(used)))
+        used = _top_level_names(functions, name)
+        parts.append(_Part(name, variables[name], used))
     return parts or [_Part(name) for name in suite]
 
 
+def _top_level_names(functions: Iterable[object], module: str) -> frozenset[str]:
+    names: set[str] = set()
+    for function in functions:
+        if getattr(function, "__module__", "") == module:
+            # Of a nested function, the top-level one around it.
+            qualified_name = str(getattr(function, "__qualname__", ""))
+            names.add(qualified_name.partition(".")[0])
+    return frozenset(names)
+
+
 def _variables_with(spec: KernelSpec, module: str) -> frozenset[str]:
-    return frozenset(name for name, value in vars(sys.modules[module]).items() if value is spec)
+    variables = vars(sys.modules[module])
+    return frozenset(name for name, value in variables.items() if value is spec)
 
 
 def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Module"]:
@@ -127,30 +144,32 @@ def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Modu
     while waiting:
         part = waiting.pop()
         module = _read_module(part.module, part.kernels, part.functions)
-        if module is None or part.module in whole or (part.module in used and part.kernels):
+        is_read_whole = part.module in whole
+        is_read_in_part = part.module in used and bool(part.kernels)
+        if module is None or is_read_whole or is_read_in_part:
             continue
         used[part.module] = module
         if not part.kernels:
             whole.add(part.module)
-        names = [
-            *module.imports,
-            *_parent_packages(part.module),
-            *(suite if module.imports_dynamically else ()),
-        ]
+        names = [*module.imports, *_parent_packages(part.module)]
+        if module.imports_dynamically:
+            names.extend(suite)
         waiting += [_Part(name) for name in names]
     return used
 
 
 def _digest(used: Mapping[str, "_Module"]) -> SourceDigest:
+    # Digests do not depend on the order in which modules were found.
     modules = dict(sorted(used.items()))
-    variables = {
-        name: os.environ.get(name) for module in modules.values() for name in module.variables
-    }
+    variables: dict[str, str | None] = {}
+    for module in modules.values():
+        variables.update({name: os.environ.get(name) for name in module.variables})
     codes = {name: module.code for name, module in modules.items()}
     host_codes = {name: module.host_code for name, module in modules.items()}
     data = {name: _data_digests(module) for name, module in modules.items()}
     return SourceDigest(
-        everything=digest_of(codes, data, variables), host=digest_of(host_codes, data, variables)
+        everything=digest_of(codes, data, variables),
+        host=digest_of(host_codes, data, variables),
     )
 
 
@@ -207,31 +226,50 @@ def _read_module(
         content = str(digest_of_file(file))
         return _Module(file, code=content, host_code=content)
     nodes = list(ast.walk(tree))
-    identifiers = {node.id for node in nodes if isinstance(node, ast.Name)}
-    identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            identifiers |= {alias.name for alias in node.names}
-    texts = {
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    mentioned = (file.parent / text for text in filter(_FILE_NAME.fullmatch, texts))
-    data = {path for path in mentioned if path.is_file()}
-    data |= {path for path in file.parent.iterdir() if path.suffix in _CUDA_SUFFIXES}
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    texts = _string_constants(nodes)
+    if file.name == "__init__.py":
+        package = name
+    else:
+        package = name.rpartition(".")[0]
+    # Docstrings may change without a new measurement; their names of files still count as data.
     tree = _RemoveDocstrings().visit(tree)
     code = digest_of(ast.dump(tree))
     return _Module(
-        file,
+        file=file,
         code=code,
         host_code=digest_of(ast.dump(_RemoveCompiled().visit(tree))),
         imports=frozenset(_imported_names(nodes, package)),
-        imports_dynamically=bool(identifiers & _DYNAMIC_IMPORTS),
+        imports_dynamically=bool(_identifiers(nodes) & _DYNAMIC_IMPORTS),
         variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
-        data=tuple(sorted(data)),
+        data=_data_files(file.parent, texts),
     )
+
+
+def _identifiers(nodes: Iterable[ast.AST]) -> set[str]:
+    identifiers: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            identifiers.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            identifiers.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            identifiers.update(alias.name for alias in node.names)
+    return identifiers
+
+
+def _string_constants(nodes: Iterable[ast.AST]) -> set[str]:
+    texts: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+    return texts
+
+
+def _data_files(folder: Path, texts: Iterable[str]) -> tuple[Path, ...]:
+    mentioned = [folder / text for text in texts if _FILE_NAME.fullmatch(text)]
+    files = {path for path in mentioned if path.is_file()}
+    files |= {path for path in folder.iterdir() if path.suffix in _CUDA_SUFFIXES}
+    return tuple(sorted(files))
 
 
 @cache
@@ -261,8 +299,13 @@ def _folders_of(package: str) -> list[str]:
 
 def find_module(name: str) -> Path | None:
     """Return the file of a module without importing it; None if it is installed or not there."""
-    spec = None if is_toolchain(name) else _find_spec(name)
-    if spec is None or spec.origin is None or not spec.has_location or is_installed(spec.origin):
+    if is_toolchain(name):
+        return None
+    spec = _find_spec(name)
+    # A namespace package and a built-in module have no file.
+    if spec is None or spec.origin is None or not spec.has_location:
+        return None
+    if is_installed(spec.origin):
         return None
     return Path(spec.origin)
 
@@ -278,9 +321,9 @@ def is_toolchain(module: str) -> bool:
 
 def is_installed(path: str) -> bool:
     """Return whether a file belongs to an installed package other than the bundled kernels."""
-    return not path.startswith(_BUNDLED) and (
-        "/site-packages/" in path or "/dist-packages/" in path
-    )
+    if path.startswith(_BUNDLED):
+        return False
+    return "/site-packages/" in path or "/dist-packages/" in path
 
 
 def _parent_packages(name: str) -> list[str]:
@@ -294,16 +337,23 @@ def _imported_names(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
             for alias in node.names:
                 yield from (alias.name, *_parent_packages(alias.name))
         elif isinstance(node, ast.ImportFrom):
-            parts = [node.module] if node.module else []
-            if node.level:
-                around = package.split(".")
-                parts.insert(0, ".".join(around[: len(around) - node.level + 1]))
-            source = ".".join(parts)
-            yield from (
-                source,
-                *_parent_packages(source),
-                *(f"{source}.{alias.name}" for alias in node.names),
-            )
+            source = _imported_module(node, package)
+            yield source
+            yield from _parent_packages(source)
+            # Each name may be a module of the package.
+            for alias in node.names:
+                yield f"{source}.{alias.name}"
+
+
+def _imported_module(node: ast.ImportFrom, package: str) -> str:
+    parts: list[str] = []
+    if node.level:
+        # One dot is the package itself, each further one its parent.
+        around = package.split(".")
+        parts.extend(around[: len(around) - node.level + 1])
+    if node.module:
+        parts.append(node.module)
+    return ".".join(parts)
 
 
 class _RemoveCompiled(ast.NodeTransformer):
@@ -318,12 +368,19 @@ class _RemoveCompiled(ast.NodeTransformer):
 
 def _is_triton_jit(decorator: ast.expr) -> bool:
     """Whether a decorator is `triton.jit`; `jit` of other libraries compiles host code."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    if isinstance(decorator, ast.Call):
+        function = decorator.func
+    else:
+        function = decorator
     return ast.unparse(function) in {"triton.jit", "gluon.jit"}
 
 
 class _RemoveDocstrings(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+        has_docstring = (
+            isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None
+        )
+        if isinstance(node, _WITH_DOCSTRING) and has_docstring:
+            # A body cannot be empty.
             node.body = node.body[1:] or [ast.Pass()]
         return super().generic_visit(node)

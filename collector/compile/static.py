@@ -58,19 +58,25 @@ def compile_case(
     for target in targets:
         named = {"case_id": case.id, "implementation": implementation.name, "target": target}
         reason = implementation.unsupported_targets.get(target)
-        launches = (
-            []
-            if reason is not None
-            else _distinct(_launches(spec, implementation, case, target, deadline_s))
-        )
+        if reason is not None:
+            launches = []
+        else:
+            launches = _distinct(
+                _launches(
+                    spec=spec,
+                    implementation=implementation,
+                    case=case,
+                    target=target,
+                    deadline_s=deadline_s,
+                )
+            )
         if launches:
             facts += _facts(launches, target, named)
         else:
-            message = (
-                f"launches no {_LAUNCHED[implementation.language]}"
-                if reason is None
-                else f"{target} {reason}"
-            )
+            if reason is None:
+                message = f"launches no {_LAUNCHED[implementation.language]}"
+            else:
+                message = f"{target} {reason}"
             facts.append(
                 StaticFacts(
                     **named,
@@ -112,7 +118,10 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
     """Drop repeated launches; number a function that is compiled in several ways."""
     first_launches: dict[tuple[str, str | None], Launch] = {}
     for launch in launches:
-        identity = launch.message if launch.compiled is None else launch.compiled.identity
+        if launch.compiled is None:
+            identity = launch.message
+        else:
+            identity = launch.compiled.identity
         first_launches.setdefault((launch.function, identity), launch)
     seen: Counter[str] = Counter()
     for launch in first_launches.values():

@@ -220,7 +220,10 @@ def _ignoring() -> Callable[..., None]:
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Set an attribute within the block."""
-    is_there = name in vars(owner) if isinstance(owner, type) else hasattr(owner, name)
+    if isinstance(owner, type):
+        is_there = name in vars(owner)
+    else:
+        is_there = hasattr(owner, name)
     original = getattr(owner, name, None)
     setattr(owner, name, value)
     try:

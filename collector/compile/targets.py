@@ -110,7 +110,11 @@ LIMITS: Mapping[str, ProcessorLimits] = {
 
 
 def theoretical_occupancy(
-    limits: ProcessorLimits, *, threads: int, registers: int, shared_bytes: int
+    limits: ProcessorLimits,
+    *,
+    threads: int,
+    registers: int,
+    shared_bytes: int,
 ) -> tuple[float, tuple[str, ...]]:
     """Compute the occupancy of a kernel: resident warps / maximum resident warps.
 

@@ -25,7 +25,9 @@ from roofwatch.cuda import CudaKernel
 _MAX_FUNCTION_NAME = 400
 _MAX_MESSAGE = 2_000
 _MOST_LAUNCHES = 2_000
+"""A call with more is a loop over elements, whose launches are equal but for their addresses."""
 RangeOf = Callable[[torch.Tensor], Interval | None]
+"""Smallest and largest integer of a tensor; None if they are unknown."""
 
 
 class TooManyLaunchesError(Exception):
@@ -87,8 +89,19 @@ def tracing_launches(
     ) -> LaunchedKernel:
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
+        # One launch for each configuration of an autotuner, told apart by its name.
         name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
-        launches.append(_traced(self, name, args, kwargs, grid, cache, range_of))
+        launches.append(
+            _traced(
+                function=self,
+                name=name,
+                args=args,
+                kwargs=kwargs,
+                grid=grid,
+                cache=cache,
+                range_of=range_of,
+            )
+        )
         constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
         return LaunchedKernel(self, args, kwargs, constants)
 
@@ -102,9 +115,9 @@ def tracing_launches(
         tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
         launches.append(
             TracedLaunch(
-                self.name,
-                "",
-                three(grid),
+                function=self.name,
+                module="",
+                grid=three(grid),
                 tensor_bytes=bytes_of(tensors),
                 is_triton=False,
             )
@@ -133,10 +146,18 @@ def _traced(
     launch = TracedLaunch(name, str(function.fn.__module__), (1, 1, 1))
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
-        bound, parts = _specialise(function, args, kwargs, cache, launch)
-        launch.grid = three(grid(bound) if callable(grid) else grid)
-        values = {part.name: part.value for part in parts}
+        bound, parts = _specialise(
+            function=function,
+            args=args,
+            kwargs=kwargs,
+            cache=cache,
+            launch=launch,
+        )
+        if callable(grid):
+            grid = grid(bound)
+        launch.grid = three(grid)
         launch.arguments = integers_of(parts)
+        values = {part.name: part.value for part in parts}
         tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
         launch.tensor_bytes = bytes_of(list(tensors.values()))
         ranges = {key: range_of(tensor) for key, tensor in tensors.items()}
@@ -186,9 +207,8 @@ def _specialise(
         backend.add_stages(stages, options, source.language)
         return str(stages["ttir"](module, dict(options.__dict__)))
 
-    key = repr(
-        (target, signature, constants, attributes, sorted(options.__dict__.items(), key=str))
-    )
+    in_order = sorted(options.__dict__.items(), key=str)
+    key = repr((target, signature, constants, attributes, in_order))
     launch.ir = cache.at(function, key, make)
     parts = list(parts_of(bound, signature))
     _name_arguments(launch.ir, parts)

@@ -9,14 +9,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+# `%3:2 = "tt.reduce"(%1) ...`: results, name, and the rest with operands and types
 _OPERATION = re.compile(
     r"(?:(?P<results>%[\w$.\-]+(?::\d+)?(?:, %[\w$.\-]+)*) = )?"
     r"\"?(?P<name>[a-z_]+[\w.]*)\"?(?P<rest>.*)"
 )
 _NAME = re.compile(r"%[\w$.\-]+(?:#\d+)?")
+# The type of an argument may nest: `!tt.ptr<f32>`, `tensor<16x!tt.ptr<f32>>`.
 _ARGUMENT = re.compile(r"(%[\w$.\-]+): ((?:[^,()<>{}]|<(?:[^<>]|<[^<>]*>)*>)+)")
 _LABEL = re.compile(r"\^(\w+)(?:\((.*)\))?:")
 _BRANCH = re.compile(r"\^(\w+)(?:\(([^:)]*)(?::[^)]*)?\))?")
+# A line may point at the place, or at the place and its caller by other aliases.
 _LOCATION_LINE = re.compile(r"(#loc\d*) = loc\((.*)\)$")
 _LOCATION_AT_END = re.compile(r" loc\((#loc\d*|unknown)\)$")
 _FILE_LINE = re.compile(r'"([^"]*)":(\d+):\d+')
@@ -24,6 +27,7 @@ _ITERATION = re.compile(r"(%[\w$.\-]+) = (%[\w$.\-]+(?:#\d+)?)")
 _FOR = re.compile(
     r"\s+(?:unsigned )?(%[\w$.\-]+) = (%[\w$.\-#]+) to (%[\w$.\-#]+) step (%[\w$.\-#]+)(.*)"
 )
+# The types of their results follow `->`; other operations end with ` : types`.
 _REGION_OPENERS = ("scf.for", "scf.if", "scf.while")
 _SIZE = re.compile(r"tensor<((?:\d+x)*)")
 
@@ -43,15 +47,19 @@ class Value:
         """`i32` of `tensor<128xi32>`, `ptr` of a pointer."""
         if "!tt.ptr" in self.type:
             return "ptr"
-        return self.type.removeprefix("tensor<").rstrip(">").rpartition("x")[2]
+        shape_and_element = self.type.removeprefix("tensor<").rstrip(">")
+        return shape_and_element.rpartition("x")[2]
 
     @property
     def size(self) -> int:
         """Number of elements."""
         match = _SIZE.match(self.type)
+        if match is None:
+            return 1
         count = 1
-        for length in (match[1] if match else "").split("x"):
-            count *= int(length or 1)
+        # The text is `128x64x`: the piece after the last x is empty.
+        for length in filter(None, match[1].split("x")):
+            count *= int(length)
         return count
 
 
@@ -129,19 +137,10 @@ class _Parser:
         self._labels: list[dict[str, IrBlock]] = []
 
     def parse(self) -> Function:
-        start = next(
-            (
-                number
-                for number, line in enumerate(self._lines)
-                if line.lstrip().startswith("tt.func public")
-            ),
-            None,
-        )
-        if start is None:
-            raise ValueError("no function in the IR")
+        start = self._find_function()
         header = self._lines[start]
         name = header.partition("@")[2].partition("(")[0]
-        # the attributes of arguments have no colon after a value's name
+        # The attributes of arguments have no colon after a value's name.
         arguments = _arguments(header)
         self._scopes[0] = {value.name: value for value in arguments}
         self._open(None, [])
@@ -150,7 +149,18 @@ class _Parser:
             self._read(line)
             if not self._regions:
                 break
-        return Function(name, arguments, body, _source_lines(self._lines))
+        return Function(
+            name=name,
+            arguments=arguments,
+            body=body,
+            files=_source_lines(self._lines),
+        )
+
+    def _find_function(self) -> int:
+        for number, line in enumerate(self._lines):
+            if line.lstrip().startswith("tt.func public"):
+                return number
+        raise ValueError("no function in the IR")
 
     # --- regions
 
@@ -173,6 +183,7 @@ class _Parser:
         return self._owners.pop()
 
     def _block_of(self, label: str) -> IrBlock:
+        # A branch may name a block before the text shows it.
         return self._labels[-1].setdefault(label, IrBlock(parent=self._owners[-1]))
 
     # --- lines
@@ -196,14 +207,18 @@ class _Parser:
     def _label(self, line: str) -> None:
         match = _LABEL.match(line)
         if match is None:
+            # A line that begins with `^` and ends without a colon is no label.
             return
         block = self._block_of(match[1])
         region = self._regions[-1]
         block.arguments = _arguments(match[2] or "")
         for index, value in enumerate(block.arguments):
-            value.block, value.index = block, index
+            value.block = block
+            value.index = index
             self._scopes[-1][value.name] = value
-        if len(region) == 1 and not region[0].operations and not region[0].arguments:
+        # A region opens with an unnamed block; a label before its first operation names it.
+        is_unnamed_start = len(region) == 1 and not region[0].operations
+        if is_unnamed_start and not region[0].arguments:
             region[0] = block
         else:
             region.append(block)
@@ -213,6 +228,7 @@ class _Parser:
         if owner is None:
             return
         owner.location = owner.location or location
+        # A condition has a second region for `else`, a loop with a condition one for its body.
         if line.startswith(("} else {", "} do {", "}, {")):
             self._open(owner, [])
         elif line.startswith("})"):
@@ -224,8 +240,14 @@ class _Parser:
             return
         rest = match["rest"]
         opens = rest.endswith("{")
-        operands = [self._value(name) for name in _NAME.findall(rest.partition(" : ")[0])]
-        operation = Operation(match["name"], operands, rest, location=location)
+        operand_text = rest.partition(" : ")[0]
+        operands = [self._value(name) for name in _NAME.findall(operand_text)]
+        operation = Operation(
+            name=match["name"],
+            operands=operands,
+            text=rest,
+            location=location,
+        )
         operation.block = self._regions[-1][-1]
         arguments: list[Value] = []
         if operation.name == "scf.for":
@@ -243,26 +265,23 @@ class _Parser:
         """Set the operands to bounds, step and initial values; return the region's arguments."""
         match = _FOR.match(operation.text)
         assert match is not None, operation.text
-        counter = Value(match[1], "i32" if ": i64" not in operation.text else "i64")
-        pairs = _ITERATION.findall(match[5].partition("->")[0])
-        types = _types_in_parentheses(match[5].partition("->")[2])
+        counter_type = "i32"
+        if ": i64" in operation.text:
+            counter_type = "i64"
+        counter = Value(match[1], counter_type)
+        iterated_text, _, type_text = match[5].partition("->")
+        pairs = _ITERATION.findall(iterated_text)
+        types = _types_in_parentheses(type_text)
         operation.operands = [self._value(match[number]) for number in (2, 3, 4)]
         operation.operands += [self._value(initial) for _, initial in pairs]
-        iterated = [Value(name, kind) for (name, _), kind in zip(pairs, types, strict=False)]
-        arguments = [counter, *iterated]
-        for index, value in enumerate(arguments):
-            value.index = index
-        return arguments
+        return _numbered([counter, *_typed(pairs, types)])
 
     def _of_while(self, operation: Operation) -> list[Value]:
         head, _, types = operation.text.partition(" : ")
         pairs = _ITERATION.findall(head)
         operation.operands = [self._value(initial) for _, initial in pairs]
         kinds = _types_in_parentheses(types.partition("->")[0])
-        arguments = [Value(name, kind) for (name, _), kind in zip(pairs, kinds, strict=False)]
-        for index, value in enumerate(arguments):
-            value.index = index
-        return arguments
+        return _numbered(_typed(pairs, kinds))
 
     def _branch(self, operation: Operation) -> None:
         for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
@@ -275,24 +294,27 @@ class _Parser:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
+        # A form that is not understood may hide the definition; the analysis then knows nothing.
         return Value(name, "unknown")
 
     def _name_results(self, operation: Operation, text: str) -> None:
         if not text:
             return
         types = _result_types(operation)
-        names: list[str] = []
-        for part in text.split(", "):
-            name, _, count = part.partition(":")
-            names += [f"{name}#{index}" for index in range(int(count))] if count else [name]
-        for index, name in enumerate(names):
+        for index, name in enumerate(_result_names(text)):
             if index < len(types):
                 kind = types[index]
             elif types:
+                # One type is written for all results of an operation in short form.
                 kind = types[-1]
             else:
                 kind = "unknown"
-            value = Value(name, kind, operation, index)
+            value = Value(
+                name=name,
+                type=kind,
+                operation=operation,
+                index=index,
+            )
             operation.results.append(value)
             self._scopes[-1][name] = value
 
@@ -303,9 +325,34 @@ class _Parser:
             value.type = kind
 
 
+def _result_names(text: str) -> list[str]:
+    """Split `%1, %2:2` into `%1`, `%2#0` and `%2#1`, as later lines call them."""
+    names: list[str] = []
+    for part in text.split(", "):
+        name, _, count = part.partition(":")
+        if count:
+            names.extend(f"{name}#{index}" for index in range(int(count)))
+        else:
+            names.append(name)
+    return names
+
+
+def _typed(pairs: list[tuple[str, str]], types: list[str]) -> list[Value]:
+    # A type that could not be read leaves its value out rather than shifting the others.
+    return [Value(name, kind) for (name, _), kind in zip(pairs, types, strict=False)]
+
+
+def _numbered(arguments: list[Value]) -> list[Value]:
+    for index, value in enumerate(arguments):
+        value.index = index
+    return arguments
+
+
 def _arguments(text: str) -> list[Value]:
-    pairs = _ARGUMENT.findall(text)
-    return [Value(name, kind.removesuffix(" loc").strip()) for name, kind in pairs]
+    values: list[Value] = []
+    for name, kind in _ARGUMENT.findall(text):
+        values.append(Value(name, kind.removesuffix(" loc").strip()))
+    return values
 
 
 def _types_in_parentheses(text: str) -> list[str]:
@@ -314,20 +361,30 @@ def _types_in_parentheses(text: str) -> list[str]:
     if text.startswith("("):
         text = text[1 : _matching(text)]
     types: list[str] = []
-    depth = start = 0
+    depth = 0
+    start = 0
     for position, letter in enumerate(text):
-        depth += (letter in "<(") - (letter in ">)")
+        if letter in "<(":
+            depth += 1
+        elif letter in ">)":
+            depth -= 1
+        # A comma within brackets belongs to the type of a tensor or a function.
         if letter == "," and depth == 0:
             types.append(text[start:position].strip())
             start = position + 1
     last = text[start:].strip()
-    return [*types, last] if last else types
+    if last:
+        types.append(last)
+    return types
 
 
 def _matching(text: str) -> int:
     depth = 0
     for position, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
+        if letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
         if depth == 0:
             return position
     return len(text)
@@ -336,26 +393,32 @@ def _matching(text: str) -> int:
 def _result_types(operation: Operation) -> list[str]:
     text = operation.text
     if operation.name in _REGION_OPENERS:
-        return _types_in_parentheses(
-            text.partition("->")[2].rpartition(" : ")[0] or text.partition("->")[2]
-        )
+        after_arrow = text.partition("->")[2]
+        before_counter_type = after_arrow.rpartition(" : ")[0]
+        return _types_in_parentheses(before_counter_type or after_arrow)
     kinds = text.rpartition(" : ")[2]
     for separator in ("->", " to "):
         if separator in kinds:
             return _types_in_parentheses(kinds.rpartition(separator)[2])
     types = _types_in_parentheses(kinds)
     if operation.name == "arith.cmpi" and types:
+        # The type is that of the operands; each comparison gives a boolean.
         return [re.sub(r"i\d+(>?)$", r"i1\1", types[0])]
     if operation.name == "arith.select" and len(types) > 1:
+        # The first type is that of the condition.
         return types[-1:]
     if operation.name == "tt.load" and types:
+        # The type is that of the pointers; a load gives what they point to.
         return [re.sub(r"!tt\.ptr<([^<>]*)(?:, \d+)?>", r"\1", types[0])]
     return types[:1]
 
 
 def _source_lines(lines: list[str]) -> dict[str, tuple[str, int]]:
     """Map each location to the innermost file and line."""
-    texts = {match[1]: match[2] for line in lines if (match := _LOCATION_LINE.match(line))}
+    texts: dict[str, str] = {}
+    for line in lines:
+        if match := _LOCATION_LINE.match(line):
+            texts[match[1]] = match[2]
 
     def resolve(text: str, depth: int) -> tuple[str, int] | None:
         if match := _FILE_LINE.search(text):
@@ -368,6 +431,7 @@ def _source_lines(lines: list[str]) -> dict[str, tuple[str, int]]:
                 return source_line
         return None
 
+    # Inlined functions nest locations; eight calls deep is more than Triton code has.
     resolved = {alias: resolve(text, 8) for alias, text in texts.items()}
     return {
         alias: source_line for alias, source_line in resolved.items() if source_line is not None

@@ -37,6 +37,7 @@ from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 
 _NUMBER = re.compile(r"-?\d+")
 _AXES = "xyz"
+"""Names of the axes of a grid in the IR, in the order of the grid."""
 _SAME_VALUES = frozenset(
     {
         "tt.splat",
@@ -60,9 +61,9 @@ _SAME_VALUES = frozenset(
 _MAX_DEPTH = 3
 """Of nested conditions and loops that are evaluated under their own constraints."""
 _OF_FIRST = frozenset({"tt.gather"})
-
-
+"""Of these, the other operands are indices."""
 _MAX_STEPS = 200_000
+"""A function that takes more is given up, so that it cannot hold up a run."""
 
 
 class ValueRanges:
@@ -81,7 +82,7 @@ class ValueRanges:
         self._function = function
         self._launch = launch
         self._constraints = dict(constraints or {})
-        self.axes: Axes = {} if axes is None else axes
+        self.axes: Axes = axes if axes is not None else {}
         self._known: dict[Value, Bounds] = {}
         self._open: set[Value] = set()
         self._depth = depth
@@ -89,19 +90,20 @@ class ValueRanges:
         """Values that were computed so far, in a list that copies share."""
 
     def under(self, constraints: Constraints) -> "ValueRanges":
-        # a copy computes everything again, so nested conditions would take exponential time
+        # A copy computes everything again, so nested conditions would take exponential time.
         if not constraints or self._depth >= _MAX_DEPTH:
             return self
         merged = dict(self._constraints)
         for value, limits in constraints.items():
-            merged[value] = limits.clamped(merged[value]) if value in merged else limits
+            around = merged.get(value)
+            merged[value] = limits if around is None else limits.clamped(around)
         return self._copy(merged, self._open)
 
     def _copy(self, constraints: Constraints, still_open: set[Value]) -> "ValueRanges":
         copy = ValueRanges(
-            self._function,
-            self._launch,
-            constraints,
+            function=self._function,
+            launch=self._launch,
+            constraints=constraints,
             axes=self.axes,
             depth=self._depth + 1,
             steps=self._steps,
@@ -123,6 +125,7 @@ class ValueRanges:
             bounds = self._computed(value)
         finally:
             self._open.discard(value)
+        # What a condition says of a value holds however it was computed.
         limits = self._constraints.get(value)
         if limits is not None:
             bounds = bounds.with_interval(bounds.interval.clamped(limits))
@@ -130,28 +133,35 @@ class ValueRanges:
         return bounds
 
     def outside(self, loop: Operation) -> "ValueRanges":
-        outer = {
-            value: limits
-            for value, limits in self._constraints.items()
-            if not is_inside(value, loop)
-        }
-        return self if len(outer) == len(self._constraints) else self._copy(outer, self._open)
+        # What holds within the loop need not hold where it is left.
+        outer = dict(self._constraints)
+        for value in self._constraints:
+            if is_inside(value, loop):
+                del outer[value]
+        if len(outer) == len(self._constraints):
+            return self
+        return self._copy(outer, self._open)
 
     def while_open(self, value: Value) -> "ValueRanges":
         return self._copy(self._constraints, self._open | {value})
 
     def not_known(self, value: Value, reason: str) -> Bounds:
         bits = bits_of(value.element)
-        return Bounds(UNBOUNDED if bits is None else of_width(bits), unknown=reason)
+        if bits is None:
+            return Bounds(UNBOUNDED, unknown=reason)
+        return Bounds(of_width(bits), unknown=reason)
 
     def _computed(self, value: Value) -> Bounds:
         if value.operation is not None:
-            return self._fitted(value, self._of_operation(value.operation, value))
+            exact = self._of_operation(value.operation, value)
+            return self._fitted(value, exact)
         if value.block is not None:
-            return self._fitted(value, self._of_block_argument(value, value.block))
+            exact = self._of_block_argument(value, value.block)
+            return self._fitted(value, exact)
         return self._of_argument(value)
 
     def _of_argument(self, value: Value) -> Bounds:
+        # Offsets are counted from where a pointer argument points.
         if value.element == "ptr" or "tensordesc" in value.type:
             return Bounds(Interval(0, 0))
         name = value.name.removeprefix("%")
@@ -168,16 +178,21 @@ class ValueRanges:
         limits = of_width(bits)
         if bounds.interval.within(limits):
             return bounds
+        # What depends on something unknown may or may not wrap.
         if bounds.unknown is not None:
             reason = bounds.doubt or bounds.unknown
             return replace(bounds, interval=limits, doubt=reason)
         if bits > 32:
+            # 64 bits hold any index of a real launch: the interval is just too wide.
             return bounds.with_interval(bounds.interval.clamped(limits))
         if bits < 32:  # narrow integers are data, which wraps by design
             return bounds.with_interval(limits)
-        operation = value.operation or (value.block.parent if value.block else None)
+        operation = value.operation
+        if operation is None and value.block is not None:
+            operation = value.block.parent
         if operation is None:
             return bounds.with_interval(limits)
+        # The first wrap on the way is the one to report.
         wraps = bounds.wraps or Wrap(operation, bounds.interval)
         return replace(bounds, interval=limits, wraps=wraps)
 
@@ -186,14 +201,11 @@ class ValueRanges:
     def _of_operation(self, operation: Operation, value: Value) -> Bounds:
         name = operation.name
         if name in ARITHMETIC and len(operation.operands) > 1:
-            left_bounds, right_bounds = (self.of(operand) for operand in operation.operands[:2])
-            exact = ARITHMETIC[name](left_bounds.interval, right_bounds.interval)
-            if name == "arith.divsi" and (share := bound_quotient_of_counter(self, operation)):
-                exact = exact.clamped(share)
-            return joined((left_bounds, right_bounds), exact)
+            return self._of_arithmetic(operation)
+        if name in _OF_FIRST:
+            return self._union(operation.operands[:1])
         if name in _SAME_VALUES:
-            operands = operation.operands[:1] if name in _OF_FIRST else operation.operands
-            return self._union(operands)
+            return self._union(operation.operands)
         special: dict[str, Callable[[Operation, Value], Bounds]] = {
             "arith.constant": self._of_constant,
             "tt.make_range": self._of_range,
@@ -218,12 +230,19 @@ class ValueRanges:
             return special[name](operation, value)
         return self.not_known(value, f"the result of {name}")
 
+    def _of_arithmetic(self, operation: Operation) -> Bounds:
+        left_bounds, right_bounds = (self.of(operand) for operand in operation.operands[:2])
+        compute = ARITHMETIC[operation.name]
+        exact = compute(left_bounds.interval, right_bounds.interval)
+        if operation.name == "arith.divsi":
+            # A flattened index that is taken apart again is smaller than intervals can tell.
+            quotient = bound_quotient_of_counter(self, operation)
+            if quotient is not None:
+                exact = exact.clamped(quotient)
+        return joined((left_bounds, right_bounds), exact)
+
     def _union(self, operands: Iterable[Value]) -> Bounds:
-        bounds = [self.of(operand) for operand in operands]
-        interval = bounds[0].interval
-        for operand_bounds in bounds[1:]:
-            interval = interval.union(operand_bounds.interval)
-        return joined(bounds, interval)
+        return _any_of([self.of(operand) for operand in operands])
 
     def _of_first_operand(self, operation: Operation, _value: Value) -> Bounds:
         return self.of(operation.operands[0])
@@ -232,8 +251,10 @@ class ValueRanges:
         text = operation.text.rpartition(" : ")[0]
         if "true" in text or "false" in text:
             return Bounds(Interval(0, 1))
+        # `dense<[1, 2]> : tensor<2xi32>`, or `5 : i32`; attributes in braces have numbers, too.
         numbers = [int(number) for number in _NUMBER.findall(re.sub(r"\{.*\}", "", text))]
-        if not numbers or "." in text or "0x" in text or bits_of(value.element) is None:
+        is_float = "." in text or "0x" in text
+        if not numbers or is_float or bits_of(value.element) is None:
             return self.not_known(value, "a constant")
         return Bounds(Interval(min(numbers), max(numbers)))
 
@@ -245,10 +266,12 @@ class ValueRanges:
         return Bounds(Interval(int(start[1]), int(end[1]) - 1))
 
     def _of_program(self, operation: Operation, _value: Value) -> Bounds:
-        count = self._launch.grid[_AXES.index(operation.text.strip()[0])]
+        axis = operation.text.strip()[0]
+        count = self._launch.grid[_AXES.index(axis)]
         if operation.name == "tt.get_num_programs":
             return Bounds(Interval(count, count))
-        return Bounds(Interval(0, max(count - 1, 0)))
+        last_id = max(count - 1, 0)
+        return Bounds(Interval(0, last_id))
 
     def _of_pointer(self, operation: Operation, _value: Value) -> Bounds:
         pointer, offset = (self.of(operand) for operand in operation.operands[:2])
@@ -256,50 +279,61 @@ class ValueRanges:
 
     def _of_select(self, operation: Operation, _value: Value) -> Bounds:
         condition, chosen, otherwise = operation.operands[:3]
-        sides = (
-            self.under(implied(self, condition)).of(chosen),
-            self.under(implied(self, condition, is_true=False)).of(otherwise),
-        )
-        return joined(sides, sides[0].interval.union(sides[1].interval))
+        # Each side is evaluated where the condition chooses it.
+        holds = self.under(implied(self, condition))
+        fails = self.under(implied(self, condition, is_true=False))
+        return _any_of([holds.of(chosen), fails.of(otherwise)])
 
     def _of_unsigned(self, operation: Operation, _value: Value) -> Bounds:
         operand = operation.operands[0]
         bounds = self.of(operand)
         if bounds.interval.low >= 0:
             return bounds
-        return bounds.with_interval(Interval(0, 2 ** (bits_of(operand.element) or 32) - 1))
+        # A negative number read as unsigned is large.
+        bits = bits_of(operand.element) or 32
+        return bounds.with_interval(Interval(0, 2**bits - 1))
 
     def _of_absolute(self, operation: Operation, _value: Value) -> Bounds:
         bounds = self.of(operation.operands[0])
-        low, high = bounds.interval.low, bounds.interval.high
-        return bounds.with_interval(Interval(max(low, -high, 0), max(abs(low), abs(high))))
+        low = bounds.interval.low
+        high = bounds.interval.high
+        # The smallest is 0 unless all values have one sign.
+        smallest = max(low, -high, 0)
+        largest = max(abs(low), abs(high))
+        return bounds.with_interval(Interval(smallest, largest))
 
     def _of_comparison(self, _operation: Operation, _value: Value) -> Bounds:
         return Bounds(Interval(0, 1))
 
     def _of_load(self, operation: Operation, value: Value) -> Bounds:
         base = base_of(operation.operands[0])
-        name = "memory" if base is None else base.name.removeprefix("%")
+        name = "memory"
+        if base is not None:
+            name = base.name.removeprefix("%")
         if name not in self._launch.ranges:
             return self.not_known(value, f"unknown index from {name}")
-        bounds = Bounds(self._launch.ranges[name])
-        if len(operation.operands) > 2:
-            masked_bounds = self.of(operation.operands[2])
-            return joined((bounds, masked_bounds), bounds.interval.union(masked_bounds.interval))
-        return bounds
+        loaded_bounds = Bounds(self._launch.ranges[name])
+        if len(operation.operands) <= 2:
+            return loaded_bounds
+        # The third operand stands in where the mask excludes an element.
+        masked_bounds = self.of(operation.operands[2])
+        return _any_of([loaded_bounds, masked_bounds])
 
     def _of_reduction(self, operation: Operation, value: Value) -> Bounds:
         names = {inner.name for block in operation.regions[0] for inner in block.operations}
-        operand = operation.operands[min(value.index, len(operation.operands) - 1)]
+        operand_index = min(value.index, len(operation.operands) - 1)
+        operand = operation.operands[operand_index]
         bounds = self.of(operand)
         combining = names - {"tt.reduce.return", "tt.scan.return"}
         if combining <= {"arith.addi"}:
-            count = max(1, operand.size // max(value.size, 1))
             if operation.name == "tt.scan":
                 count = operand.size
-            return bounds.with_interval(
-                bounds.interval.union(bounds.interval.times(Interval(count, count)))
-            )
+            else:
+                count = max(1, operand.size // max(value.size, 1))
+            # The partial sums of a scan begin with one element.
+            total = bounds.interval.times(Interval(count, count))
+            return bounds.with_interval(bounds.interval.union(total))
+        # Operations that pick one of the elements make no new values.
         choosing = (
             "arith.cmp",
             "arith.select",
@@ -318,18 +352,16 @@ class ValueRanges:
     # --- control flow
 
     def _of_condition(self, operation: Operation, value: Value) -> Bounds:
-        sides = []
+        sides: list[Bounds] = []
         for position, region in enumerate(operation.regions):
             limits = implied(self, operation.operands[0], is_true=position == 0)
             last = region[-1].last
             if last is not None and last.name == "scf.yield":
-                sides.append(self.under(limits).of(last.operands[value.index]))
+                side = self.under(limits).of(last.operands[value.index])
+                sides.append(side)
         if not sides:
             return self.not_known(value, "the result of scf.if")
-        interval = sides[0].interval
-        for side in sides[1:]:
-            interval = interval.union(side.interval)
-        return joined(sides, interval)
+        return _any_of(sides)
 
     def _of_loop(self, operation: Operation, value: Value) -> Bounds:
         argument = operation.regions[0][0].arguments[value.index + 1]
@@ -337,9 +369,13 @@ class ValueRanges:
 
     def _of_block_argument(self, value: Value, block: IrBlock) -> Bounds:
         parent = block.parent
-        if parent is None or (block.incoming and parent.name not in {"scf.for", "scf.while"}):
+        is_of_loop = parent is not None and parent.name in {"scf.for", "scf.while"}
+        if parent is None or (block.incoming and not is_of_loop):
+            # A block that branches lead to has the values that they pass.
             values = [branch.values[value.index] for branch in block.incoming]
-            return self._union(values) if values else self.not_known(value, "a block")
+            if values:
+                return self._union(values)
+            return self.not_known(value, "a block")
         if parent.name == "scf.for":
             if value.index == 0:
                 return bound_counter(self, parent)
@@ -353,4 +389,10 @@ class ValueRanges:
         assert last is not None, operation.text
         return self.of(last.operands[value.index + 1])
 
-    # --- conditions
+
+def _any_of(sides: list[Bounds]) -> Bounds:
+    """The bounds of a value that is one of several."""
+    interval = sides[0].interval
+    for side in sides[1:]:
+        interval = interval.union(side.interval)
+    return joined(sides, interval)

@@ -301,7 +301,8 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
                 dtype=torch.int8,
             )
 
-        a, b = random_integers(), random_integers()
+        a = random_integers()
+        b = random_integers()
         return lambda: torch._int_mm(a, b.t())
     storage_dtype = torch.float32 if dtype == TF32 else getattr(torch, dtype)
     if dtype == TF32:

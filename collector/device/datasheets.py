@@ -45,7 +45,13 @@ class Datasheet:
         return peak_flop_per_s * (sm_clock_mhz / self.clock_mhz(dtype))
 
 
-def _rates(float32: float, tf32: float, half: float, fp8: float, int8: float) -> dict[str, float]:
+def _rates(
+    float32: float,
+    tf32: float,
+    half: float,
+    fp8: float,
+    int8: float,
+) -> dict[str, float]:
     """Rates by dtype; float16 and bfloat16 are equal on all devices, and 0 means not stated."""
     rates = {
         "float32": float32,
@@ -59,27 +65,141 @@ def _rates(float32: float, tf32: float, half: float, fp8: float, int8: float) ->
 
 
 # FLOP per clock and multiprocessor
-_AMPERE = _rates(128, 1024, 2048, 0, 4096)
-_HOPPER = _rates(256, 2048, 4096, 8192, 8192)
-_BLACKWELL = _rates(256, 4096, 8192, 16384, 16384)
-_ADA = _rates(256, 512, 1024, 2048, 2048)
-_GEFORCE = _rates(256, 256, 512, 1024, 2048)  # half rate with float32 accumulation
-_CDNA_3 = _rates(256, 1024, 2048, 4096, 4096)
-_CDNA_4 = _rates(256, 0, 4096, 8192, 8192)
+_AMPERE = _rates(
+    float32=128,
+    tf32=1024,
+    half=2048,
+    fp8=0,
+    int8=4096,
+)
+_HOPPER = _rates(
+    float32=256,
+    tf32=2048,
+    half=4096,
+    fp8=8192,
+    int8=8192,
+)
+_BLACKWELL = _rates(
+    float32=256,
+    tf32=4096,
+    half=8192,
+    fp8=16384,
+    int8=16384,
+)
+_ADA = _rates(
+    float32=256,
+    tf32=512,
+    half=1024,
+    fp8=2048,
+    int8=2048,
+)
+_GEFORCE = _rates(
+    float32=256,
+    tf32=256,
+    half=512,
+    fp8=1024,
+    int8=2048,
+)  # half rate with float32 accumulation
+_CDNA_3 = _rates(
+    float32=256,
+    tf32=1024,
+    half=2048,
+    fp8=4096,
+    int8=4096,
+)
+_CDNA_4 = _rates(
+    float32=256,
+    tf32=0,
+    half=4096,
+    fp8=8192,
+    int8=8192,
+)
 
 # 10¹² FLOP/s
-_A100 = _rates(19.5, 156, 312, 0, 624)
-_H100 = _rates(67, 494.5, 989.5, 1979, 1979)
-_H100_PCIE = _rates(51, 378, 756.5, 1513, 1513)
-_B200 = _rates(75, 1100, 2250, 4500, 4500)
-_GB200 = _rates(80, 1250, 2500, 5000, 5000)
-_L4 = _rates(30.3, 60, 121, 242.5, 242.5)
-_L40S = _rates(91.6, 183, 362.05, 733, 733)
-_RTX_4090 = _rates(82.6, 82.6, 165.2, 330.3, 660.6)
-_RTX_5090 = _rates(104.8, 104.8, 209.5, 419, 838)
-_MI300 = _rates(163.4, 653.7, 1307.4, 2614.9, 2614.9)
-_MI350 = _rates(144.2, 0, 2306.9, 4613.7, 4613.7)
-_MI355 = _rates(157.3, 0, 2516.6, 5033.2, 5033.2)
+_A100 = _rates(
+    float32=19.5,
+    tf32=156,
+    half=312,
+    fp8=0,
+    int8=624,
+)
+_H100 = _rates(
+    float32=67,
+    tf32=494.5,
+    half=989.5,
+    fp8=1979,
+    int8=1979,
+)
+_H100_PCIE = _rates(
+    float32=51,
+    tf32=378,
+    half=756.5,
+    fp8=1513,
+    int8=1513,
+)
+_B200 = _rates(
+    float32=75,
+    tf32=1100,
+    half=2250,
+    fp8=4500,
+    int8=4500,
+)
+_GB200 = _rates(
+    float32=80,
+    tf32=1250,
+    half=2500,
+    fp8=5000,
+    int8=5000,
+)
+_L4 = _rates(
+    float32=30.3,
+    tf32=60,
+    half=121,
+    fp8=242.5,
+    int8=242.5,
+)
+_L40S = _rates(
+    float32=91.6,
+    tf32=183,
+    half=362.05,
+    fp8=733,
+    int8=733,
+)
+_RTX_4090 = _rates(
+    float32=82.6,
+    tf32=82.6,
+    half=165.2,
+    fp8=330.3,
+    int8=660.6,
+)
+_RTX_5090 = _rates(
+    float32=104.8,
+    tf32=104.8,
+    half=209.5,
+    fp8=419,
+    int8=838,
+)
+_MI300 = _rates(
+    float32=163.4,
+    tf32=653.7,
+    half=1307.4,
+    fp8=2614.9,
+    int8=2614.9,
+)
+_MI350 = _rates(
+    float32=144.2,
+    tf32=0,
+    half=2306.9,
+    fp8=4613.7,
+    int8=4613.7,
+)
+_MI355 = _rates(
+    float32=157.3,
+    tf32=0,
+    half=2516.6,
+    fp8=5033.2,
+    int8=5033.2,
+)
 
 _A100_SHEET = "NVIDIA A100 Tensor Core GPU datasheet (1758950)"
 _H100_SHEET = "NVIDIA H100 Tensor Core GPU datasheet"

@@ -24,7 +24,9 @@ _MIN_READINGS_FOR_RANGE = 8
 """One late reading of an idle clock among few would look like an unsteady one."""
 _LOCK_TOLERANCE_MHZ = 50.0
 """Source: NVIDIA/SOL-ExecBench, clock_lock.py."""
+# One or two may be chance.
 _MIN_HELD_READINGS = 3
+# A counter that moved once within a block has an error as large as the block.
 _MIN_ENERGY_STEPS = 2
 _COOLER_BY_C = 10.0
 """The device must be this much cooler than when it was throttled, or the next launch throttles it
@@ -65,8 +67,9 @@ def device_state(
     degraded_by = [reason for reason in reasons if reason in FAULTS]
     if any(reading.foreign_process_count for reading in inside):
         degraded_by.append("foreign_process")
-    # readings at the edges belong to the idle device, whose clock differs
-    if _is_unsteady(reading.sm_clock_mhz for reading in readings if reading in window):
+    # Readings at the edges belong to the idle device, whose clock differs.
+    inner_clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading in window]
+    if _is_unsteady(inner_clocks_mhz):
         degraded_by.append("unsteady_sm_clock")
     if _has_lost_lock(sm_clock_mhz, locked_sm_clock_mhz):
         degraded_by.append("clock_lock_lost")
@@ -74,14 +77,16 @@ def device_state(
     energy_per_launch_j = None
     if energy_j is not None and launch_count >= 1:
         energy_per_launch_j = energy_j / launch_count
-    memory_temperatures_c = (reading.memory_temperature_c for reading in inside)
     memory_clocks_mhz = (reading.memory_clock_mhz for reading in inside)
+    powers_w = (reading.power_w for reading in inside)
+    temperatures_c = (reading.temperature_c for reading in inside)
+    memory_temperatures_c = (reading.memory_temperature_c for reading in inside)
     return DeviceState(
         reading_count=len(inside),
         sm_clock_mhz=sm_clock_mhz,
         memory_clock_mhz=_summary(statistics.median, memory_clocks_mhz),
-        power_w=_summary(statistics.mean, (reading.power_w for reading in inside)),
-        temperature_c=_summary(max, (reading.temperature_c for reading in inside)),
+        power_w=_summary(statistics.mean, powers_w),
+        temperature_c=_summary(max, temperatures_c),
         memory_temperature_c=_summary(max, memory_temperatures_c),
         energy_per_launch_j=energy_per_launch_j,
         clock_event_reasons=reasons,
@@ -134,9 +139,9 @@ def holds_clock(readings: Sequence[Reading], mhz: int) -> bool:
 
 def is_always_idle(readings: Sequence[Reading]) -> bool:
     """Whether the device was idle in every reading; its clock then says nothing about the lock."""
-    return bool(readings) and all(
-        GPU_IDLE in (reading.clock_event_reasons or ()) for reading in readings
-    )
+    if not readings:
+        return False
+    return all(GPU_IDLE in (reading.clock_event_reasons or ()) for reading in readings)
 
 
 def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
@@ -144,11 +149,12 @@ def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
     clocks_mhz = _sm_clocks_mhz(readings)
     if not clocks_mhz:
         return f"--lock-clocks: NVML does not report the SM clock, so {mhz} MHz cannot be verified"
+    median_mhz = statistics.median(clocks_mhz)
     reasons = _reasons_of(readings)
     reasons_text = f" ({', '.join(reasons)})" if reasons else ""
     return (
         f"--lock-clocks: the SM clock was locked at {mhz} MHz but is "
-        f"{statistics.median(clocks_mhz):.0f} MHz{reasons_text}; "
+        f"{median_mhz:.0f} MHz{reasons_text}; "
         "choose a clock that the device can sustain"
     )
 
@@ -173,6 +179,7 @@ def has_cooled_down(latest: Reading, throttled: Reading) -> bool:
     """Whether a device that was throttled by heat can be measured again."""
     if is_throttled_by_heat(latest):
         return False
+    # Without a thermometer, the driver's reasons are all there is.
     if latest.temperature_c is None or throttled.temperature_c is None:
         return True
     return latest.temperature_c <= throttled.temperature_c - _COOLER_BY_C

@@ -31,7 +31,10 @@ def choose_device(requested: str | None) -> str:
         )
     if requested == "cpu":
         return requested
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+    else:
+        count = 0
     if not count:
         reason = (
             "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides them"
@@ -103,7 +106,8 @@ def device_uuid(device: str) -> str | None:
     if getattr(properties, "uuid", None) is not None:
         return str(properties.uuid)
     if hasattr(properties, "pci_bus_id"):
-        bus_id, device_id = properties.pci_bus_id, properties.pci_device_id
+        bus_id = properties.pci_bus_id
+        device_id = properties.pci_device_id
         return f"{properties.pci_domain_id:08X}:{bus_id:02X}:{device_id:02X}.0"
     return None
 

@@ -52,6 +52,7 @@ class Roof:
     def bound(self) -> Literal["memory", "compute"] | None:
         if self.ideal_ns is None:
             return None
+        # Equal times are rare, and then both are true.
         return "compute" if self.ideal_ns == self.compute_ns else "memory"
 
     @property
@@ -73,7 +74,7 @@ def roof_of(
     compute = _compute_ceiling(case.dtype, ceilings)
     levels = [level for level in memory.values() if level.level == "dram" or _fits(case, level)]
     fastest_memory = max(levels, key=lambda level: level.per_s, default=None)
-    # a user may round float32 operands to TF32, which needs a single product
+    # A user may round float32 operands to TF32, which needs a single product.
     tf32_products = 1 if case.dtype == "float32" else TF32_PRODUCTS
     fastest_compute = _compute_ceiling(case.dtype, ceilings, tf32_products)
     least_memory_ns = _ns(case.memory_bytes, fastest_memory) or 0.0
@@ -114,13 +115,16 @@ def level_positions(
     without counters.
     """
     memory = _memory_ceilings(ceilings)
-    positions = []
+    positions: list[LevelPosition] = []
     for level, ceiling_level in _LEVELS:
         byte_count = counted.get(f"{level}_bytes", 0)
+        # A counter that was not read says nothing of its level.
         if byte_count <= 0:
             continue
         ideal_ns = _ns(byte_count, memory.get(ceiling_level or ""))
-        utilisation = None if ideal_ns is None else ideal_ns / median_ns
+        utilisation = None
+        if ideal_ns is not None:
+            utilisation = ideal_ns / median_ns
         positions.append(LevelPosition(level, byte_count, utilisation))
     return tuple(positions)
 
@@ -155,17 +159,23 @@ def _compute_ceiling(
     compute = {ceiling.dtype or "": ceiling for ceiling in measured}
     tf32 = compute.pop(TF32, None)
     if tf32 is not None and "float32" in compute:
+        # float32 by several products of tensor cores may be faster than without them.
+        method = f"{tf32.method}; {tf32_products} TF32 products per float32 product"
         emulated = tf32.model_copy(
             update={
                 "dtype": "float32",
                 "per_s": tf32.per_s / tf32_products,
-                "method": f"{tf32.method}; {tf32_products} TF32 products per float32 product",
+                "method": method,
             }
         )
-        compute["float32"] = max(compute["float32"], emulated, key=lambda ceiling: ceiling.per_s)
+        compute["float32"] = max(compute["float32"], emulated, key=_rate)
     usable_dtypes = (dtype, *WIDER_DTYPES.get(dtype, ()))
     usable = [compute[name] for name in usable_dtypes if name in compute]
-    return max(usable or compute.values(), key=lambda ceiling: ceiling.per_s, default=None)
+    return max(usable or compute.values(), key=_rate, default=None)
+
+
+def _rate(ceiling: Ceiling) -> float:
+    return ceiling.per_s
 
 
 def _ns(work: float, ceiling: Ceiling | None) -> float | None:

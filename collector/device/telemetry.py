@@ -21,6 +21,7 @@ PERIOD_S = 0.05
 MAX_STORED_READINGS = 24_000
 """Twenty minutes at 20 Hz; longer runs are thinned out."""
 
+# More would be a loop of processes that were replaced meanwhile.
 _MAX_ANCESTORS = 64
 _QUANTITIES = (
     "sm_clock_mhz",
@@ -89,7 +90,9 @@ def parent_pid(pid: int) -> int | None:
     except OSError:
         return None
     # the name, in brackets, may contain spaces; the state and the parent follow the last bracket
-    return int(status.rpartition(")")[2].split()[1])
+    after_name = status.rpartition(")")[2]
+    _state, parent, *_ = after_name.split()
+    return int(parent)
 
 
 class Sampler:
@@ -153,7 +156,12 @@ class Sampler:
         for reading in readings[first:]:
             offset_ms = (reading.at_ns - readings[0].at_ns) / 1e6
             rows.append({"offset_ms": offset_ms, **asdict(reading)})
-        return _telemetry(rows, self._started_at, message, self._health)
+        return _telemetry(
+            rows=rows,
+            started_at=self._started_at,
+            message=message,
+            health=self._health,
+        )
 
     def read(self) -> None:
         """Take one reading now, from any thread; does nothing once the device is lost."""
@@ -169,6 +177,7 @@ class Sampler:
         due_s = time.monotonic()
         while self.failure is None and not self._is_stopped.is_set():
             self.read()
+            # A reading that took longer than the period is not made up for.
             due_s = max(due_s + PERIOD_S, time.monotonic())
             self._is_stopped.wait(due_s - time.monotonic())
 
@@ -243,7 +252,12 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
             if row["energy_j"] is not None:
                 row["energy_j"] += start_j
             rows.append(row)
-    return _telemetry(rows, first_started_at, messages, with_readings[0].health)
+    return _telemetry(
+        rows=rows,
+        started_at=first_started_at,
+        message=messages,
+        health=with_readings[0].health,
+    )
 
 
 def _highest_energy_j(rows: Sequence[dict[str, Any]]) -> float:
@@ -271,9 +285,8 @@ def _telemetry(
         if any(value is not None for value in values):
             columns[name] = values
     if "clock_event_reasons" in columns:
-        columns["clock_event_reasons"] = [
-            reasons or () for reasons in columns["clock_event_reasons"]
-        ]
+        all_reasons = columns["clock_event_reasons"]
+        columns["clock_event_reasons"] = [reasons or () for reasons in all_reasons]
     return Telemetry.model_validate(
         {
             "status": "ok" if rows else "unavailable",

@@ -28,6 +28,7 @@ STATIC_FIELDS = (
     "local_bytes",
     "shared_bytes",
 )
+# Messages of a candidate may be of any length.
 _MAX_ERROR_CHARACTERS = 2_000
 _MAX_FACTS = 100
 
@@ -37,6 +38,7 @@ def main(control_fd: int) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     message, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 2)
     setup = json.loads(message)
+    # On a GPU, a second descriptor shares memory of the device.
     memory_fd, *device_fds = fds
     memory = mmap.mmap(memory_fd, setup["arena_bytes"])
     os.close(memory_fd)
@@ -44,7 +46,8 @@ def main(control_fd: int) -> NoReturn:
     _send(control, {"missing": missing})
     import torch  # noqa: F401  before the candidate's turn, while the other process loads it too
 
-    if not (message := control.recv(MAX_MESSAGE_BYTES)):  # the judge refuses this isolation
+    message = control.recv(MAX_MESSAGE_BYTES)
+    if not message:  # the judge refuses this isolation
         os._exit(1)
     sys.path[:0] = setup["import_roots"]
     sys.path += [path for path in setup["import_path"] if path not in sys.path]
@@ -62,6 +65,7 @@ def main(control_fd: int) -> NoReturn:
         except BaseException as error:  # noqa: BLE001
             reply = _described(error)
         _send(control, {**reply, "number": number})
+    # Without exit handlers: the candidate may have registered some.
     os._exit(0)
 
 
@@ -71,7 +75,8 @@ def _send(control: socket.socket, reply: Mapping[str, Any]) -> None:
 
 def _described(error: BaseException) -> dict[str, Any]:
     kinds = [kind.__name__ for kind in type(error).__mro__]
-    return {"error": f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS], "kinds": kinds}
+    text = f"{type(error).__name__}: {error}"
+    return {"error": text[:_MAX_ERROR_CHARACTERS], "kinds": kinds}
 
 
 class _Server:
@@ -87,6 +92,7 @@ class _Server:
         if self._device == "cpu":
             from roofwatch.collector.timing.memory import keep_freed_memory
 
+            # One thread, as the judge's own side: times are compared.
             torch.set_num_threads(1)
             keep_freed_memory()
         if setup["is_interpreted"]:
@@ -97,9 +103,9 @@ class _Server:
         for device_fd in device_fds:
             self._arena = _open_device_arena(device_fd, setup["arena_bytes"])
         self._kernels = _load(setup)
-        self.static_facts = (
-            _compile(setup, self._kernels["candidate"]) if "compiled_case" in setup else []
-        )
+        self.static_facts: list[dict[str, Any]] = []
+        if "compiled_case" in setup:
+            self.static_facts = _compile(setup, self._kernels["candidate"])
         self._outputs: dict[str, Any] = {}
         self._recorder: Any = None
         if self._device != "cpu":
@@ -125,24 +131,38 @@ class _Server:
             views[name].requires_grad_(True)
         weights = [self._view(**span) for span in upstream]
         if implementation is None:
-            # the copy that writing into the shared memory at once would save
+            # The copy that writing into the shared memory at once would save.
             for output in self._outputs.values():
-                self._torch.empty_like(output).copy_(self._torch.empty_like(output))
+                copy = self._torch.empty_like(output)
+                copy.copy_(self._torch.empty_like(output))
             return {"outputs": []}
         is_recorded = is_recorded and self._recorder is not None
         with self._recorder.recording() if is_recorded else contextlib.nullcontext():
-            results = _call(self._kernels[implementation], {**values, **views}, gradients, weights)
+            results = _call(
+                launch=self._kernels[implementation],
+                arguments={**values, **views},
+                differentiated=gradients,
+                upstream=weights,
+            )
             answer: dict[str, Any] = {"outputs": self._copy(results, output_start)}
             if is_recorded:
-                kernels = {
-                    f"{activity.name[:200]} on stream {activity.stream}"
-                    for activity in self._recorder.activities()
-                }
-                answer["kernels"] = sorted(kernels)[:100]
+                answer["kernels"] = self._recorded_kernels()
         return answer
 
+    def _recorded_kernels(self) -> list[str]:
+        kernels: set[str] = set()
+        for activity in self._recorder.activities():
+            kernels.add(f"{activity.name[:200]} on stream {activity.stream}")
+        return sorted(kernels)[:100]
+
     def _view(
-        self, start: int, byte_count: int, dtype: str, shape: Any, stride: Any, offset: int
+        self,
+        start: int,
+        byte_count: int,
+        dtype: str,
+        shape: Any,
+        stride: Any,
+        offset: int,
     ) -> Any:
         storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
@@ -152,26 +172,36 @@ class _Server:
         from roofwatch.collector.accuracy.memory_guard import GUARD
 
         begin = self._arena.data_ptr()
-        starts = [(begin + span["start"], span["byte_count"]) for span in spans]
-        GUARD.divide_storage({start: start + byte_count for start, byte_count in starts})
+        parts: dict[int, int] = {}
+        for span in spans:
+            start = begin + span["start"]
+            parts[start] = start + span["byte_count"]
+        GUARD.divide_storage(parts)
 
     def _copy(self, results: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
-        outputs = []
+        outputs: list[dict[str, Any]] = []
         self._outputs = {}
         for name, result in results.items():
+            # A subclass could compute when the judge reads it.
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
             if offset + result.nbytes > len(self._arena):
                 raise ValueError(
                     f"{name} has {result.nbytes} bytes, more than the reference's outputs"
                 )
-            target = self._outputs[name] = (
-                self._arena[offset:][: result.nbytes].view(result.dtype).view(result.shape)
-            )
+            shared = self._arena[offset:][: result.nbytes]
+            target = shared.view(result.dtype).view(result.shape)
             target.copy_(result.detach())
-            dtype = str(result.dtype).removeprefix("torch.")
-            outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape)})
+            self._outputs[name] = target
+            output = {
+                "name": name,
+                "dtype": str(result.dtype).removeprefix("torch."),
+                "shape": list(result.shape),
+            }
+            outputs.append(output)
+            # Each output begins at a multiple of 64 bytes.
             offset += -(-result.nbytes // 64) * 64
+        # The clock of the judge must include the kernels.
         if self._device != "cpu":
             self._torch.cuda.synchronize()
         return outputs
@@ -192,19 +222,7 @@ def _open_device_arena(device_fd: int, byte_count: int) -> Any:
 def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     """The candidate's callable, or the implementations of the spec that is compared with."""
     if "entry" in setup:
-        file = Path(setup["file"])
-        module_spec = importlib.util.spec_from_file_location("candidate", file)
-        if module_spec is None or module_spec.loader is None:
-            raise ImportError(f"{file.name} is not a Python file")
-        module = importlib.util.module_from_spec(module_spec)
-        sys.modules["candidate"] = module
-        module_spec.loader.exec_module(module)
-        launch = getattr(module, setup["entry"], None)
-        if not callable(launch):
-            raise AttributeError(
-                f"{file.name} defines no callable {setup['entry']!r}; name one with --entry"
-            )
-        return {"candidate": launch}
+        return {"candidate": _load_candidate(Path(setup["file"]), setup["entry"])}
     from roofwatch.collector.jobs.case_call import compiled
 
     spec = _load_spec(setup)
@@ -214,6 +232,20 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
         if implementation.is_compiled:
             launches[name] = compiled(implementation)
     return launches
+
+
+def _load_candidate(file: Path, entry: str) -> Callable[..., Any]:
+    module_spec = importlib.util.spec_from_file_location("candidate", file)
+    if module_spec is None or module_spec.loader is None:
+        raise ImportError(f"{file.name} is not a Python file")
+    module = importlib.util.module_from_spec(module_spec)
+    # Triton and dataclasses look a function's module up by name.
+    sys.modules["candidate"] = module
+    module_spec.loader.exec_module(module)
+    launch: Callable[..., Any] | None = getattr(module, entry, None)
+    if launch is None or not callable(launch):
+        raise AttributeError(f"{file.name} defines no callable {entry!r}; name one with --entry")
+    return launch
 
 
 def _load_spec(setup: Mapping[str, Any]) -> Any:
@@ -238,8 +270,8 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
         launch=launch,
         directions=frozenset({case.direction}),
     )
-    facts = compile_case(spec, candidate, case)
-    return [fact.model_dump(mode="json", include=set(STATIC_FIELDS)) for fact in facts][:_MAX_FACTS]
+    facts = compile_case(spec, candidate, case)[:_MAX_FACTS]
+    return [fact.model_dump(mode="json", include=set(STATIC_FIELDS)) for fact in facts]
 
 
 def _call(
@@ -260,8 +292,9 @@ def _call(
             return outputs_by_name(launch(**arguments))
     with GUARD.refusing():
         outputs = outputs_by_name(launch(**arguments))
+        # Integers have no gradient.
         roots = [output for output in outputs.values() if output.is_floating_point()]
         gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
-    return outputs | {
-        f"grad_{name}": gradient for name, gradient in zip(differentiated, gradients, strict=True)
-    }
+    for name, gradient in zip(differentiated, gradients, strict=True):
+        outputs[f"grad_{name}"] = gradient
+    return outputs

@@ -78,7 +78,12 @@ def _describe_implementation(
         directions=tuple(sorted(direction.value for direction in implementation.directions)),
         is_compiled=implementation.is_compiled,
         unsupported_targets=dict(implementation.unsupported_targets),
-        source_lines=source_lines(kernel, implementation.name, implementation.launch, repository),
+        source_lines=source_lines(
+            kernel=kernel,
+            implementation=implementation.name,
+            launch=implementation.launch,
+            repository=repository,
+        ),
     )
 
 
@@ -138,7 +143,10 @@ def repository_of(source: SuiteSource) -> Path | None:
 
 
 def source_lines(
-    kernel: str, implementation: str, launch: Callable[..., Any], repository: Path | None
+    kernel: str,
+    implementation: str,
+    launch: Callable[..., Any],
+    repository: Path | None,
 ) -> tuple[SourceLine, ...]:
     """Find the functions of an implementation: the launcher, then the functions that Triton
     compiles, in order of use.
@@ -220,7 +228,9 @@ def _unwrapped(value: object, root: Path) -> list[object]:
         return list(value)
     if isinstance(value, type):
         file = getattr(sys.modules.get(value.__module__), "__file__", None)
-        return list(vars(value).values()) if file is not None and _is_below(file, root) else []
+        if file is not None and _is_below(file, root):
+            return list(vars(value).values())
+        return []
     if isinstance(value, functools.partial):
         return [value.func]
     if isinstance(value, (staticmethod, classmethod, MethodType)):

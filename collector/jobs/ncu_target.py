@@ -32,8 +32,16 @@ def _run(job: NcuJob) -> Failure | None:
         spec, case, implementation = find_case(
             load_suite(job.source), job.case_id, job.implementation
         )
-        launch = compiled(implementation) if implementation.is_compiled else implementation.launch
-        call = prepare_call(launch, spec, case, job.device)
+        if implementation.is_compiled:
+            launch = compiled(implementation)
+        else:
+            launch = implementation.launch
+        call = prepare_call(
+            launch=launch,
+            spec=spec,
+            case=case,
+            device=job.device,
+        )
         for _ in range(job.warm_up_count):
             call()
         if on_gpu:

@@ -200,7 +200,10 @@ class _Suite:
         """Modules that were loaded before the suite."""
         self._specs = _load(settings.source, self._device)
         self._modules = frozenset(sys.modules) - self.preloaded
-        self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
+        if settings.mode is Mode.INTERPRETER:
+            self._launch_device = "cpu"
+        else:
+            self._launch_device = self._device
         self._ranks = Ranks(settings.rank, self._device)
         self._checks = CheckCache()
         self._autotuning = AutotuneRecorder()
@@ -242,10 +245,23 @@ class _Suite:
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
-            facts = compile_case(spec, implementation, case, job.targets, time_limit_s=limit_s)
+            facts = compile_case(
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                targets=job.targets,
+                time_limit_s=limit_s,
+            )
             return Reply(static_facts=tuple(facts))
         if isinstance(job, ProveCase):
-            return Reply(proof=prove_case(spec, implementation, case, job.target))
+            return Reply(
+                proof=prove_case(
+                    spec=spec,
+                    implementation=implementation,
+                    case=case,
+                    target=job.target,
+                )
+            )
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
@@ -257,7 +273,8 @@ class _Suite:
         return self._time(spec, case, implementation, job)
 
     def _join_ranks(self, spec: KernelSpec, case: Case) -> None:
-        needed, count = spec.rank_count(case), self._ranks.count
+        needed = spec.rank_count(case)
+        count = self._ranks.count
         if needed != count:
             raise UnsupportedError(f"needs {needed} ranks, and this process is one of {count}")
         self._ranks.join()
@@ -266,7 +283,9 @@ class _Suite:
         self, implementation: Implementation
     ) -> AbstractContextManager[list[Autotuning]]:
         is_tuned = implementation.language is Language.TRITON and self._settings.mode is Mode.DEVICE
-        return self._autotuning.watching() if is_tuned else nullcontext([])
+        if is_tuned:
+            return self._autotuning.watching()
+        return nullcontext([])
 
     def _launcher(self, spec: KernelSpec, implementation: Implementation) -> Callable[..., Any]:
         """What to call; compiled once per process if it goes through torch.compile."""
@@ -278,16 +297,20 @@ class _Suite:
         return self._compiled[key]
 
     def _check(
-        self, spec: KernelSpec, case: Case, implementation: Implementation, job: CheckAccuracy
+        self,
+        spec: KernelSpec,
+        case: Case,
+        implementation: Implementation,
+        job: CheckAccuracy,
     ) -> Reply:
         if self._settings.mode is Mode.INTERPRETER and not job.is_exact:
             case = spec.interpreted_case(case)
         check = partial(
             check_case,
-            spec,
-            case,
-            implementation,
-            self._checks,
+            spec=spec,
+            case=case,
+            implementation=implementation,
+            cache=self._checks,
             launch=self._launcher(spec, implementation),
             device=self._launch_device,
             as_on_gpu=partial(as_on_gpu, DEFAULT_TARGETS[0]),
@@ -314,7 +337,11 @@ class _Suite:
         return Reply(checked=checked)
 
     def _time(
-        self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock
+        self,
+        spec: KernelSpec,
+        case: Case,
+        implementation: Implementation,
+        job: TimeBlock,
     ) -> Reply:
         self._checks.free()
         if not self._has_timed:  # later collections before each block skip what is loaded by now
@@ -347,7 +374,12 @@ class _Suite:
         self._checks.free()
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):
-            call = prepare_call(launcher, spec, case, self._device)
+            call = prepare_call(
+                launch=launcher,
+                spec=spec,
+                case=case,
+                device=self._device,
+            )
             profile = profile_calls(
                 call,
                 self._device,

@@ -130,7 +130,8 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
 _PATH = "/v1/records"
 _MAX_ANSWER_BYTES = 2**18
 
-_FORBIDDEN, _CONFLICT = 403, 409
+_FORBIDDEN = 403
+_CONFLICT = 409
 _TRY_LATER = frozenset({408, 425, 429})
 _WRONG_TOKEN = frozenset({401, 407})
 _WRONG_ADDRESS = frozenset({404, 405})

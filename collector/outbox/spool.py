@@ -29,7 +29,8 @@ from roofwatch.model.record import Artefact, RunRecord
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"
 _ARTEFACTS_SUFFIX = ".artefacts"
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,12 @@ class Spool:
                 # what the server does not have must not leave the spool
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
-                failures = _send_artefacts(record, answer, _artefacts_of(path), sender)
+                failures = _send_artefacts(
+                    record=record,
+                    acknowledged=answer,
+                    files=_artefacts_of(path),
+                    sender=sender,
+                )
                 if isinstance(failures, Unavailable):
                     return failures
                 self._remove(path)

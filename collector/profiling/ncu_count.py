@@ -169,7 +169,8 @@ def count_call(
     require_module()
     with tempfile.TemporaryDirectory(prefix="roofwatch-ncu-") as name:
         folder = Path(name)
-        job_file, report = folder / "job.json", folder / "report.ncu-rep"
+        job_file = folder / "job.json"
+        report = folder / "report.ncu-rep"
         job = NcuJob(
             source=source,
             case_id=case_id,
@@ -190,7 +191,12 @@ def count_call(
             cache=cache,
         )
         call = CountedCall(case_id, implementation, tuple(command))
-        failure = _run(command, timeout_s, job.answer, report)
+        failure = _run(
+            command=command,
+            timeout_s=timeout_s,
+            answer_file=job.answer,
+            report=report,
+        )
         if failure is not None:
             return replace(call, outcome=failure.outcome, message=failure.message)
         kernels = read_ncu_report(report)["kernels"]

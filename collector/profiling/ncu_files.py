@@ -21,7 +21,12 @@ from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import decode_text
 
 MAGIC = b"NVR\x00"
-_MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+_MESSAGE_TYPES = {
+    1: "INF",
+    2: "OPT",
+    3: "WRN",
+    4: "ERR",
+}
 """Names of the module's `MsgType` on the details page."""
 _SCOPES = {1: "local", 2: "global"}
 """Names of `SpeedupType`: an estimate for a part of the kernel, or for all of it."""
@@ -29,7 +34,8 @@ _LINK = re.compile(
     r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@"
 )
 _PAYLOAD_SIZE_FIELD = 5
-_VARINT, _BYTES = 0, 2
+_VARINT = 0
+_BYTES = 2
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}
 PROCESS_COLUMNS = {

@@ -22,7 +22,9 @@ _STALL_METRICS = (
 """Cycles per issued instruction that a warp is stalled, from counters or from samples."""
 _ISSUING = "selected"
 """Listed among the reasons, but the warp issued its instruction."""
-_STALL_PREFIX, _SHARE, _PERCENT = "stall_", "_share", "_pct"
+_STALL_PREFIX = "stall_"
+_SHARE = "_share"
+_PERCENT = "_pct"
 _MAX_INTEGER = 2**63
 """JSON readers accept no integer over 64 bits, and no infinity."""
 _THOUSANDS = {
@@ -51,7 +53,8 @@ _UNITS = {
 }
 """Factor and our unit, by the unit in lower case."""
 _SIZES = {f"{prefix}byte": factor for prefix, factor in _THOUSANDS.items()}
-_MAX_NAME, _MAX_MESSAGE = 500, 4_000
+_MAX_NAME = 500
+_MAX_MESSAGE = 4_000
 _ADVICE_TYPES = frozenset({"OPT", "WRN"})
 
 

@@ -69,13 +69,14 @@ def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | No
     Raises:
         ProfileError: the database is corrupt, or its schema is unknown.
     """
-    # immutable: an export on a read-only disk can have no lock file
+    # Immutable: an export on a read-only disk can have no lock file.
     database = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(database, uri=True)) as connection:
+            # Names of kernels may hold bytes that are no text.
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             return _Export(connection).summary(top)
-    # TypeError: text in a column of numbers
+    # TypeError: text in a column of numbers.
     except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError) as error:
         raise ProfileError(
             f"{path}: not a whole sqlite export of a known version ({error}); export it again "
@@ -93,24 +94,19 @@ class _Export:
         if "StringIds" not in self._tables or self._tables.isdisjoint(_MARKS_OF_AN_EXPORT):
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
-        settings: dict[str, Any] = {}
-        for table in _METADATA_TABLES:
-            settings |= dict(self._rows(table, "name", "value"))
         kernels = self._kernels(names)
         totals = kernel_totals(kernels, top)
+        # The short name is a fact of the kernel, not of its launch.
         for row in totals["top_by_total_time"]:
             row["short_name"] = row["first_launch"].pop("short_name")
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
         copies = self._transfers("MEMCPY", "copyKind", kinds)
         fills = self._transfers("MEMSET", "memKind", {})
         by_device = group_by([*kernels, *copies, *fills], "device")
-        versions = {name: settings.get(name) for name in _EXPORT_VERSIONS}
         return {
             "format": "nsys-sqlite",
             "tables": len(self._tables),
-            "export": {
-                name: version for name, version in versions.items() if isinstance(version, str)
-            },
+            "export": self._versions(),
             "gpus": self._gpus(),
             "kernels": totals,
             "memcpy": transfer_totals_by_kind(copies),
@@ -119,6 +115,17 @@ class _Export:
             "devices": {device: busy_time(members) for device, members in by_device.items()},
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
+
+    def _versions(self) -> dict[str, str]:
+        settings: dict[str, Any] = {}
+        for table in _METADATA_TABLES:
+            settings |= dict(self._rows(table, "name", "value"))
+        versions: dict[str, str] = {}
+        for name in _EXPORT_VERSIONS:
+            version = settings.get(name)
+            if isinstance(version, str):
+                versions[name] = version
+        return versions
 
     def _kernels(self, names: dict[Any, str]) -> list[DeviceActivity]:
         columns = (
@@ -130,8 +137,9 @@ class _Export:
             *_LAUNCH_COLUMNS,
         )
         rows = self._rows("CUPTI_ACTIVITY_KIND_KERNEL", *columns)
-        return [
-            DeviceActivity(
+        kernels: list[DeviceActivity] = []
+        for start_ns, duration_ns, device, name_id, short_id, process, id_, *launch in rows:
+            kernel = DeviceActivity(
                 kind=ActivityKind.KERNEL,
                 name=names.get(name_id, str(name_id)),
                 start_ns=start_ns,
@@ -139,6 +147,7 @@ class _Export:
                 device=str(device),
                 stream=launch[9],
                 correlation=(_process(process), id_),
+                # In the order of `_LAUNCH_COLUMNS`.
                 launch={
                     "short_name": names.get(short_id),
                     "grid": launch[:3],
@@ -148,8 +157,8 @@ class _Export:
                     "dynamic_shared_memory_bytes": launch[8],
                 },
             )
-            for start_ns, duration_ns, device, name_id, short_id, process, id_, *launch in rows
-        ]
+            kernels.append(kernel)
+        return kernels
 
     def _transfers(
         self, table: str, kind_column: str, kinds: dict[Any, str]
@@ -178,10 +187,10 @@ class _Export:
         )
         return [
             HostEvent(
-                _VERSION.sub("", names.get(name_id, "")),
-                start_ns,
-                end_ns,
-                (_process(thread), correlation),
+                name=_VERSION.sub("", names.get(name_id, "")),
+                start_ns=start_ns,
+                end_ns=end_ns,
+                correlation=(_process(thread), correlation),
             )
             for start_ns, end_ns, thread, correlation, name_id in rows
         ]
@@ -191,12 +200,13 @@ class _Export:
             return []
         cursor = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
         columns = [column[0] for column in cursor.description]
-        gpus = []
+        gpus: list[dict[str, Any]] = []
         for row in cursor:
             cells = dict(zip(columns, row, strict=True))
             gpu = {name: cell for name, cell in cells.items() if name in _GPU_COLUMNS}
-            # JSON has no bytes
-            gpus.append({name: cell for name, cell in gpu.items() if not isinstance(cell, bytes)})
+            # JSON has no bytes.
+            gpu = {name: cell for name, cell in gpu.items() if not isinstance(cell, bytes)}
+            gpus.append(gpu)
         return gpus
 
     def _rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -204,23 +214,31 @@ class _Export:
         if table not in self._tables:
             return []
         in_table = {row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
-        selected = []
+        selected: list[str] = []
         for column in columns:
-            is_known = column in in_table | _REQUIRED_COLUMNS or not column.isidentifier()
-            selected.append(column if is_known else f"NULL AS {column}")
+            # `end - start` is no name; a required column that is missing is an error of SQLite.
+            is_expression = not column.isidentifier()
+            if is_expression or column in in_table or column in _REQUIRED_COLUMNS:
+                selected.append(column)
+            else:
+                selected.append(f"NULL AS {column}")
         query = f'SELECT {", ".join(selected)} FROM "{table}"'  # noqa: S608  constants
         return self._connection.execute(query).fetchall()
 
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
+    graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     delays_ns = launch_delays_ns(launches, kernels)
+    by_name = Counter(call.name for call in launches)
+    # Several rows may be of one launch; they share its correlation.
+    distinct_launches = {call.correlation for call in launches}
     return {
         "runtime_rows": len(calls),
         "kernel_launch_rows": len(launches),
-        "kernel_launches": len({call.correlation for call in launches}),
-        "kernel_launches_by_name": dict(sorted(Counter(call.name for call in launches).items())),
-        "graph_launch_rows": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
+        "kernel_launches": len(distinct_launches),
+        "kernel_launches_by_name": dict(sorted(by_name.items())),
+        "graph_launch_rows": len(graph_launches),
         "kernels_without_a_launch_call": len(kernels) - len(delays_ns),
         "delay_call_start_to_kernel_start": delay_totals(delays_ns),
     }
@@ -230,6 +248,7 @@ def _process(global_id: object) -> int:
     """The process of a serialised global ID; correlation IDs are unique within a process."""
     if not isinstance(global_id, int):
         return -1
+    # The lowest 24 bits are the thread.
     return global_id >> 24
 
 
@@ -244,7 +263,9 @@ _SCALES = {
     "M": 10**6,
 }
 """To ns and to bytes, by the first letter of the unit."""
+# Numbers without a unit.
 _COUNTS = {"Instances", "Count", "Num Calls"}
+# Larger numbers are damage: 2**62 ns are 146 years.
 _MAX_VALUE = 2**62
 _TRACE = "cuda_gpu_trace"
 """A row for each kernel, copy and fill."""
@@ -280,6 +301,7 @@ def read_nsys_csv(
         reports[report] = _read_report(lines[header_line:], f"{name}: {report}")
     if not reports:
         return None
+    # A trace has all that the sums have.
     if _TRACE in reports:
         return {
             "format": "nsys-csv",
@@ -308,7 +330,10 @@ def find_reports(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         if "," not in line or "(" not in line:
             continue  # a header has a column with a unit
         cells = next(csv.reader([line]), [])
-        columns = {_column(cell)[0] for cell in cells}
+        columns: set[str] = set()
+        for cell in cells:
+            column, _ = _column(cell)
+            columns.add(column)
         for report, key_columns in _KEY_COLUMNS.items():
             if key_columns <= columns:
                 yield number, report
@@ -329,7 +354,10 @@ def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
             )
         parsed: dict[str, Any] = {}
         for (name, scale), cell in zip(columns, row, strict=True):
-            parsed[name] = cell if scale is None else _scaled(cell, scale, where)
+            if scale is None:
+                parsed[name] = cell
+            else:
+                parsed[name] = _scaled(cell, scale, where)
         parsed_rows.append(parsed)
     return parsed_rows
 
@@ -337,6 +365,7 @@ def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
 def _scaled(cell: str, scale: int, where: str) -> int:
     """A number; 0 for an empty cell."""
     try:
+        # Numbers have commas for thousands.
         number = Decimal(cell.replace(",", "") or 0) * scale
     except InvalidOperation:
         number = Decimal("NaN")
@@ -350,7 +379,8 @@ def _column(cell: str) -> tuple[str, int | None]:
     name = cell.strip()
     match = _COLUMN.fullmatch(name)
     if match is not None and match["unit"] is not None:
-        return match["name"], _SCALES[match["unit"][0]]
+        unit_letter = match["unit"][0]
+        return match["name"], _SCALES[unit_letter]
     if name in _COUNTS:
         return name, 1
     return name, None
@@ -376,7 +406,9 @@ def _activity(row: _Row) -> DeviceActivity:
     name = row["Name"]
     kind = ActivityKind.KERNEL
     operation = _OPERATION.match(name)
-    is_transfer = row["GrdX"] == "" and operation is not None and operation[2] is not None
+    # A copy has no grid, and says what it is in its name.
+    has_grid = row["GrdX"] != ""
+    is_transfer = not has_grid and operation is not None and operation[2] is not None
     if operation is not None and is_transfer:
         kind = ActivityKind(operation[2].lower())
         name = _OPERATION.sub("", name.strip()) or kind.value
@@ -398,11 +430,13 @@ def _activity(row: _Row) -> DeviceActivity:
 
 def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     longest_first = sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))
+    total_ns = sum(row["Total Time"] for row in rows)
+    longest_ns = max((row.get("Max", 0) for row in rows), default=0)
     return {
         "count": sum(row["Instances"] for row in rows),
         "distinct_names": len({row["Name"] for row in rows}),
-        "sum_us": to_us(sum(row["Total Time"] for row in rows)),
-        "max_us": to_us(max((row.get("Max", 0) for row in rows), default=0)),
+        "sum_us": to_us(total_ns),
+        "max_us": to_us(longest_ns),
         "top_by_total_time": [_kernel_sum(row) for row in longest_first[:top]],
     }
 
@@ -426,6 +460,7 @@ def _sums_of_transfers(
     times = reports.get("cuda_gpu_mem_time_sum", ())
     sizes = reports.get("cuda_gpu_mem_size_sum", ())
     by_kind: dict[str, dict[str, Any]] = {}
+    # Both reports have the counts; each has its own sum.
     for row in (*times, *sizes):
         if kind not in row["Operation"].lower():
             continue

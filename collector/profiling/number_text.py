@@ -29,7 +29,8 @@ def decimal_mark(texts: Iterable[str], name: str) -> DecimalMark:
     Raises:
         ProfileError: other numbers can only be read with a point.
     """
-    only_comma, only_point = "", ""
+    only_comma = ""
+    only_point = ""
     for text in texts:
         has_point_form = _POINT.fullmatch(text) is not None
         has_comma_form = _COMMA.fullmatch(text) is not None

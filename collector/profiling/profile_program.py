@@ -154,11 +154,11 @@ def profile_program(
     with scratch as name:
         recorded = Path(name)
         exit_status, was_ended = _run(
-            command,
-            recorded,
-            window,
-            max_seconds,
-            stdout_to_stderr,
+            command=command,
+            recorded=recorded,
+            window=window,
+            max_seconds=max_seconds,
+            stdout_to_stderr=stdout_to_stderr,
         )
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
@@ -208,7 +208,8 @@ def _run(
         try:
             status = program.wait(max_seconds)
         except subprocess.TimeoutExpired:
-            status, was_ended = _end(program), True
+            status = _end(program)
+            was_ended = True
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to both
             with suppress(subprocess.TimeoutExpired):
@@ -268,11 +269,11 @@ def _keep_processes(
             forked_count = sum(worker[0]["parent"] == pid for worker in workers)
             processes.append(
                 _keep_process(
-                    events,
-                    recorded,
-                    folder,
-                    redaction,
-                    forked_count,
+                    events=events,
+                    recorded=recorded,
+                    folder=folder,
+                    redaction=redaction,
+                    forked_count=forked_count,
                     is_alone=is_alone,
                 )
             )

@@ -113,7 +113,9 @@ def _is_removed(field: str, first_character: str, redaction: Redaction) -> bool:
 
 def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
     """Redact the strings of JSON text in place; return how many changed too."""
-    previous, previous_end, changed_count = "", 0, 0
+    previous = ""
+    previous_end = 0
+    changed_count = 0
 
     @lru_cache(_CACHED_TEXTS)
     def redact(literal: str, previous: str, is_argument: bool) -> str:

@@ -132,18 +132,18 @@ def read_steps(trace: Trace, steps_are: StepKind) -> list[StepTimes]:
         One for each device, the busiest first; one for the host if no device was active.
     """
     events = [event for event in trace.host_events if not _MARKER.fullmatch(event.name)]
-    notes = []
+    notes: list[str] = []
     if trace.without_time_count:
         notes.append(f"{trace.without_time_count} events have no usable time and are left out")
-    negative = sum(activity.duration_ns < 0 for activity in trace.activities)
-    if negative:
-        notes.append(f"{negative} activities have a negative duration and are left out")
+    negative_count = sum(activity.duration_ns < 0 for activity in trace.activities)
+    if negative_count:
+        notes.append(f"{negative_count} activities have a negative duration and are left out")
     spans = _spans(trace, steps_are)
     end_ns = spans[-1][1]
     by_device = dict(_device_launches(trace, events))
     if by_device and steps_are is not StepKind.WHOLE:
         launches = [launch for members in by_device.values() for launch in members]
-        # the device may still run what the last step launched
+        # The device may still run what the last step launched.
         of_steps = [launch.end_ns for launch in launches if launch.issued_ns < end_ns]
         end_ns = max([end_ns, *of_steps])
     elif not by_device:
@@ -195,7 +195,8 @@ def _step_times(
     steps_are: StepKind,
     notes: tuple[str, ...],
 ) -> StepTimes:
-    start_ns, end_ns = bounds[0], bounds[-1]
+    start_ns = bounds[0]
+    end_ns = bounds[-1]
     inside = _clipped(launches, start_ns, end_ns, are_cut=device == HOST)
     streams: defaultdict[str, list[Interval]] = defaultdict(list)
     gaps_ns: list[int] = []
@@ -212,6 +213,10 @@ def _step_times(
         return launch.issued_ns, streams_in_order.index(launch.stream)
 
     issued = sorted(zip(inside, gaps_ns, strict=True), key=issue_order)
+    busy = union((launch.start_ns, launch.end_ns) for launch in inside)
+    stream_busy_ns: dict[str, int] = {}
+    for stream, intervals in sorted(streams.items()):
+        stream_busy_ns[stream] = length_ns(union(intervals))
     step_lengths_ns = [
         step_end_ns - step_start_ns for step_start_ns, step_end_ns in pairwise(bounds)
     ]
@@ -222,10 +227,8 @@ def _step_times(
         step_count=len(bounds) - 1,
         step_ns=end_ns - start_ns,
         slots=tuple(_slots(issued, bounds)),
-        busy_ns=length_ns(union((launch.start_ns, launch.end_ns) for launch in inside)),
-        stream_busy_ns={
-            stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())
-        },
+        busy_ns=length_ns(busy),
+        stream_busy_ns=stream_busy_ns,
         gap_after_last_ns=end_ns - busy_until_ns if inside else 0,
         notes=notes,
     )
@@ -245,13 +248,13 @@ def _clipped(
             continue
         launch_start_ns = max(launch.start_ns, start_ns)
         launch_end_ns = min(launch.end_ns, end_ns)
-        clipped.append(
-            launch._replace(
-                start_ns=launch_start_ns,
-                end_ns=launch_end_ns,
-                ns=launch.ns if are_cut else launch_end_ns - launch_start_ns,
-            )
+        counted_ns = launch.ns if are_cut else launch_end_ns - launch_start_ns
+        cut_launch = launch._replace(
+            start_ns=launch_start_ns,
+            end_ns=launch_end_ns,
+            ns=counted_ns,
         )
+        clipped.append(cut_launch)
     return sorted(clipped)
 
 
@@ -265,6 +268,7 @@ def _slots(
         # what is issued after the last bound belongs to the last step
         while step < last_step and launch.issued_ns >= bounds[step + 1]:
             step += 1
+        # Without the numbers of torch, a place is the same in two versions of a model.
         path = list(launch.modules)
         position = [_INSTANCE.sub("", module) for module in launch.modules]
         if launch.operator:
@@ -288,6 +292,7 @@ def fold(slots: Iterable[Slot]) -> list[Slot]:
     seen: Counter[object] = Counter()
     slots_in_step: Counter[int] = Counter()
     for slot in slots:
+        # The n-th launch of a name in one step is compared with the n-th in another.
         key = slot.position, slot.name
         seen[slot.step, key] += 1
         index_in_step = slots_in_step[slot.step]
@@ -301,15 +306,14 @@ def fold(slots: Iterable[Slot]) -> list[Slot]:
     folded: list[Slot] = []
     for members in sorted(groups.values(), key=mean_index):
         slots_of_group = [slot for _, slot in members]
-        folded.append(
-            replace(
-                slots_of_group[0],
-                launch_count=sum(slot.launch_count for slot in slots_of_group),
-                busy_ns=sum(slot.busy_ns for slot in slots_of_group),
-                gap_ns=sum(slot.gap_ns for slot in slots_of_group),
-                step=0,
-            )
+        folded_slot = replace(
+            slots_of_group[0],
+            launch_count=sum(slot.launch_count for slot in slots_of_group),
+            busy_ns=sum(slot.busy_ns for slot in slots_of_group),
+            gap_ns=sum(slot.gap_ns for slot in slots_of_group),
+            step=0,
         )
+        folded.append(folded_slot)
     return folded
 
 
@@ -323,23 +327,23 @@ def _device_launches(
             calls.setdefault(event.correlation, (event, modules, operator))
     timed = [activity for activity in trace.activities if activity.duration_ns >= 0]
     for device, activities in group_by(timed, "device").items():
-        launches = []
+        launches: list[_Launch] = []
         for activity in activities:
-            call, modules, operator = calls.get(activity.correlation, (None, (), ""))
             start_ns, end_ns = activity.interval
-            launches.append(
-                _Launch(
-                    start_ns=start_ns,
-                    end_ns=end_ns,
-                    ns=activity.duration_ns,
-                    name=activity.name,
-                    stream=str(activity.stream),
-                    # without its call, the launch is taken to be issued when it starts
-                    issued_ns=start_ns if call is None else call.start_ns,
-                    modules=modules,
-                    operator=operator,
-                )
+            call, modules, operator = calls.get(activity.correlation, (None, (), ""))
+            # Without its call, the launch is taken to be issued when it starts.
+            issued_ns = start_ns if call is None else call.start_ns
+            launch = _Launch(
+                start_ns=start_ns,
+                end_ns=end_ns,
+                ns=activity.duration_ns,
+                name=activity.name,
+                stream=str(activity.stream),
+                issued_ns=issued_ns,
+                modules=modules,
+                operator=operator,
             )
+            launches.append(launch)
         yield device, launches
 
 
@@ -381,9 +385,11 @@ def _with_places(events: Iterable[HostEvent]) -> Iterator[_PlacedEvent]:
         for event in sorted(members, key=lambda event: (event.start_ns, -event.end_ns)):
             while around and around[-1].end_ns <= event.start_ns:
                 around.pop()
-            modules, operator = [], ""
+            modules = []
+            operator = ""
             for outer in around:
                 if outer.kind is HostKind.PYTHON:
+                    # An operator of an outer module is not around what an inner module does.
                     modules.append(outer.name.removeprefix(_MODULE))
                     operator = ""
                 elif not operator:

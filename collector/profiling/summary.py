@@ -35,6 +35,7 @@ TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
 _DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
 _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
+"""Libraries of collectives, of NVIDIA and of AMD."""
 _DEVICE_FIELDS = (
     "id",
     "name",
@@ -60,6 +61,10 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
     """Summarise a trace with the `top` longest kernel names."""
     kernels = trace.of_kind(ActivityKind.KERNEL)
     calls = [event for event in trace.host_events if event.kind == HostKind.CALL]
+    runtime_calls = {"count": len(calls), "by_name": _counts(call.name for call in calls)}
+    devices: dict[str, Any] = {}
+    for device, members in group_by(trace.activities, "device").items():
+        devices[device] = _device(members)
     summary: dict[str, Any] = {
         "format": "kineto-chrome-trace",
         **_header_facts(trace.header),
@@ -70,12 +75,9 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
         "kernels": _kernels(kernels, top),
         "memcpy": _transfers(trace.of_kind(ActivityKind.MEMCPY)),
         "memset": _transfers(trace.of_kind(ActivityKind.MEMSET)),
-        "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
+        "runtime_calls": runtime_calls,
         "launches": _launches(calls, kernels),
-        "devices": {
-            device: _device(members)
-            for device, members in group_by(trace.activities, "device").items()
-        },
+        "devices": devices,
     }
     summary["steps"] = {"steps_are": StepKind.WHOLE, "count": 1}
     steps_alone = trace
@@ -113,22 +115,23 @@ def _host_operators(trace: Trace, top: int | None) -> dict[str, Any]:
 
 
 def _header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
-    plain_fields = {}
+    plain_fields: dict[str, Any] = {}
     for name, value in header.items():
         if not isinstance(value, (dict, list)):
             plain_fields[name] = scalar(value)
+    # The header is JSON that anybody may have written.
     devices = header.get("deviceProperties")
     if not isinstance(devices, list):
         devices = []
+    declared = [_selected(device, _DEVICE_FIELDS) for device in devices if isinstance(device, dict)]
     distributed = header.get("distributedInfo")
+    distributed_facts = None
+    if isinstance(distributed, dict):
+        distributed_facts = _selected(distributed, _DISTRIBUTED_FIELDS)
     return {
         "top_level": plain_fields,
-        "devices_declared": [
-            _selected(device, _DEVICE_FIELDS) for device in devices if isinstance(device, dict)
-        ],
-        "distributed": (
-            _selected(distributed, _DISTRIBUTED_FIELDS) if isinstance(distributed, dict) else None
-        ),
+        "devices_declared": declared,
+        "distributed": distributed_facts,
     }
 
 
@@ -166,7 +169,7 @@ def _occupancy_pct(kernel: DeviceActivity) -> float | None:
 
 def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
     """Count distinct combinations of grid, block and shared memory."""
-    configurations = set()
+    configurations: set[str] = set()
     for kernel in kernels:
         values = [kernel.launch.get(name) for name in _CONFIGURATION_FIELDS]
         configurations.add(repr(values))  # as text, because lists cannot be in a set
@@ -176,16 +179,17 @@ def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
 def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
     all_percents = map(_occupancy_pct, kernels)
     percents = [percent for percent in all_percents if percent is not None]
+    occupancy = {
+        "with_field": len(percents),
+        "without_field": len(kernels) - len(percents),
+        "reported_zero": sum(percent == 0 for percent in percents),
+        "duration_weighted_mean_pct": _rounded(weighted_occupancy_pct(kernels)),
+        "max_pct": max(map(float, percents), default=None),
+    }
     return kernel_totals(kernels, top) | {
         "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
         "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
-        "occupancy": {
-            "with_field": len(percents),
-            "without_field": len(kernels) - len(percents),
-            "reported_zero": sum(percent == 0 for percent in percents),
-            "duration_weighted_mean_pct": _rounded(weighted_occupancy_pct(kernels)),
-            "max_pct": max(map(float, percents), default=None),
-        },
+        "occupancy": occupancy,
     }
 
 
@@ -199,6 +203,7 @@ def _transfers(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
+    graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     correlations = [call.correlation for call in launches if call.correlation is not None]
     pairs = join_launches(launches, kernels)
     delays_from_start_ns = [kernel.start_ns - call.start_ns for kernel, call in pairs]
@@ -206,7 +211,7 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> 
     return {
         "kernel_launch_calls": len(launches),
         "kernel_launch_calls_by_name": _counts(call.name for call in launches),
-        "graph_launch_calls": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
+        "graph_launch_calls": len(graph_launches),
         "launches_sharing_a_correlation_id": len(correlations) - len(set(correlations)),
         "kernels_without_a_launch_call": len(kernels) - len(pairs),
         "delay_call_start_to_kernel_start": delay_totals(delays_from_start_ns),
@@ -259,12 +264,12 @@ def _selected(
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:
-    return dict(
-        sorted(
-            Counter(names).items(),
-            key=lambda item: (-item[1], item[0]),
-        )
+    # The most frequent first; the alphabet decides between equal ones.
+    ordered = sorted(
+        Counter(names).items(),
+        key=lambda item: (-item[1], item[0]),
     )
+    return dict(ordered)
 
 
 def _rounded(percent: float | None) -> float | None:
@@ -285,11 +290,13 @@ def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> dict[st
     time.
     """
     groups = _by_total(kernels)
+    total_ns = sum(kernel.duration_ns for kernel in kernels)
+    longest_ns = max((kernel.duration_ns for kernel in kernels), default=0)
     return {
         "count": len(kernels),
         "distinct_names": len(groups),
-        "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
-        "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
+        "sum_us": to_us(total_ns),
+        "max_us": to_us(longest_ns),
         "top_by_total_time": [_kernel_row(members) for members in groups[:top]],
     }
 
@@ -313,11 +320,12 @@ def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]
 
 def _row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
     durations_ns = [member.duration_ns for member in members]
+    total_ns = sum(durations_ns)
     return {
         "name": members[0].name,
         "count": len(members),
-        "sum_us": to_us(sum(durations_ns)),
-        "mean_us": to_us(sum(durations_ns) / len(members)),
+        "sum_us": to_us(total_ns),
+        "mean_us": to_us(total_ns / len(members)),
         "min_us": to_us(min(durations_ns)),
         "max_us": to_us(max(durations_ns)),
     }

@@ -22,6 +22,7 @@ from roofwatch.collector.profiling.trace import Trace
 GAP_COUNT = 5
 _HOST_ROWS_OF_A_GAP = 3
 WORK = {HostKind.OPERATOR, HostKind.CALL}
+"""Host events that compute; annotations only name what is inside them."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +102,24 @@ def time_spent(trace: Trace) -> TimeSpent:
     copies = trace.of_kind(ActivityKind.MEMCPY)
     fills = trace.of_kind(ActivityKind.MEMSET)
 
-    devices = tuple(
-        _device_time(device, members, window_ns)
-        for device, members in group_by(trace.activities, "device").items()
-    )
+    devices: list[DeviceTime] = []
+    for device, members in group_by(trace.activities, "device").items():
+        devices.append(_device_time(device, members, window_ns))
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(kernel_activities, busy_ns)
     transfers = _device_rows([*copies, *fills], busy_ns)
     operators = operator_rows(host_events, window_ns)
     marks = annotation_rows(host_events, window_ns)
     delays_ns = launch_delays_ns(host_events, kernel_activities)
+    median_delay_ns = None
+    if delays_ns:
+        median_delay_ns = statistics.median(delays_ns)
     return TimeSpent(
         window_ns=window_ns,
-        devices=devices,
+        devices=tuple(devices),
         kernels=tuple(kernels),
         transfers=tuple(transfers),
-        median_launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
+        median_launch_delay_ns=median_delay_ns,
         gaps=_longest_gaps(trace),
         operators=tuple(operators),
         marks=tuple(marks),
@@ -124,16 +127,21 @@ def time_spent(trace: Trace) -> TimeSpent:
     )
 
 
+_Gap = tuple[Interval, str, str]
+"""When, on which device, and the activity after it."""
+
+
 def _longest_gaps(trace: Trace) -> tuple[IdleGap, ...]:
-    gaps: list[tuple[Interval, str, str]] = []
+    gaps: list[_Gap] = []
     for device, activities in group_by(trace.activities, "device").items():
         name_by_start = {activity.start_ns: activity.name for activity in activities}
         disjoint = union(activity.interval for activity in activities)
+        # A gap lies between the end of one busy interval and the start of the next.
         for (_, gap_start_ns), (gap_end_ns, _) in pairwise(disjoint):
             next_name = name_by_start[gap_end_ns]
             gaps.append(((gap_start_ns, gap_end_ns), device, next_name))
 
-    def longest_first(gap: tuple[Interval, str, str]) -> tuple[int, Interval]:
+    def longest_first(gap: _Gap) -> tuple[int, Interval]:
         span, _, _ = gap
         start_ns, end_ns = span
         return start_ns - end_ns, span
@@ -163,22 +171,24 @@ def _with_host_work(
 def _device_time(device: str, activities: Sequence[DeviceActivity], window_ns: int) -> DeviceTime:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     kernel_ns = sum(kernel.duration_ns for kernel in kernels)
+    all_ns = sum(activity.duration_ns for activity in activities)
     return DeviceTime(
         device=device,
         busy_ns=length_ns(union(activity.interval for activity in activities)),
         window_ns=window_ns,
         kernel_count=len(kernels),
         kernel_ns=kernel_ns,
-        transfer_ns=sum(activity.duration_ns for activity in activities) - kernel_ns,
+        transfer_ns=all_ns - kernel_ns,
     )
 
 
 def _device_rows(activities: Sequence[DeviceActivity], busy_ns: int) -> list[TimeRow]:
     registers: dict[str, int | None] = {}
     for activity in activities:
-        # variants of a name may differ: the first one counts
+        # Variants of a name may differ: the first one counts.
         registers.setdefault(activity.name, activity.launch.get("registers_per_thread"))
-    rows = _rows(((activity.name, 1, activity.duration_ns) for activity in activities), busy_ns)
+    parts = [(activity.name, 1, activity.duration_ns) for activity in activities]
+    rows = _rows(parts, busy_ns)
     return [replace(row, registers=registers[row.name]) for row in rows]
 
 
@@ -192,20 +202,25 @@ def _rows(
     for name, count, duration_ns in parts:
         counts[name] += count
         totals_ns[name] += duration_ns
+    # Names of equal times in the order of the alphabet, so that two calls print the same.
     ordered = sorted(
         totals_ns.items(),
         key=lambda total: (-total[1], total[0]),
     )
-    return [
-        TimeRow(
+    rows: list[TimeRow] = []
+    for name, total_ns in ordered:
+        share = None
+        if whole_ns:
+            share = total_ns / whole_ns
+        row = TimeRow(
             name=name,
             count=counts[name],
             total_ns=total_ns,
             mean_ns=total_ns / counts[name],
-            share=total_ns / whole_ns if whole_ns else None,
+            share=share,
         )
-        for name, total_ns in ordered
-    ]
+        rows.append(row)
+    return rows
 
 
 # --- operators, runtime calls and annotations on the host; calls nest within a thread
@@ -214,7 +229,7 @@ def _rows(
 def operator_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
     """Self times of operators and runtime calls, without the calls inside; the longest first."""
     threads = by_thread(event for event in events if event.kind in WORK)
-    parts = []
+    parts: list[tuple[str, int, int]] = []
     for members in threads.values():
         parts += [(event.name, 1, self_ns) for event, self_ns in self_times(members)]
     return _rows(parts, window_ns)
@@ -228,9 +243,10 @@ def annotation_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[Tim
     for event in events:
         if event.kind == HostKind.ANNOTATION:
             spans[event.thread, event.name].append((event.start_ns, event.end_ns))
-    parts = []
+    parts: list[tuple[str, int, int]] = []
     for (_, name), intervals in spans.items():
-        parts.append((name, len(intervals), length_ns(union(intervals))))
+        total_ns = length_ns(union(intervals))
+        parts.append((name, len(intervals), total_ns))
     return _rows(parts, window_ns)
 
 
@@ -243,6 +259,7 @@ def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
 def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[str, int]]:
     """Names and self times in ns on the busiest thread during a span, the longest first."""
     start_ns, end_ns = span
+    # Only the part of an event that lies within the span counts.
     clipped = (
         event._replace(
             start_ns=max(event.start_ns, start_ns),
@@ -264,10 +281,12 @@ def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
     self_ns = [event.end_ns - event.start_ns for event in ordered]
     open_calls: list[int] = []
     for index, event in enumerate(ordered):
+        # Calls that ended before this one started do not contain it.
         while open_calls and ordered[open_calls[-1]].end_ns <= event.start_ns:
             open_calls.pop()
         if open_calls:
             outer = open_calls[-1]
+            # Recorded times may let an inner call end after its outer one.
             inside_ns = min(event.end_ns, ordered[outer].end_ns) - event.start_ns
             self_ns[outer] -= inside_ns
         open_calls.append(index)

@@ -229,7 +229,8 @@ def _is_length(value: Any) -> bool:
 
 def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     launch = _launch(arguments)
-    grid, block = launch.get("grid"), launch.get("block")
+    grid = launch.get("grid")
+    block = launch.get("block")
     if name in _GRID_IN_THREADS and grid and block and 0 not in block:
         lengths = zip(grid, block, strict=False)
         # rounded up: the last block may be partly filled
@@ -313,10 +314,10 @@ def scan_trace(
     array = _BARE_ARRAY.match(text)
     if array is not None:
         _scan_events(
-            text,
-            array.end(),
-            name,
-            visit,
+            text=text,
+            offset=array.end(),
+            name=name,
+            visit=visit,
             may_be_open=True,
         )
         return document
@@ -330,7 +331,12 @@ def scan_trace(
         value_start = key.end()
         if field_name == "traceEvents" and text.startswith("[", value_start):
             has_events = True
-            offset = _scan_events(text, value_start + 1, name, visit)
+            offset = _scan_events(
+                text=text,
+                offset=value_start + 1,
+                name=name,
+                visit=visit,
+            )
         else:
             try:
                 document.header[field_name], offset = _DECODER.raw_decode(text, value_start)

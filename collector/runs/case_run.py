@@ -84,7 +84,12 @@ class CaseRun:
             memory=self.memory,
             autotuning=self.autotuning,
         )
-        return _under_the_roof(measured, self.case, ceilings, environment)
+        return _under_the_roof(
+            measured=measured,
+            case=self.case,
+            ceilings=ceilings,
+            environment=environment,
+        )
 
     def _why_untimed(self) -> Failure | None:
         """Why there are no samples; None if there are."""
@@ -98,15 +103,16 @@ class CaseRun:
                 "compiled, not timed"
             )
             return Failure(outcome=Outcome.UNSUPPORTED, message=message)
-        return (
-            None
-            if self.blocks
-            else Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
-        )
+        if self.blocks:
+            return None
+        return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
 
 
 def _under_the_roof(
-    measured: Measurement, case: CaseRecord, ceilings: Sequence[Ceiling], environment: Environment
+    measured: Measurement,
+    case: CaseRecord,
+    ceilings: Sequence[Ceiling],
+    environment: Environment,
 ) -> Measurement:
     """Add the binding ceiling to a measurement; drop the samples if they are faster than the
     ceiling allows.
@@ -116,7 +122,8 @@ def _under_the_roof(
     roof = roof_of(case, ceilings, measured.cache)
     if roof.ideal_ns is None:
         return measured
-    excess, limit = roof.least_ns / measured.median_ns, INVALID_ABOVE[environment.device_kind]
+    excess = roof.least_ns / measured.median_ns
+    limit = INVALID_ABOVE[environment.device_kind]
     if excess > limit:
         message = (
             f"median {measured.median_ns:.0f} ns is {excess:.1f} times faster than the "

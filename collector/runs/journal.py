@@ -152,7 +152,9 @@ class Journal:
                 f"file"
             )
         self._file.truncate(size_bytes)
-        self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
+        self.header = header
+        self._entries = entries
+        self.damaged_lines = damaged_lines
 
     def __enter__(self) -> Self:
         return self
@@ -234,7 +236,9 @@ def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int,
     file.seek(0)
     content = file.read()
     *lines, incomplete = content.split(b"\n")
-    header, entries, damaged = None, [], []
+    header = None
+    entries = []
+    damaged = []
     for number, line in enumerate(lines, start=1):
         try:
             if number == 1:

@@ -17,7 +17,7 @@ from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import Feature, ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.machine import highest_ceilings
+from roofwatch.model.machine import Telemetry, highest_ceilings
 from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import Subject, WorkerSettings
@@ -73,10 +73,13 @@ def measure(
     if is_pair:
         steps.say("loading torch and Triton")
         fork_server.load("triton")
-    pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
-    session = DeviceSession(
-        plan.lock_clocks, earlier=() if journal is None else journal.seen, unfit=plan.device_check
-    )
+    pair_id = uuid.uuid4()
+    earlier_telemetry: Sequence[Telemetry] = ()
+    if journal is not None:
+        # A resumed pair keeps its ID.
+        pair_id = journal.header.pair_id or pair_id
+        earlier_telemetry = journal.seen
+    session = DeviceSession(plan.lock_clocks, earlier=earlier_telemetry, unfit=plan.device_check)
     runs: list[SuiteRun] = []
     with ExitStack() as stack:
         stack.enter_context(session)
@@ -90,15 +93,24 @@ def measure(
             )
             workers = stack.enter_context(WorkerPool(fork_server, settings))
             pairing = PairMember(pair_id=pair_id, side=side) if is_pair else None
-            run = SuiteRun(suite, plan, workers, session, steps, journal, pairing)
-            runs.append(run)
-            # a new kernel is missing in the base, a removed one in the head
-            run.load(
-                may_be_empty=len(runs) < len(suites) or any(other_run.cases for other_run in runs)
+            run = SuiteRun(
+                suite=suite,
+                plan=plan,
+                workers=workers,
+                session=session,
+                steps=steps,
+                journal=journal,
+                pairing=pairing,
             )
+            runs.append(run)
+            # A new kernel is missing in the base, a removed one in the head.
+            has_cases = any(loaded_run.cases for loaded_run in runs)
+            run.load(may_be_empty=len(runs) < len(suites) or has_cases)
             _prepare(run, steps)
+            # A fresh process times each block of a pair.
             if is_pair:
                 workers.stop()
+        # Both sides are compared with the same roof.
         shared = highest_ceilings(ceiling for run in runs for ceiling in run.ceilings)
         for run in runs:
             run.ceilings = shared
@@ -106,34 +118,44 @@ def measure(
         carried: frozenset[Subject] = frozenset()
         if is_pair:
             carried = find_carried(*(run.record() for run in runs))
-        subjects: dict[Subject, None] = {}
+        to_time: dict[Subject, None] = {}
         for run in runs:
-            subjects |= dict.fromkeys(run.to_time)
+            to_time |= dict.fromkeys(run.to_time)
         if only is not None:
-            subjects = {subject: None for subject in subjects if subject in only}
-        subjects = {subject: None for subject in subjects if subject not in carried}
+            to_time = {subject: None for subject in to_time if subject in only}
+        subjects = [subject for subject in to_time if subject not in carried]
         for run in runs:
             run.left_out = frozenset(run.to_time).difference(subjects)
+        # Times of other code than the commit's would be worse than none.
         foreign = next((run.foreign for run in runs if run.foreign is not None), None)
         if foreign is not None:
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
-            subjects = {}
+            subjects = []
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         planned_blocks = dict.fromkeys(subjects, plan.block_count)
-        _take_blocks(runs, planned_blocks, steps, order, is_over)
+        _take_blocks(
+            runs=runs,
+            block_counts=planned_blocks,
+            steps=steps,
+            order=order,
+            is_over=is_over,
+        )
         _note_unfinished(runs, planned_blocks, steps)
-        while (
-            is_pair
-            and not is_over()
-            and _take_blocks(runs, more(*(run.record() for run in runs)), steps, order, is_over)
-        ):
-            pass
+        while is_pair and not is_over():
+            is_taken = _take_blocks(
+                runs=runs,
+                block_counts=more(*(run.record() for run in runs)),
+                steps=steps,
+                order=order,
+                is_over=is_over,
+            )
+            if not is_taken:
+                break
         for run in runs:
             if run.to_profile and not is_over():
-                for (
-                    other_run
-                ) in runs:  # fresh processes: the timer may hold the profiling interface
-                    other_run.workers.stop()
+                # Fresh processes: the timer may hold the profiling interface.
+                for timed_run in runs:
+                    timed_run.workers.stop()
                 run.profile()
     return tuple(run.record() for run in runs)
 
@@ -182,7 +204,9 @@ def _parallel_check_count(run: SuiteRun) -> int:
     if not run.is_on_cpu:
         return 1
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores // (run.plan.thread_count or cores), _MAX_PARALLEL_CHECKS))
+    threads_of_check = run.plan.thread_count or cores
+    parallel_count = min(cores // threads_of_check, _MAX_PARALLEL_CHECKS)
+    return max(1, parallel_count)
 
 
 def _drop_unpaired_blocks(runs: Sequence[SuiteRun]) -> None:
@@ -217,6 +241,7 @@ def _take_blocks(
         ]
         if not missing:
             continue
+        # In another order for each block, so that no subject always follows the same one.
         if len(runs) > 1:
             order.shuffle(missing)
         if len(runs) > 1 or runs[0].plan.has_fresh_processes:
@@ -228,6 +253,7 @@ def _take_blocks(
             if is_over():
                 return True
             runs[0].cool_down()
+            # Which side comes first is random, so that warming up favours neither.
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     run.take_block(subject, _launches_per_sample(runs, subject))

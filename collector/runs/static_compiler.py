@@ -82,7 +82,8 @@ def analyse_suite(
         ToolchainError: a compiler or disassembler is missing.
     """
     with ExitStack() as stack:
-        cache, environment = None, {}
+        cache = None
+        environment = {}
         if packages is not None:
             paths = [str(packages), os.environ.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -180,9 +181,10 @@ def compile_subjects(
         on_begin=on_begin,
     )
     for job, reply in replies:
-        facts = (
-            _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
-        )
+        if reply.static_facts is None:
+            facts = _failed(job.subject, plan, reply)
+        else:
+            facts = reply.static_facts
         if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
             cache.put(keys[job.subject], _FACTS.dump_python(facts, mode="json"))
         yield job.subject, facts

@@ -48,6 +48,7 @@ _PATCH_LEVELS = {"os", "driver_version"}
 """Differences that do not keep a run from being resumed; the class has the driver's major."""
 _HOST = {"cpu_name", "core_count"}
 """What else may differ beside a GPU, which does the timed work."""
+# How the message of a kernel begins whose module the commit does not have.
 _IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 
 
@@ -82,10 +83,19 @@ class SuiteRun:
         self._steps = steps
         self._journal = journal
         self._pairing = pairing
-        self._side = ALONE if pairing is None else str(pairing.side)
-        self._of_side = "" if pairing is None else f" of the {pairing.side}"
-        self._run_id = uuid.uuid4() if journal is None else journal.header.run_ids[self._side]
-        self._started_at = utc_now() if journal is None else journal.header.started_at
+        # Both sides of a pair write one journal.
+        self._side = ALONE
+        self._of_side = ""
+        if pairing is not None:
+            self._side = str(pairing.side)
+            self._of_side = f" of the {pairing.side}"
+        # A resumed run keeps its ID, so that a record which was sent already is not doubled.
+        if journal is None:
+            self._run_id = uuid.uuid4()
+            self._started_at = utc_now()
+        else:
+            self._run_id = journal.header.run_ids[self._side]
+            self._started_at = journal.header.started_at
         self._device = plan.device or "cpu"
         self._provenance = Provenance(suite.source)
         self._new_files: tuple[LoadedFile, ...] = ()
@@ -116,18 +126,22 @@ class SuiteRun:
                 raise
             selected = ()
         self.cases = {run.subject: run for run in selected}
+        # The server digests what each kernel uses once, in the order of the suite.
         kernels = tuple(dict.fromkeys(run.case.kernel for run in selected))
+        describe = DescribeSources(kernels=kernels)
         with self.spent.on(Activity.START):
-            reply = self.workers.request(
-                DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
-            )
+            reply = self.workers.request(describe, timeout_s=_MACHINE_TIMEOUT_S)
         self._source_digests = reply.source_digests or {}
         self._host_digests = reply.host_digests or {}
-        entries = () if self._journal is None else self._journal.entries(self._side)
+        if self._journal is not None:
+            self._restore(self._journal.entries(self._side))
+
+    def _restore(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._apply(entry)
         if entries:
             self.spent.add_earlier(entries[-1].spent_ns)
+        # Restored steps count as done in the progress that a person sees.
         for case in self.cases.values():
             for _ in filter(None, (case.static_facts, case.accuracy, case.profile)):
                 self._steps.step()
@@ -145,44 +159,51 @@ class SuiteRun:
         if self._environment is None:
             self._take(environment=environment)
         else:
-            # machines of one runner class differ in patch levels
-            ignored = _PATCH_LEVELS if self.is_on_cpu else _PATCH_LEVELS | _HOST
-            first_machine = self._environment.model_dump(mode="json", exclude=ignored)
-            this_machine = environment.model_dump(mode="json", exclude=ignored)
-            changed = ", ".join(changes(first_machine, this_machine))
-            if self._environment.runner_class != environment.runner_class and not changed:
-                changed = f"{self._environment.runner_class} before, {environment.runner_class} now"
-            if changed:
-                raise JournalError(
-                    f"the run was started on another machine: {changed}; resume there, or delete "
-                    f"its journal"
-                )
+            self._require_same_machine(self._environment, environment)
         if not self.is_on_cpu:
             self.workers.gpu_count = environment.device_count
-        # an earlier process of the run has chosen before
-        earlier = next(
-            (case.method for case in self.cases.values() if case.method is not None), None
-        )
-        timer, cache = self.plan.timer, self.plan.cache
-        if earlier is not None:
-            timer, cache = earlier.timer, earlier.cache
-        chosen = self._ask(
-            ChooseTiming(timer=timer, cache=cache), Activity.START, "no timer can be chosen"
-        ).chosen
-        assert chosen is not None
+        chosen = self._choose_timing()
         self._chosen = chosen
+        # An interrupted run has measured them; other ceilings would change the shares.
         if not self.ceilings:
             dtypes = tuple(sorted({case_run.case.dtype for case_run in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            self._take(
-                ceilings=self._ask(
-                    job, Activity.CEILINGS, "the ceilings cannot be measured"
-                ).ceilings
-            )
+            reply = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured")
+            self._take(ceilings=reply.ceilings)
         if not self.is_on_cpu:
             self._steps.note(str(chosen))
         if self._session.warning is not None:
             self._steps.note(self._session.warning)
+
+    def _require_same_machine(self, first: Environment, now: Environment) -> None:
+        # Machines of one runner class differ in patch levels.
+        ignored = _PATCH_LEVELS
+        if not self.is_on_cpu:
+            ignored = _PATCH_LEVELS | _HOST
+        first_machine = first.model_dump(mode="json", exclude=ignored)
+        this_machine = now.model_dump(mode="json", exclude=ignored)
+        changed = ", ".join(changes(first_machine, this_machine))
+        if first.runner_class != now.runner_class and not changed:
+            changed = f"{first.runner_class} before, {now.runner_class} now"
+        if changed:
+            raise JournalError(
+                f"the run was started on another machine: {changed}; resume there, or delete "
+                f"its journal"
+            )
+
+    def _choose_timing(self) -> ChosenMethod:
+        timer = self.plan.timer
+        cache = self.plan.cache
+        for case in self.cases.values():
+            if case.method is not None:
+                # An earlier process of the run has chosen before.
+                timer = case.method.timer
+                cache = case.method.cache
+                break
+        job = ChooseTiming(timer=timer, cache=cache)
+        reply = self._ask(job, Activity.START, "no timer can be chosen")
+        assert reply.chosen is not None
+        return reply.chosen
 
     def _ask(self, job: Job, activity: Activity, problem: str) -> Reply:
         with self.spent.on(activity):
@@ -201,7 +222,8 @@ class SuiteRun:
     def to_compile(self) -> list[CaseRun]:
         if not self.plan.targets:
             return []
-        return [case for case in self.cases.values() if case.implementation.language != "torch"]
+        cases = self.cases.values()
+        return [case for case in cases if case.implementation.language != "torch"]
 
     @property
     def to_interpret(self) -> list[CaseRun]:
@@ -222,8 +244,11 @@ class SuiteRun:
     @property
     def to_profile(self) -> list[CaseRun]:
         """Timed cases that run in one process, if profiles were requested."""
+        # A group of ranks has no single profile.
+        if not self.plan.has_profiles:
+            return []
         timed = [case for case in self.cases.values() if case.can_be_timed and case.blocks]
-        return [case for case in timed if self.plan.has_profiles and case.rank_count == 1]
+        return [case for case in timed if case.rank_count == 1]
 
     def compile(self) -> None:
         missing = [case for case in self.to_compile if not case.static_facts]
@@ -297,6 +322,7 @@ class SuiteRun:
             self._new_files += self._provenance.add(workers.loaded)
         new_ns = workers.tracing_ns - self._traced_ns.get(workers, 0)
         self._traced_ns[workers] = workers.tracing_ns
+        # Workers look for files within other steps, whose time they took.
         for source in (Activity.OVERHEAD, Activity.START):
             new_ns -= self.spent.move(Activity.PROVENANCE, new_ns, source=source)
 
@@ -326,11 +352,15 @@ class SuiteRun:
     def take_block(self, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block, which chooses the launches per sample unless given."""
         case = self.cases[subject]
+        # The method is that of the whole run: times by two timers cannot be compared.
+        method = None
+        if self._chosen is not None:
+            method = self._chosen.method
         job = TimeBlock(
             **subject.named,
             rank_count=case.rank_count,
             plan=self.plan.sampling,
-            method=None if self._chosen is None else self._chosen.method,
+            method=method,
             launches_per_sample=launches_per_sample,
         )
         self._steps.say(f"timing {subject}{self._of_side}")
@@ -338,6 +368,7 @@ class SuiteRun:
             reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
         taken = None
         if reply.block is not None:
+            # The request took warm-up, timed launches, and the rest.
             self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
             taken = self._session.with_state(reply.block)
@@ -371,6 +402,7 @@ class SuiteRun:
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
         runs = [case for case in self.cases.values() if not self._is_later(case)]
+        # Implementations share their case.
         cases = tuple({case.case.case_id: case.case for case in runs}.values())
         method = self._chosen.method
         measurements = with_references(
@@ -378,9 +410,17 @@ class SuiteRun:
             for case in runs
             if case.subject not in self.left_out
         )
+        accuracies = tuple(case.accuracy for case in runs if case.accuracy is not None)
+        static_facts = tuple(fact for case in runs for fact in case.static_facts)
         profiles = tuple(case.profile for case in runs if case.profile is not None)
         proofs = [case.proof for case in runs if case.proof is not None]
         source_lines = (line for case in runs for line in case.implementation.source_lines)
+        step_shares = workload_values(
+            cases=cases,
+            measurements=measurements,
+            profiles=profiles,
+            ceilings=self.ceilings,
+        )
         record = RunRecord(
             run_id=self._run_id,
             project=self.suite.project,
@@ -395,12 +435,12 @@ class SuiteRun:
             ceilings=self.ceilings,
             cases=cases,
             measurements=measurements,
-            accuracies=tuple(case.accuracy for case in runs if case.accuracy is not None),
-            static_facts=tuple(fact for case in runs for fact in case.static_facts),
+            accuracies=accuracies,
+            static_facts=static_facts,
             overflow_proofs=tuple(proof.overflow for proof in proofs),
             operator_costs=tuple(proof.cost for proof in proofs if proof.cost is not None),
             profiles=profiles,
-            imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
+            imported=tuple(step_shares),
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
             provenance=self._provenance.listed,
@@ -412,12 +452,15 @@ class SuiteRun:
             spent_ns=self.spent.total_ns,
             is_partial=self.is_partial,
         )
+        # Before anything is written or sent.
         return redact(record, Redaction.of_this_machine())
 
     @cached_property
     def _requirements(self) -> dict[str, str]:
         tree = self.suite.source.tree
-        return {} if tree is None else read_requirements(tree, list_files(tree))
+        if tree is None:
+            return {}
+        return read_requirements(tree, list_files(tree))
 
     def _is_later(self, case: CaseRun) -> bool:
         """Return whether the commit lacks a kernel of the benchmark files that it was given.
@@ -450,26 +493,29 @@ class SuiteRun:
         self._provenance.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
+        case = self._case_of(entry)
+        if case is None:
+            return
+        case.accuracy = entry.accuracy or case.accuracy
+        case.static_facts = entry.compiled or case.static_facts
+        case.proof = entry.proof or case.proof
+        case.profile = entry.profile or case.profile
+        if entry.timed is None:
+            return
+        # After a damaged line, later blocks of a pair would be compared with other blocks of its
+        # other side.
+        follows = entry.timed.blocks_before <= len(case.blocks)
+        if self._pairing is None or follows:
+            case.apply(entry.timed)
+
+    def _case_of(self, entry: Entry) -> CaseRun | None:
+        """The case of an entry, which has one result; None for facts of the machine."""
         overflow = None if entry.proof is None else entry.proof.overflow
         results = (entry.accuracy, *entry.compiled[:1], overflow, entry.timed, entry.profile)
         for result in results:
-            case = (
-                None
-                if result is None
-                else self.cases.get(Subject(result.case_id, result.implementation))
-            )
-            if case is None:
-                continue
-            case.accuracy = entry.accuracy or case.accuracy
-            case.static_facts = entry.compiled or case.static_facts
-            case.proof = entry.proof or case.proof
-            case.profile = entry.profile or case.profile
-            # after a damaged line, later blocks of a pair would be compared with other blocks of
-            # its other side
-            if entry.timed is not None and (
-                self._pairing is None or entry.timed.blocks_before <= len(case.blocks)
-            ):
-                case.apply(entry.timed)
+            if result is not None:
+                return self.cases.get(Subject(result.case_id, result.implementation))
+        return None
 
     def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
         if reply.checked is not None:

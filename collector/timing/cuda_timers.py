@@ -70,7 +70,8 @@ class _CudaStopwatch(Stopwatch):
         self._host_ns: list[float] = []
 
     def rehearse(self) -> float:
-        start, end = _event(), _event()
+        start = _event()
+        end = _event()
         self.prepare_cache()
         self.ranks.align()
         start.record()
@@ -151,7 +152,10 @@ class GraphStopwatch(_CudaStopwatch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._copy_count = self.launch.count if isinstance(self.launch, Rotation) else 1
+        if isinstance(self.launch, Rotation):
+            self._copy_count = self.launch.count
+        else:
+            self._copy_count = 1
         self._graph: Any = None
         self._launches = 0
 
@@ -192,11 +196,13 @@ class GraphStopwatch(_CudaStopwatch):
             ) from None
         graph.replay()  # the first replay uploads the graph
         torch.cuda.synchronize()
-        self._graph, self._launches = graph, launches
+        self._graph = graph
+        self._launches = launches
 
     def _replayed(self, launches: int) -> list[Sample]:
         """Take one sample; none if the graph started early."""
-        start, end = _event(), _event()
+        start = _event()
+        end = _event()
 
         def work() -> None:
             self.ranks.align()

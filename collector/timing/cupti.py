@@ -246,7 +246,8 @@ class CuptiStopwatch(Stopwatch):
             try:
                 samples = samples_of(activities, windows)
             except UnsupportedError as error:
-                samples, failure = [], error
+                samples = []
+                failure = error
             # all ranks repeat, or none
             if not self.ranks.slowest_ns(float(failure is not None)):
                 break

@@ -22,11 +22,13 @@ _INFINITY_CACHE_BYTES = 256 * 2**20
 """Memory-side cache of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3
 architecture, white paper.
 """
-_CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED = 0, 801
+_CUDA_SUCCESS = 0
+_CUDA_ERROR_NOT_SUPPORTED = 801
 _PERSISTING_L2_LIMIT = 6
 """CU_LIMIT_PERSISTING_L2_CACHE_SIZE."""
 _MAX_COPIES = 4_096
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
 
 
 def keep_freed_memory() -> None:

@@ -248,7 +248,10 @@ def choose_method(
             unavailable.append(str(error))
         else:
             return ChosenMethod(method, tuple(unavailable))
-    remedy = "" if timer is None else "; --timer auto selects an available one"
+    if timer is None:
+        remedy = ""
+    else:
+        remedy = "; --timer auto selects an available one"
     raise TimerError("; ".join(unavailable) + remedy)
 
 

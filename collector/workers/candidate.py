@@ -63,7 +63,8 @@ _DTYPES = (
     "int64",
     "uint64",
 )
-_STOP_S, _STOP_PAUSE_S = 5.0, 1e-4
+_STOP_S = 5.0
+_STOP_PAUSE_S = 1e-4
 _STOPPED_STATES = frozenset("TZX")
 _MAX_WORKED_NS = 30_000
 """CPU time in which a thread that counts as stopped comes to rest; shorter than an exchange."""
@@ -90,7 +91,9 @@ class _Activity:
 
     @classmethod
     def below(cls, leader: int) -> Self:
-        threads, is_stopped, cpu_ns = set(), True, 0
+        threads = set()
+        is_stopped = True
+        cpu_ns = 0
         processes = [str(leader)]
         while processes:
             for thread in Path("/proc", processes.pop()).glob("task/*"):
@@ -260,7 +263,8 @@ class CandidateProcess:
             ForgeryError: the process has run, an output has changed, or a message was sent that
             nobody asked for.
         """
-        returned, self._returned = self._returned, []
+        returned = self._returned
+        self._returned = []
         self._check_idle()
         if any(not torch.equal(copy, output) for output, copy in returned):
             raise ForgeryError("an output was written after the call had returned")

@@ -56,7 +56,8 @@ class DeviceMemory:
         """The memory as a tensor of uint8, shape [byte_count]."""
         import torch
 
-        byte_count, address = self.byte_count, self.address
+        byte_count = self.byte_count
+        address = self.address
 
         class Memory:
             __cuda_array_interface__: ClassVar = {
@@ -147,7 +148,10 @@ def _allocation_bytes(
 
 
 def _map(
-    driver: ctypes.CDLL, handle: ctypes.c_ulonglong, size: ctypes.c_size_t, device: int
+    driver: ctypes.CDLL,
+    handle: ctypes.c_ulonglong,
+    size: ctypes.c_size_t,
+    device: int,
 ) -> int:
     """Return the address at which an allocation can be read and written.
 

@@ -88,7 +88,12 @@ class ForkServer:
         return int(server.ask({"fork": True}, (*fds, log.fileno())))
 
     def exit_status(
-        self, mode: Mode, pid: int, python: Path | None = None, *, timeout_s: float
+        self,
+        mode: Mode,
+        pid: int,
+        python: Path | None = None,
+        *,
+        timeout_s: float,
     ) -> int | None:
         """Exit status of a worker, negative for a signal; None if it still runs after the time."""
         deadline = time.monotonic() + timeout_s

@@ -14,9 +14,9 @@ from types import CodeType
 
 from roofwatch.collector.compile.sources import find_module
 
+# A launcher that uses more is the whole library.
 _MAX_VISITED = 500
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Scope = ast.Module | _Function | ast.ClassDef
 Name = tuple[str, str]
 """Module, and the name of something at its top level."""
 
@@ -37,14 +37,18 @@ def imported_names(code: CodeType, package: str) -> list[Name]:
     in functions within it.
     """
     names: list[Name] = []
-    module, level = "", 0
+    module = ""
+    level = 0
     instructions = list(dis.get_instructions(code))
     for position, instruction in enumerate(instructions):
+        # `from a import b, c` is one IMPORT_NAME and an IMPORT_FROM for each name.
         if instruction.opname == "IMPORT_NAME":
             module = instruction.argval
             level = _level_before(instructions[:position])
         elif instruction.opname == "IMPORT_FROM":
-            names.append((_absolute(module, level, package), instruction.argval))
+            source = _absolute(module, level, package)
+            names.append((source, instruction.argval))
+    # Functions within the function are constants of its code.
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names += imported_names(constant, package)
@@ -63,15 +67,17 @@ def written_functions(start: Name, root: Path) -> Iterator[WrittenFunction]:
         module = _read(module_name, root)
         if module is None:
             continue
+        # The module may only pass on what it imports.
         if name in module.imported:
             waiting.append(module.imported[name])
         for statement in module.declared.get(name, ()):
             if isinstance(statement, _Function):
+                is_jitted = any(_is_jit(decorator) for decorator in statement.decorator_list)
                 yield WrittenFunction(
                     name=name,
                     file=module.file,
                     line=statement.lineno,
-                    is_jitted=any(_is_jit(decorator) for decorator in statement.decorator_list),
+                    is_jitted=is_jitted,
                 )
             waiting += _used_by(statement, module_name, module)
 
@@ -102,9 +108,18 @@ def _read(name: str, root: Path) -> _Module | None:
     for statement in tree.body:
         for target in _targets(statement):
             declared.setdefault(target, []).append(statement)
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    if file.name == "__init__.py":
+        package = name
+    else:
+        package = name.rpartition(".")[0]
     imported, modules = _imports_of(tree.body, package)
-    return _Module(file, package, declared, imported, modules)
+    return _Module(
+        file=file,
+        package=package,
+        declared=declared,
+        imported=imported,
+        modules=modules,
+    )
 
 
 def _targets(statement: ast.stmt) -> list[str]:
@@ -136,10 +151,11 @@ def _used_by(statement: ast.stmt, module_name: str, module: _Module) -> Iterator
     imported = module.imported | imported
     modules = module.modules | modules
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and node.id in module.declared:
-            yield module_name, node.id
-        elif isinstance(node, ast.Name) and node.id in imported:
-            yield imported[node.id]
+        if isinstance(node, ast.Name):
+            if node.id in module.declared:
+                yield module_name, node.id
+            elif node.id in imported:
+                yield imported[node.id]
         elif isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value)
             if owner in modules:
@@ -151,8 +167,13 @@ def _used_by(statement: ast.stmt, module_name: str, module: _Module) -> Iterator
 
 def _is_jit(decorator: ast.expr) -> bool:
     """Whether a decorator is `triton.jit`, or needs a function that is."""
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(called).rpartition(".")[2] in {"jit", "autotune", "heuristics"}
+    if isinstance(decorator, ast.Call):
+        called = decorator.func
+    else:
+        called = decorator
+    # `triton.jit`, `triton.jit(...)`, or `jit` by itself
+    function = ast.unparse(called).rpartition(".")[2]
+    return function in {"jit", "autotune", "heuristics"}
 
 
 def _level_before(instructions: list[dis.Instruction]) -> int:
@@ -162,7 +183,9 @@ def _level_before(instructions: list[dis.Instruction]) -> int:
         for instruction in instructions[-2:]
         if instruction.opname == "LOAD_CONST"
     ]
-    return constants[0] if constants and isinstance(constants[0], int) else 0
+    if constants and isinstance(constants[0], int):
+        return constants[0]
+    return 0
 
 
 def _absolute(module: str, level: int, package: str) -> str:

@@ -35,7 +35,8 @@ LAYERS = (
     "limits",
 )
 NOBODY = 65534
-_REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_S = 100, 0.02
+_REMOVAL_ATTEMPTS = 100
+_REMOVAL_PAUSE_S = 0.02
 _INNER_USER = 1000
 
 _NAMESPACES = {
@@ -46,11 +47,19 @@ _NAMESPACES = {
     "mount_namespace": 0x00020000,
 }
 _CLONE_ANY_NAMESPACE = 0x7E020000
-_MS_NOSUID_NODEV, _MS_REC_PRIVATE = 0x6, 0x44000
-_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 0x1
+_MS_NOSUID_NODEV = 0x6
+_MS_REC_PRIVATE = 0x44000
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 0x1
 _MOUNT_SETATTR = 442  # system calls since Linux 5.0 have the same number on every architecture
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_LANDLOCK_CREATE = 444
+_LANDLOCK_ADD = 445
+_LANDLOCK_RESTRICT = 446
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
 
@@ -162,7 +171,8 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
     for capability in range(_LAST_CAPABILITY + 1):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-    header, no_capabilities = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    no_capabilities = bytes(24)
     _check(_libc.capset(header, no_capabilities))
     # changing credentials has reset both
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
@@ -264,7 +274,8 @@ def _is_public(path: Path) -> bool:
 
 
 def _unshare() -> None:
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     _check(_libc.unshare(sum(_NAMESPACES.values())))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{_INNER_USER} {user} 1")
@@ -314,7 +325,10 @@ def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
         limits[resource.RLIMIT_AS] = policy.memory_bytes
     for kind, value in limits.items():
         _, hard = resource.getrlimit(kind)
-        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        if hard == resource.RLIM_INFINITY:
+            lowered = value
+        else:
+            lowered = min(value, hard)
         resource.setrlimit(kind, (lowered, lowered))
 
 
@@ -332,10 +346,15 @@ def _task_count(user: int) -> int:
 
 # --- Landlock
 
-_EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_EXECUTE = 1 << 0
+_WRITE = 1 << 1
+_READ = 1 << 2
+_READ_DIR = 1 << 3
+_TRUNCATE = 1 << 14
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE
 _RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
-_NO_TCP, _SCOPED = 0b11, 0b11
+_NO_TCP = 0b11
+_SCOPED = 0b11
 _SYSTEM = (
     "/bin",
     "/dev",
@@ -389,8 +408,11 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 # --- seccomp
 
-_SCMP_ALLOW, _SCMP_ERRNO = 0x7FFF0000, 0x00050000
-_NOT_EQUAL, _EQUAL, _MASKED_EQUAL = 1, 4, 7
+_SCMP_ALLOW = 0x7FFF0000
+_SCMP_ERRNO = 0x00050000
+_NOT_EQUAL = 1
+_EQUAL = 4
+_MASKED_EQUAL = 7
 
 
 class _Argument(ctypes.Structure):

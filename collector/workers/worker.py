@@ -34,6 +34,7 @@ _KILL_TIMEOUT_S = 5.0
 _GRACE_S = 2.0
 """Time that the other ranks have to finish after one has failed."""
 _MAX_REPLY_BYTES = 256 * 2**20
+"""A kernel may write into the pipe of its worker without end."""
 _MAX_MESSAGE_LENGTH = 2_000
 _ADVICE = "; --timeout allows more for a slow kernel that does not hang"
 
@@ -85,10 +86,15 @@ class Worker:
         if failed is None:
             return suites[0]
         self.stop()
+        raise SuiteError(failed.error or self._describe_failed_start(failed))
+
+    def _describe_failed_start(self, reply: Reply) -> str:
         path = self._settings.source.path
         name = "roofwatch's own suite" if path is None else str(path)
-        reason = "no reason was given" if failed.failure is None else failed.failure.message
-        raise SuiteError(failed.error or f"{name}: the suite could not be loaded: {reason}")
+        reason = "no reason was given"
+        if reply.failure is not None:
+            reason = reply.failure.message
+        return f"{name}: the suite could not be loaded: {reason}"
 
     def request(self, job: Job, *, timeout_s: float) -> Reply:
         """Do one job, in new processes if none are running.
@@ -104,12 +110,15 @@ class Worker:
             self.start()
         for process in self._processes:
             process.send(job.model_dump_json())
-        replies = self._receive(timeout_s, _ADVICE if isinstance(job, CaseJob) else "")
-        # after a failure the ranks may be at different collectives
-        is_in_step = len(replies) == self._rank_count and all(map(_is_in_step, replies.values()))
+        # A job without a case does not take longer with a slow kernel.
+        advice = _ADVICE if isinstance(job, CaseJob) else ""
+        replies = self._receive(timeout_s, advice)
+        # After a failure the ranks may be at different collectives.
+        is_complete = len(replies) == self._rank_count
+        is_in_step = is_complete and all(_is_in_step(reply) for reply in replies.values())
         failures = [reply.failure for reply in replies.values() if reply.failure is not None]
-        # after a failed capture, torch's allocator cannot free memory or capture again:
-        # CUDAGraph::capture_end does not reset it if CUDA's part fails
+        # After a failed capture, torch's allocator cannot free memory or capture again:
+        # CUDAGraph::capture_end does not reset it if CUDA's part fails.
         is_spoilt = any(
             isinstance(job, TimeBlock) or failure.outcome in _RESTART_AFTER for failure in failures
         )
@@ -139,13 +148,12 @@ class Worker:
         folder = self._resources.enter_context(
             tempfile.TemporaryDirectory(prefix="roofwatch-ranks-")
         )
+        # The ranks find each other by a file, so that no port is taken.
+        rendezvous = Path(folder) / "rendezvous"
         for index in range(self._rank_count):
-            rank_place = RankPlace(
-                index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous"
-            )
-            yield self._settings.model_copy(
-                update={"rank": rank_place, "memory_share": 1 / self._rank_count}
-            )
+            rank_place = RankPlace(index=index, count=self._rank_count, rendezvous=rendezvous)
+            update = {"rank": rank_place, "memory_share": 1 / self._rank_count}
+            yield self._settings.model_copy(update=update)
 
     def _receive(self, timeout_s: float, advice: str = "") -> dict[int, Reply]:
         """Wait for the replies, by rank and in order of arrival. Ranks that hang after another has
@@ -157,29 +165,35 @@ class Worker:
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
                 selector.register(process.replies_fd, selectors.EVENT_READ, rank)
-            while selector.get_map() and (
-                ready := selector.select(max(0.0, deadline - time.monotonic()))
-            ):
+            while selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    break
                 for key, _ in ready:
-                    process = self._processes[key.data]
-                    line = process.read_line()
-                    if line is None:
+                    reply = self._read_reply(key.data, too_long)
+                    if reply is None:
                         continue
                     selector.unregister(key.fd)
-                    reply = (
-                        Reply.model_validate_json(line)
-                        if line
-                        else Reply(failure=process.end(too_long))
-                    )
                     replies[key.data] = reply
                     self.loaded.update(reply.loaded)
                     self.tracing_ns += reply.tracing_ns
+                    # The others wait for a failed rank in a collective, for ever.
                     if _outcome(reply) is not Outcome.OK:
                         deadline = min(deadline, time.monotonic() + _GRACE_S)
         if all(_outcome(reply) is Outcome.OK for reply in replies.values()):
-            late = [rank for rank in range(self._rank_count) if rank not in replies]
-            replies |= {rank: Reply(failure=self._processes[rank].end(too_long)) for rank in late}
+            for rank in range(self._rank_count):
+                if rank not in replies:
+                    replies[rank] = Reply(failure=self._processes[rank].end(too_long))
         return replies
+
+    def _read_reply(self, rank: int, too_long: str) -> Reply | None:
+        process = self._processes[rank]
+        line = process.read_line()
+        if line is None:
+            return None
+        if not line:
+            return Reply(failure=process.end(too_long))
+        return Reply.model_validate_json(line)
 
 
 class _Process:
@@ -196,7 +210,7 @@ class _Process:
         self.replies_fd, replies_write = os.pipe()
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, lifeline_write)
-            # unbuffered: closing a buffered pipe to a dead process would write again
+            # Unbuffered: closing a buffered pipe to a dead process would write again.
             self._jobs = stack.enter_context(os.fdopen(jobs_write, "wb", buffering=0))
             stack.callback(os.close, self.replies_fd)
             self._log = stack.enter_context(tempfile.TemporaryFile())
@@ -209,9 +223,8 @@ class _Process:
             self._resources = stack.pop_all()
 
     def send(self, message: str) -> None:
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it has ended, which is found when it is read from
+        # It may have ended, which is found when it is read from.
+        with contextlib.suppress(BrokenPipeError):
             self._jobs.write(message.encode() + b"\n")
 
     def read_line(self) -> bytes | None:
@@ -223,33 +236,42 @@ class _Process:
         if b"\n" in chunk:
             line, _, self._pending = self._pending.partition(b"\n")
             return line
-        return None if chunk and len(self._pending) <= _MAX_REPLY_BYTES else b""
+        if chunk and len(self._pending) <= _MAX_REPLY_BYTES:
+            return None
+        return b""
 
     def end(self, too_long: str) -> Failure:
         """End a process that gave no answer, and describe how it ended; a message in case it still
         runs.
         """
         assert self._pid is not None
-        # the pipe closes shortly before the process is gone
+        # The pipe closes shortly before the process is gone.
         status = self._fork_server.exit_status(self._mode, self._pid, self._python, timeout_s=0.5)
         if status is None:
             self.kill()
             return Failure(outcome=Outcome.TIMED_OUT, message=too_long)
         self._pid = None  # its number may belong to another process now
         tail = read_tail(self._log)
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        last_output = f"; its last output: {tail}" if tail else ""
-        return Failure(outcome=Outcome.CRASHED, message=f"the process ended: {how}{last_output}")
+        how = f"exit status {status}"
+        if status < 0:
+            how = f"killed by {signal.Signals(-status).name}"
+        message = f"the process ended: {how}"
+        # Python's or CUDA's last words often say what happened.
+        if tail:
+            message += f"; its last output: {tail}"
+        return Failure(outcome=Outcome.CRASHED, message=message)
 
     def kill(self) -> None:
         pid = self._pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
+                # The whole group: what a kernel started must end too.
                 os.killpg(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Wait for a killed process, and close the pipes."""
-        pid, self._pid = self._pid, None
+        pid = self._pid
+        self._pid = None
         if pid is not None:
             self._fork_server.exit_status(self._mode, pid, self._python, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
@@ -265,26 +287,13 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
         return replies[0]
     failures = {rank: reply.failure for rank, reply in replies.items() if reply.failure is not None}
     if failures:
-        ranks_of: dict[str, list[int]] = {}
-        for rank, failure in failures.items():
-            ranks_of.setdefault(failure.message, []).append(rank)
-        messages = (
-            message if len(ranks) == rank_count else f"{_ranks(ranks)}: {message}"
-            for message, ranks in ranks_of.items()
-        )
-        first = next(iter(failures.values()))
-        return Reply(
-            failure=Failure(
-                outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]
-            )
-        )
+        return Reply(failure=_combined_failure(failures, rank_count))
 
     def badness(rank: int) -> tuple[bool, float]:
-        checked = replies[rank].checked
-        tensors = () if checked is None else checked.report.tensors
-        return _outcome(replies[rank]) is not Outcome.OK, max(
-            (tensor.errors.rmse_ratio for tensor in tensors), default=0.0
-        )
+        reply = replies[rank]
+        tensors = () if reply.checked is None else reply.checked.report.tensors
+        largest_error = max((tensor.errors.rmse_ratio for tensor in tensors), default=0.0)
+        return _outcome(reply) is not Outcome.OK, largest_error
 
     rank = max(sorted(replies), key=badness)
     reply = replies[rank]
@@ -295,10 +304,26 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
     return Reply(checked=reply.checked.model_copy(update={"report": report}))
 
 
+def _combined_failure(failures: Mapping[int, Failure], rank_count: int) -> Failure:
+    ranks_of: dict[str, list[int]] = {}
+    for rank, failure in failures.items():
+        ranks_of.setdefault(failure.message, []).append(rank)
+    messages: list[str] = []
+    for message, ranks in ranks_of.items():
+        if len(ranks) == rank_count:
+            messages.append(message)
+        else:
+            messages.append(f"{_ranks(ranks)}: {message}")
+    first = next(iter(failures.values()))
+    return Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH])
+
+
 def _outcome(reply: Reply) -> Outcome:
     if reply.failure is not None:
         return reply.failure.outcome
-    return Outcome.OK if reply.checked is None else reply.checked.report.outcome
+    if reply.checked is None:
+        return Outcome.OK
+    return reply.checked.report.outcome
 
 
 def _is_in_step(reply: Reply) -> bool:
@@ -307,4 +332,5 @@ def _is_in_step(reply: Reply) -> bool:
 
 
 def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
+    word = "ranks" if len(numbers) > 1 else "rank"
+    return f"{word} {', '.join(map(str, sorted(numbers)))}"

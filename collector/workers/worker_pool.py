@@ -100,7 +100,10 @@ class WorkerPool:
         """
         parallel = [job for job in jobs if job.rank_count == 1]
         count = min(worker_count, len(parallel))
-        alone = list(jobs) if count < 2 else [job for job in jobs if job.rank_count > 1]
+        if count < 2:
+            alone = list(jobs)
+        else:
+            alone = [job for job in jobs if job.rank_count > 1]
         if count > 1:
             settings = self._settings.model_copy(update={"memory_share": 1 / count})
             workers = [Worker(self.fork_server, settings) for _ in range(count)]

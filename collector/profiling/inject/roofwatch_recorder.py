@@ -43,7 +43,12 @@ class EventFile:
 
     def write(self, event: str, **facts: Any) -> None:
         pid = os.getpid()
-        document = {"event": event, "pid": pid, "at_ns": time.time_ns(), **facts}
+        document = {
+            "event": event,
+            "pid": pid,
+            "at_ns": time.time_ns(),
+            **facts,
+        }
         line = json.dumps(document) + "\n"
         try:
             # one unbuffered write, which no other thread can interrupt
