@@ -96,7 +96,10 @@ PROMPTS: Mapping[str, tuple[str, str]] = {
 
 
 def next_call(
-    tool: str, arguments: Mapping[str, Any], document: Any, exit_status: int
+    tool: str,
+    arguments: Mapping[str, Any],
+    document: Any,
+    exit_status: int,
 ) -> NextCall | None:
     """Return the call that usually follows an answer; None if there is none.
 

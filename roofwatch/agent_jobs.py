@@ -137,7 +137,12 @@ class Jobs:
         self._measuring, self._reading = asyncio.Semaphore(1), asyncio.Semaphore(4)
 
     def start(
-        self, tool: str, command: list[str], *, is_measuring: bool, arguments: dict[str, Any]
+        self,
+        tool: str,
+        command: list[str],
+        *,
+        is_measuring: bool,
+        arguments: dict[str, Any],
     ) -> Job:
         """Start a command, or queue it behind the one that measures."""
         hidden = {"ROOFWATCH_MCP_TOKEN"}
@@ -151,7 +156,12 @@ class Jobs:
         environment["PATH"] = os.pathsep.join(
             [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
         )
-        job = Job(f"{tool}-{len(self.by_name) + 1}", command, tool, arguments)
+        job = Job(
+            name=f"{tool}-{len(self.by_name) + 1}",
+            command=command,
+            tool=tool,
+            arguments=arguments,
+        )
         job.task = asyncio.create_task(job.run(slots, self.root, environment))
         self.by_name[job.name] = job
         return job

@@ -50,7 +50,8 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
         raise AlertError(
             "no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example"
         )
-    rules, codeowners = _read_rules(path), None
+    rules = _read_rules(path)
+    codeowners = None
     api_url = os.environ.get("GITHUB_API_URL") or "https://api.github.com"
     channels: dict[str, Send | str] = {}
     faults = []
@@ -86,12 +87,25 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
 
 def trial_delivery(channel: str) -> Delivery:
-    now, message = (
-        datetime.now(UTC),
-        Message(title=f"the channel {channel} works", is_test=True),
+    now = datetime.now(UTC)
+    message = Message(title=f"the channel {channel} works", is_test=True)
+    alert = Alert(
+        project="roofwatch",
+        cause="test",
+        rules=("test",),
+        severity=Severity.INFO,
+        state=AlertState.FIRING,
+        episode=1,
+        message=message,
+        fired_at=now,
     )
-    alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
-    return Delivery(alert, AlertEvent.FIRED, channel, now, now)
+    return Delivery(
+        alert=alert,
+        event=AlertEvent.FIRED,
+        channel=channel,
+        created_at=now,
+        next_attempt_at=now,
+    )
 
 
 def _read_rules(path: Path) -> AlertRules:
@@ -105,7 +119,10 @@ def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
     if rules.codeowners is None:
         return None
     path = folder / rules.codeowners
-    candidates = [path / name for name in PLACES] if path.is_dir() else [path]
+    if path.is_dir():
+        candidates = [path / name for name in PLACES]
+    else:
+        candidates = [path]
     file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
         raise AlertError(f"CODEOWNERS of {rules.codeowners}: not found at {', '.join(PLACES)}")

@@ -12,7 +12,7 @@ from roofwatch.ci.report.change_words import claim_text, is_row, part_of, sides_
 from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.verdict import Reason, Verdict
-from roofwatch.tables import joined, verdict
+from roofwatch.table_cells import joined, verdict
 from roofwatch.terminal import make_table
 
 
@@ -23,6 +23,7 @@ def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
     failures: dict[str, list[Change[CaseEvidence]]] = {}
     rows: list[tuple[object, ...]] = []
     listed = list(filter(is_row, cases))
+    # A broken build fails all cases with one message.
     for case in listed:
         if case.reason is Reason.FAILED:
             failures.setdefault(text_of(case), []).append(case)
@@ -37,7 +38,7 @@ def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
         rows.append(
             (
                 verdict(case.verdict),
-                Text(case.reason, style=f"link {case.reason.url}"),
+                _linked(case.reason),
                 case_text,
                 case.implementation,
                 base,
@@ -64,6 +65,7 @@ def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
 def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
     """Times of base and head, their change with its interval, and what else there is to say."""
     interval = case.relative_interval
+    # Without both times there are only words.
     if case.base is None or case.head is None or interval is None:
         return None, None, None, None, "; ".join((text_of(case), *sides_of(case)))
     low, high = interval
@@ -86,6 +88,7 @@ def changes_table(changes: Iterable[Change[Any]]) -> Table:
     listed = list(filter(is_row, changes))
     compiled = [change for change in listed if isinstance(change.evidence, CodeEvidence)]
     others = [change for change in listed if not isinstance(change.evidence, CodeEvidence)]
+    # A change on six targets is one row.
     targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
     for change in others:
         text = "; ".join((text_of(change), *sides_of(change)))
@@ -100,12 +103,32 @@ def changes_table(changes: Iterable[Change[Any]]) -> Table:
         targets.setdefault(row, []).append(change.subject.target)
     rows: list[tuple[object, ...]] = []
     for (word, reason, case_id, implementation, part, text), names in targets.items():
-        linked = Text(reason, style=f"link {reason.url}")
-        rows.append((verdict(word), linked, case_id, implementation, part, joined(names), text))
+        rows.append(
+            (
+                verdict(word),
+                _linked(reason),
+                case_id,
+                implementation,
+                part,
+                joined(names),
+                text,
+            )
+        )
     rows += _function_rows(compiled)
-    return make_table(
-        ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
+    columns = (
+        "verdict",
+        "reason",
+        "case",
+        "implementation",
+        "part",
+        "targets",
+        "change",
     )
+    return make_table(columns, rows)
+
+
+def _linked(reason: Reason) -> Text:
+    return Text(reason, style=f"link {reason.url}")
 
 
 def _function_rows(changes: Iterable[Change[CodeEvidence]]) -> list[tuple[object, ...]]:
@@ -118,11 +141,19 @@ def _function_rows(changes: Iterable[Change[CodeEvidence]]) -> list[tuple[object
     rows: list[tuple[object, ...]] = []
     for (word, reason, kernel, implementation, part), group in of_function.items():
         case_ids = list(dict.fromkeys(change.case_id for change in group))
-        case_text = case_ids[0] if len(case_ids) == 1 else f"{kernel}: {len(case_ids)} cases"
-        linked = Text(reason, style=f"link {reason.url}")
-        names = joined(change.subject.target for change in group)
+        case_text = case_ids[0]
+        if len(case_ids) > 1:
+            case_text = f"{kernel}: {len(case_ids)} cases"
         rows.append(
-            (verdict(word), linked, case_text, implementation, part, names, _function_text(group))
+            (
+                verdict(word),
+                _linked(reason),
+                case_text,
+                implementation,
+                part,
+                joined(change.subject.target for change in group),
+                _function_text(group),
+            )
         )
     return rows
 
@@ -132,15 +163,17 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
     texts = list(dict.fromkeys(map(text_of, changes)))
     if len(texts) == 1:
         return texts[0]
+    # A person acts on the first explanation; the others are in the JSON output.
     if changes[0].verdict is not Verdict.UNCHANGED:
         return f"{texts[0]}; {len(texts) - 1} more like it"
+    # Facts that moved without a verdict: how far, over all cases and targets.
     base_values: dict[str, list[float]] = {}
     head_values: dict[str, list[float]] = {}
     for change in changes:
         for name, (base, head) in change.evidence.moved_facts.items():
             base_values.setdefault(name, []).append(base)
             head_values.setdefault(name, []).append(head)
-    ranges = []
+    ranges: list[str] = []
     for name, values in base_values.items():
         base_range = _range_of(name, values)
         head_range = _range_of(name, head_values[name])
@@ -150,5 +183,6 @@ def _function_text(changes: Sequence[Change[CodeEvidence]]) -> str:
 
 def _range_of(name: str, values: Sequence[float]) -> str:
     """The lowest and the highest value of a metric, as one if they are equal."""
-    bounds = dict.fromkeys(metric(name).format(value) for value in (min(values), max(values)))
-    return " to ".join(bounds)
+    format_value = metric(name).format
+    bounds = [format_value(min(values)), format_value(max(values))]
+    return " to ".join(dict.fromkeys(bounds))

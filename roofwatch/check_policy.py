@@ -78,7 +78,8 @@ def _settings_for(
 
 def _base_commit(variables: Mapping[str, str], event: Mapping[str, Any]) -> str | None:
     """Return the commit that the change is to be merged into; None outside a change."""
-    pull_request, queue = event.get("pull_request"), event.get("merge_group")
+    pull_request = event.get("pull_request")
+    queue = event.get("merge_group")
     if isinstance(pull_request, dict) and isinstance(pull_request.get("base"), dict):
         return str(pull_request["base"].get("sha", ""))
     if isinstance(queue, dict):

@@ -17,6 +17,7 @@ from roofwatch.model.results import StaticFacts
 from roofwatch.table_cells import outcome_text, set_caption
 from roofwatch.terminal import make_table
 
+_PROOF_STYLE = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 
 
@@ -27,9 +28,8 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     targets = list(dict.fromkeys(fact.target for fact in facts))
     by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
     for fact in facts:
-        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[
-            fact.target
-        ] = fact
+        subject = (fact.case_id, fact.implementation, fact.function)
+        by_function.setdefault(subject, {})[fact.target] = fact
     rows: list[tuple[object, ...]] = []
     for (case_id, _, function), by_target in by_function.items():
         cells = [map_optional(_compiled, by_target.get(target)) for target in targets]
@@ -39,7 +39,9 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
         "block; tensor-core instructions; widest loads and stores"
     )
     table = make_table(("function", "case", *targets), rows, title=title)
-    set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
+    # A failure repeats on each target.
+    messages = dict.fromkeys(fact.message for fact in facts if fact.message)
+    set_caption(table, list(messages))
     return table
 
 
@@ -49,8 +51,8 @@ def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> 
     rows: list[tuple[Any, ...]] = []
     for proof in proofs:
         cost = cost_of.get((proof.case_id, proof.implementation))
-        style = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}.get(proof.proof, "")
-        offsets = Text(visible(str(describe_proof(proof))), style)
+        words = visible(str(describe_proof(proof)))
+        offsets = Text(words, _PROOF_STYLE.get(proof.proof, ""))
         rows.append((proof.case_id, proof.implementation, offsets, *_cost_cells(cost)))
     columns = (
         "case",
@@ -89,10 +91,10 @@ def _compiled(fact: StaticFacts) -> Text:
         return outcome_text(fact.outcome)
     lines = [Text(f"{fact.registers} regs")]
     if fact.theoretical_occupancy is not None:
+        occupancy = metric("theoretical_occupancy").format(fact.theoretical_occupancy)
         limits = ", ".join(fact.occupancy_limits)
-        lines[0].append(
-            f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}"
-        )
+        lines[0].append(f", {occupancy} by {limits}")
+    # Spills cost more than anything else that a table shows.
     if fact.local_bytes or fact.spill_store_count or fact.spill_load_count:
         spills = f"{format_bytes(fact.local_bytes or 0)} local"
         counts = f", {fact.spill_store_count or 0} stores, {fact.spill_load_count or 0} loads"
@@ -102,7 +104,11 @@ def _compiled(fact: StaticFacts) -> Text:
     tensor = [
         kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")
     ]
-    widest = [f"{word} {width}" for word, kind in _ACCESSES if (width := _widest(fact, kind))]
+    widest: list[str] = []
+    for word, kind in _ACCESSES:
+        width = _widest(fact, kind)
+        if width:
+            widest.append(f"{word} {width}")
     lines += [Text(", ".join(words), style="dim") for words in (tensor, widest) if words]
     return Text("\n").join(lines)
 

@@ -28,7 +28,7 @@ from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage, TriagedRegression
-from roofwatch.tables import joined, verdict
+from roofwatch.table_cells import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
@@ -154,20 +154,24 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
 
 def regressions_table(regressions: Sequence[Regression], triage: Sequence[Triage] = ()) -> Table:
     """One row per regression, with its triage if given."""
-    rows = [
-        (
-            regression.range_text
-            if regression.is_range
-            else f"{regression.commit.short_sha} {regression.commit.subject}",
-            regression.kernel,
-            verdict(regression.verdict),
-            regression.cause,
-            regression.summary,
-            f"{regression.ended or regression.state}, {claim_of_regression(regression)}",
-            *map(_triage, triage[index : index + 1]),
+    rows: list[tuple[object, ...]] = []
+    for index, regression in enumerate(regressions):
+        if regression.is_range:
+            commit = regression.range_text
+        else:
+            commit = f"{regression.commit.short_sha} {regression.commit.subject}"
+        state = regression.ended or regression.state
+        rows.append(
+            (
+                commit,
+                regression.kernel,
+                verdict(regression.verdict),
+                regression.cause,
+                regression.summary,
+                f"{state}, {claim_of_regression(regression)}",
+                *map(_triage, triage[index : index + 1]),
+            )
         )
-        for index, regression in enumerate(regressions)
-    ]
     columns = (
         "commit",
         "kernel",
@@ -226,14 +230,15 @@ def runs_table(runs: Sequence[RunSummary]) -> Table:
             " (side of a pair)": run.is_pair_side,
             " (commit no longer on its branch)": run.is_unreachable,
         }
+        suffix = "".join(mark for mark in marks if marks[mark])
+        outcomes = [f"{count} {outcome}" for outcome, count in run.outcome_counts.items()]
         rows.append(
             (
                 run.run_id,
-                f"{run.commit.short_sha} {run.commit.subject}"
-                + "".join(mark for mark in marks if marks[mark]),
+                f"{run.commit.short_sha} {run.commit.subject}{suffix}",
                 run.runner_class,
                 f"{run.started_at:%Y-%m-%d %H:%M}",
-                ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items()),
+                ", ".join(outcomes),
             )
         )
     return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
@@ -290,7 +295,7 @@ def _newest_value(series: Series) -> tuple[str | None, str | None]:
     if not points:
         return None, None
     newest = points[-1]
-    # a newer server may have metrics that this version does not know
+    # A newer server may have metrics that this version does not know.
     if is_metric(series.key.metric) and newest.value is not None:
         return series.key.definition.format(newest.value), newest.commit.short_sha
     return f"{newest.value:g}", newest.commit.short_sha
@@ -298,20 +303,22 @@ def _newest_value(series: Series) -> tuple[str | None, str | None]:
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
     """One table each, if there are any."""
-    of_alerts = [
-        (
-            alert.alert_id,
-            alert.project,
-            ", ".join(alert.rules),
-            alert.severity,
-            f"{alert.state} by {alert.acknowledged_by}"
-            if alert.state == "acknowledged"
-            else alert.state,
-            f"{alert.fired_at:%Y-%m-%d %H:%M}",
-            alert.message.title,
+    of_alerts: list[tuple[object, ...]] = []
+    for alert in alerts:
+        state = str(alert.state)
+        if state == "acknowledged":
+            state = f"{state} by {alert.acknowledged_by}"
+        of_alerts.append(
+            (
+                alert.alert_id,
+                alert.project,
+                ", ".join(alert.rules),
+                alert.severity,
+                state,
+                f"{alert.fired_at:%Y-%m-%d %H:%M}",
+                alert.message.title,
+            )
         )
-        for alert in alerts
-    ]
     of_deliveries = [
         (
             delivery.alert.project,
@@ -329,7 +336,8 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
     alert_table = make_table(
         ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
     )
-    return [table for table in (alert_table, make_table(columns, of_deliveries)) if table.row_count]
+    delivery_table = make_table(columns, of_deliveries)
+    return [table for table in (alert_table, delivery_table) if table.row_count]
 
 
 def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
@@ -348,13 +356,21 @@ def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
 def verdict_line(judged: PullRequestJudgement) -> str:
     """The overall verdict with the numbers of the pull-request comment."""
     smallest = judged.detectable_change
-    power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
-    floor = "" if judged.noise_floor is None else f". {judged.noise_floor.remark}"
+    if smallest is None:
+        power = ""
+    else:
+        power = f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
+    if judged.noise_floor is None:
+        floor = ""
+    else:
+        floor = f". {judged.noise_floor.remark}"
     return f"{judged.verdict}: {summary_line(judged)}{power}{floor}"
 
 
 def _triage(triage: Triage) -> str:
-    return "" if triage.person is None else triage.decided_by
+    if triage.person is None:
+        return ""
+    return triage.decided_by
 
 
 def submission_lines(result: Result) -> Iterator[str]:
@@ -366,12 +382,11 @@ def submission_lines(result: Result) -> Iterator[str]:
         yield f"  repeat: {result.evidence[0]['repeat']}"
     if result.effect is not None:
         low, high = result.effect["interval"]
-        times = (
-            f"{format_ns(result.effect['base_ns'])} -> {format_ns(result.effect['candidate_ns'])}"
-        )
+        base = format_ns(result.effect["base_ns"])
+        candidate = format_ns(result.effect["candidate_ns"])
         yield (
             f"speedup {result.effect['ratio']:.3f} [{low:.3f}, {high:.3f}] over "
-            f"{result.spec['against']}, {times}"
+            f"{result.spec['against']}, {base} -> {candidate}"
         )
     if result.roofline is not None:
         yield (
@@ -384,18 +399,23 @@ def submission_lines(result: Result) -> Iterator[str]:
 
 
 def submission_table(entries: Iterable[Mapping[str, Any]]) -> Table:
-    rows = [
-        (
-            entry["at"],
-            entry["kernel"],
-            entry["file"],
-            entry["hash"][:12],
-            (entry["parent"] or "")[:12],
-            entry["verdict"],
-            None if entry["ratio"] is None else f"{entry['ratio']:.3f}",
-            entry["reason"],
+    rows: list[tuple[object, ...]] = []
+    for entry in entries:
+        speedup = None
+        if entry["ratio"] is not None:
+            speedup = f"{entry['ratio']:.3f}"
+        rows.append(
+            (
+                entry["at"],
+                entry["kernel"],
+                entry["file"],
+                # Twelve digits of a SHA-256 tell the files of one log apart.
+                entry["hash"][:12],
+                (entry["parent"] or "")[:12],
+                entry["verdict"],
+                speedup,
+                entry["reason"],
+            )
         )
-        for entry in entries
-    ]
     columns = ("submitted", "kernel", "file", "hash", "parent", "verdict", "speedup", "reason")
     return make_table(columns, rows, title="Submissions")

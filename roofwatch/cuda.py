@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 INSTALL = "pip install cuda-bindings nvidia-cuda-nvrtc"
+# As CUDA's headers for half precision name them; torch's names come from `str(dtype)`.
 _CPP_TYPES = {
     "float64": "double",
     "float32": "float",
@@ -40,6 +41,7 @@ _DEFAULT_MAX_SHARED_BYTES = 48 * 1024
 """More dynamic shared memory needs an opt-in: CUDA C++ Programming Guide, compute capability 7.x
 and newer.
 """
+# A major version times 1,000 plus a minor times 10, in `cuda.h`.
 _CUDA_VERSION = re.compile(r"^#define CUDA_VERSION (\d+)", re.MULTILINE)
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -93,13 +95,16 @@ class CudaKernel:
         names = [str(argument).removeprefix("torch.") for argument in template]
         self.template = ", ".join(_CPP_TYPES.get(argument, argument) for argument in names)
         self.options = tuple(options)
+        # One kernel is compiled once per target and loaded once per device of this process.
         self._cubins: dict[str, Cubin] = {}
         self._functions: dict[int, Any] = {}
 
     @property
     def expression(self) -> str:
         """The function as C++ names it, for example `softmax_kernel<__nv_bfloat16, 8>`."""
-        return f"{self.name}<{self.template}>" if self.template else self.name
+        if self.template:
+            return f"{self.name}<{self.template}>"
+        return self.name
 
     def compile(self, target: str) -> Cubin:
         """Compile for a target such as `sm_90`; needs neither a GPU nor a driver.
@@ -144,9 +149,9 @@ class CudaKernel:
         import torch
 
         if device is None:
-            device = next(
-                (arg.device for arg in args if isinstance(arg, torch.Tensor)), torch.device("cuda")
-            )
+            on_device = [arg.device for arg in args if isinstance(arg, torch.Tensor)]
+            device = on_device[0] if on_device else torch.device("cuda")
+        # A build of torch for ROCm calls its devices "cuda" too.
         if device.type != "cuda" or torch.version.cuda is None:
             raise UnsupportedError(
                 f"{self.name} is CUDA C++ and needs an NVIDIA GPU, got tensors on {device}"
@@ -155,9 +160,9 @@ class CudaKernel:
             driver = _bindings("driver")
             function = self._function(driver, torch.cuda.current_device(), shared_bytes)
             values = [_c_value(arg) for arg in args]
-            pointers = (ctypes.c_void_p * len(values))(
-                *(ctypes.addressof(value) for value in values)
-            )
+            # The driver takes addresses of arguments, and copies the values at the launch.
+            addresses = [ctypes.addressof(value) for value in values]
+            pointers = (ctypes.c_void_p * len(values))(*addresses)
             stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
             dims = (*_three(grid), *_three(block))
             _driver_call(
@@ -177,9 +182,9 @@ class CudaKernel:
             major, minor = torch.cuda.get_device_capability(device_index)
             cubin = self.compile(f"sm_{major}{minor}")
             (module,) = _driver_call(driver.cuModuleLoadData, cubin.image)
-            (self._functions[device_index],) = _driver_call(
-                driver.cuModuleGetFunction, module, cubin.symbol.encode()
-            )
+            name = cubin.symbol.encode()
+            (function,) = _driver_call(driver.cuModuleGetFunction, module, name)
+            self._functions[device_index] = function
         function = self._functions[device_index]
         if shared_bytes > _DEFAULT_MAX_SHARED_BYTES:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -195,13 +200,14 @@ class CudaKernel:
         texts = self._texts()
         headers = _cuda_headers()
         _, *version = nvrtc.nvrtcVersion()
+        # The headers are those of Triton's CUDA, which need not be the version of NVRTC.
         versions: list[list[int] | list[str] | None] = [version, None]
         if headers is not None:
             versions[1] = _CUDA_VERSION.findall((headers / "cuda.h").read_text())
-        key = hashlib.sha256(
-            json.dumps([texts, self.expression, self.options, target, versions]).encode()
-        ).hexdigest()
+        inputs = json.dumps([texts, self.expression, self.options, target, versions])
+        key = hashlib.sha256(inputs.encode()).hexdigest()
         cached = cache_dir() / f"{key}.cubin"
+        # The mangled name is the first line of a cached file, as a cubin has several symbols.
         if cached.is_file():
             symbol, _, image = cached.read_bytes().partition(b"\n")
             return Cubin(image, symbol.decode())
@@ -212,7 +218,12 @@ class CudaKernel:
             folders.append(headers)
         includes = [f"--include-path={folder}" for folder in folders]
         options = [f"--gpu-architecture={target}", "--std=c++17", *self.options, *includes]
-        cubin = _run_nvrtc(nvrtc, next(iter(texts.items())), self.expression, options)
+        cubin = _run_nvrtc(
+            nvrtc=nvrtc,
+            named_source=next(iter(texts.items())),
+            expression=self.expression,
+            options=options,
+        )
         write_to_cache(cached, cubin.symbol.encode() + b"\n" + cubin.image)
         return cubin
 
@@ -226,15 +237,18 @@ class CudaKernel:
             file = waiting.pop()
             if file not in texts:
                 texts[file] = file.read_text()
-                included = [
-                    (file.parent / name).resolve() for name in _QUOTED_INCLUDE.findall(texts[file])
-                ]
+                names = _QUOTED_INCLUDE.findall(texts[file])
+                included = [(file.parent / name).resolve() for name in names]
+                # Another one may come from CUDA's folder, whose version is in the key.
                 waiting += [path for path in included if path.is_file()]
         return {file.name: text for file, text in texts.items()}
 
 
 def _run_nvrtc(
-    nvrtc: Any, named_source: tuple[str, str], expression: str, options: list[str]
+    nvrtc: Any,
+    named_source: tuple[str, str],
+    expression: str,
+    options: list[str],
 ) -> Cubin:
     name, source = named_source
 
@@ -246,6 +260,7 @@ def _run_nvrtc(
 
     program = call(nvrtc.nvrtcCreateProgram, source.encode(), name.encode(), 0, [], [])
     try:
+        # A template is instantiated only if its expression is named before.
         call(nvrtc.nvrtcAddNameExpression, program, expression.encode())
         started_ns = time.perf_counter_ns()
         try:
@@ -256,6 +271,7 @@ def _run_nvrtc(
                 [option.encode() for option in options],
             )
         except CudaCompileError as error:
+            # The functions of the binding fill a buffer that the caller makes.
             log = bytes(call(nvrtc.nvrtcGetProgramLogSize, program))
             call(nvrtc.nvrtcGetProgramLog, program, log)
             text = log.rstrip(b"\0").decode(errors="replace").strip()
@@ -301,6 +317,7 @@ def _cuda_headers() -> Path | None:
 def write_to_cache(file: Path, content: bytes) -> None:
     """Write a file atomically; ignore failures, since a cache is optional."""
     with contextlib.suppress(OSError):
+        # Another process may write the same cubin at the same time.
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as written:
             written.write(content)
@@ -310,6 +327,7 @@ def write_to_cache(file: Path, content: bytes) -> None:
 def _c_value(arg: Any) -> ctypes._SimpleCData[Any]:
     if isinstance(arg, ctypes._SimpleCData):
         return arg
+    # A Python int has no width: kernels take `long long` unless a ctypes value is passed.
     if isinstance(arg, (bool, int)):
         return ctypes.c_longlong(arg)
     if isinstance(arg, float):

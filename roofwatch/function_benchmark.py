@@ -11,10 +11,14 @@ from roofwatch.model.errors import SuiteError
 from roofwatch.terminal import print_error
 
 SEPARATOR = "::"
+# As in "x: float32[4096, 1024]".
 _INPUT = re.compile(r"(\w+)\s*:\s*(\w+)\s*\[([\d\s,_]*)\]")
+# As in "eps=1e-6".
 _SCALAR = re.compile(r"(\w+)\s*=\s*([-+.\w]+)")
+# The upper bound is exclusive.
 _INTEGER_HIGH = 2
 """Integers are 0 or 1: valid as indices whatever they index."""
+# The interpreter is thousands of times slower than a GPU.
 _INTERPRETED_LENGTH = 4
 _ITEM_BYTES = {
     "float64": 8,
@@ -146,6 +150,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
         language=language,
     )
     benchmark = folder / f"bench_{function}.py"
+    # What a person corrected in the file must not be lost.
     if benchmark.exists() and benchmark.read_text() != text:
         raise SuiteError(
             f"{benchmark}: exists and differs from what --like describes; "
@@ -168,6 +173,7 @@ def _language_of(file: Path, function: str) -> str:
     functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if function not in functions:
         raise SuiteError(f"{file}: has no function {function}; it has {', '.join(functions)}")
+    # A file that imports Triton launches its kernels itself.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and any(alias.name == "triton" for alias in node.names):
             return "triton"
@@ -188,6 +194,7 @@ def _parse_inputs(like: str) -> tuple[list[_TensorInput], dict[str, str]]:
             )
         shape = tuple(int(length) for length in lengths.split(",") if length.strip())
         tensors.append(_TensorInput(name, dtype, shape))
+    # What neither a tensor nor a scalar explains is refused, rather than ignored.
     rest = _INPUT.sub("", like)
     scalars = dict(_SCALAR.findall(rest))
     unread = _SCALAR.sub("", rest).replace(",", "").strip()
@@ -203,6 +210,7 @@ def _module_of(file: Path) -> tuple[Path, str]:
     """Return the folder that a file is imported from, and its module."""
     folder = file.parent
     parts = [file.stem]
+    # A module of a package is imported by its dotted name, as its relative imports need.
     while (folder / "__init__.py").exists():
         parts.insert(0, folder.resolve().name)
         folder = folder.resolve().parent
@@ -217,6 +225,7 @@ def _name_dimensions(tensors: Sequence[_TensorInput]) -> dict[int, str]:
 
 def _interpreted_shape(dimensions: Mapping[int, str]) -> dict[str, int]:
     """Make the first of several dimensions short, for Triton's interpreter."""
+    # Only the first is shortened: it counts rows or tokens, mostly, and the last is reduced.
     if len(dimensions) < 2:
         return {}
     length, name = next(iter(dimensions.items()))

@@ -59,7 +59,15 @@ def run_action(
     event = posting.event_of(variables)
     more = shlex.split(arguments)
     commands = commands_for(
-        mode, suite, base, more, name, variables, event, policy=policy, part=part
+        mode=mode,
+        suite=suite,
+        base=base,
+        arguments=more,
+        name=name,
+        variables=variables,
+        event=event,
+        policy=policy,
+        part=part,
     )
     for command in commands:
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
@@ -97,7 +105,8 @@ def commands_for(
 
     `policy` are options for what posts a check.
     """
-    request, named = requested_measurement(variables), ["--name", name]
+    request = requested_measurement(variables)
+    named = ["--name", name]
     post = ["post", str(RECORDS), *named, *policy]
     if part:
         post.append(f"--part={part}")
@@ -119,7 +128,10 @@ def commands_for(
         yield ["bisect", suite, "--series", request.series, "--good", base, "--bad", head, "--json"]
         return
     yield ["ab", suite, "--base", base, "--head", head, "--output", str(RECORDS), *arguments]
-    yield post if mode == "all" else [*post, "--no-comment", "--no-check"]
+    if mode == "all":
+        yield post
+    else:
+        yield [*post, "--no-comment", "--no-check"]
 
 
 def report_result(
@@ -159,7 +171,13 @@ def report_result(
         missing = posted.missing
         result = code(report.check.title)
     text = f"{describe(request, job.run)}: {result}"
-    reply(repository, request.number, f"result {request.reply}", job.run, text)
+    reply(
+        repository=repository,
+        number=request.number,
+        key=f"result {request.reply}",
+        run=job.run,
+        text=text,
+    )
     if missing:
         raise ForgeError(f"missing: {'; '.join(missing)}")
     return text

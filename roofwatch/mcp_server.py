@@ -27,6 +27,7 @@ from roofwatch.terminal import OutputError
 
 TOKEN_VARIABLE = "ROOFWATCH_MCP_TOKEN"  # noqa: S105  the variable's name
 _FEWEST_TOKEN_CHARACTERS = 20
+"""A shorter secret can be guessed; over HTTP anybody may try."""
 WaitSeconds = Annotated[
     float, Field(ge=0, le=50, description="Seconds to wait for the end before answering.")
 ]
@@ -112,7 +113,8 @@ def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
     Raises:
         OutputError: the token is missing or short.
     """
-    jobs, token = Jobs(repository.resolve()), os.environ.get(TOKEN_VARIABLE, "")
+    jobs = Jobs(repository.resolve())
+    token = os.environ.get(TOKEN_VARIABLE, "")
     if http is None:
         make_server(jobs).run("stdio")
     elif len(token) < _FEWEST_TOKEN_CHARACTERS:
@@ -182,6 +184,7 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        # The SDK checks types, and drops what it does not know.
         for tool in await self.list_tools():
             properties = tool.input_schema["properties"]
             unknown = sorted(arguments.keys() - properties.keys())
@@ -236,18 +239,30 @@ class _OneToken:
         self._token = token
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        # The time of the comparison must not tell how much of a token is right.
         is_right = hmac.compare_digest(token.encode(), self._token.encode())
         if not is_right:
             return None
         return AccessToken(token=token, client_id="agent", scopes=[])
 
 
-async def _answer(job: Job, wait_s: float, *, detail: bool, pointer: str) -> str:
+async def _answer(
+    job: Job,
+    wait_s: float,
+    *,
+    detail: bool,
+    pointer: str,
+) -> str:
     await asyncio.wait([job.task], timeout=wait_s)
     document = job.document
     following = None
     if job.exit_status is not None:
-        following = next_call(job.tool, job.arguments, document, job.exit_status)
+        following = next_call(
+            tool=job.tool,
+            arguments=job.arguments,
+            document=document,
+            exit_status=job.exit_status,
+        )
     report = JobReport(
         job=job.name,
         state=job.state,
@@ -273,19 +288,25 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
         options: list[str] = []
         arguments: list[str] = []
         if values.get("path", "") is None and _has_benchmark_files(jobs.root):
-            # the kernels of this repository, rather than the bundled ones
+            # The kernels of this repository, rather than the bundled ones.
             values["path"] = "."
         for parameter in chosen:
             for is_option, word in _words(parameter, values[parameter.name], jobs.root):
-                (options if is_option else arguments).append(word)
+                if is_option:
+                    options.append(word)
+                else:
+                    arguments.append(word)
+        # What follows `--` is never taken for an option.
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
+        job = jobs.start(name, command, is_measuring=tool.is_measuring, arguments=_as_given(values))
         return await _answer(
-            jobs.start(name, command, is_measuring=tool.is_measuring, arguments=_as_given(values)),
+            job,
             wait_s,
             detail=detail,
             pointer=pointer,
         )
 
+    # The SDK makes the schema of a tool from the signature of its function.
     *own_parameters, _ = inspect.signature(call, eval_str=True).parameters.values()
     signature = inspect.Signature([*map(_described, chosen), *own_parameters])
     call.__signature__ = signature  # type: ignore[attr-defined]
@@ -325,11 +346,12 @@ def _words(parameter: inspect.Parameter, value: Any, root: Path) -> Iterator[tup
     option.
     """
     kind, info = get_args(parameter.annotation)
-    names = [name for name in info.param_decls or () if name.startswith("--")] or [
-        f"--{parameter.name}"
-    ]
-    on, _, off = names[0].replace("_", "-").partition("/")
+    names = [name for name in info.param_decls or () if name.startswith("--")]
+    # typer derives the name of an option from the parameter.
+    first_name = names[0] if names else f"--{parameter.name}"
+    on, _, off = first_name.replace("_", "-").partition("/")
     if isinstance(value, bool):
+        # A flag without `--no-...` has no word for its default.
         name = on if value else off
         if name:
             yield True, name
@@ -340,8 +362,10 @@ def _words(parameter: inspect.Parameter, value: Any, root: Path) -> Iterator[tup
         prefix = f"{on}=" if is_option else ""
         values = value if isinstance(value, list) else [value]
         for word in map(str, values):
+            # A value such as `--output=...` would be an option of its own.
             if word.startswith("-"):
                 raise ToolError(f"{parameter.name}: {word} looks like an option")
+            # Only an option that takes a path may lead out of the repository.
             if not is_option or Path in (kind, *get_args(kind)):
                 _check_within(word, root)
             yield is_option, prefix + word

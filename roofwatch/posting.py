@@ -58,8 +58,10 @@ if TYPE_CHECKING:
 SERVER_VARIABLE = "ROOFWATCH_SERVER_URL"
 PART_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _ARTIFACT = "roofwatch-records-"
+"""What the names of artifacts with records begin with; the rest is the name of the part."""
 _UNNAMED = "pull-request"
 _BROKEN = frozenset({"failure", "timed_out", "startup_failure"})
+"""How a run of GitHub Actions ends that measured nothing by mistake."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
         ForgeError: it cannot be read.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
+    # On a machine of one's own there is no event.
     if not path:
         return {}
     try:
@@ -143,7 +146,8 @@ def open_service(variables: Mapping[str, str]) -> TellService | None:
 
     Only the job's environment counts: a file of the pull request must not receive the token.
     """
-    url, token = variables.get(SERVER_VARIABLE, ""), variables.get(SERVICE_TOKEN_VARIABLE, "")
+    url = variables.get(SERVER_VARIABLE, "")
+    token = variables.get(SERVICE_TOKEN_VARIABLE, "")
     if not url or not token:
         return None
     from roofwatch.store.server import Server
@@ -195,12 +199,19 @@ def report_on(
             _require_commit(note.head, job)
             check = check_run.without_records(note, policy=policy)
             text = None
+            # A note that nothing changed needs no comment, unless one has to be replaced.
             if note.is_failure or not note.error:
                 text = note.to_markdown()
-            return Report(check, comment=text, problem=note.error or None, is_silent=not note.error)
+            return Report(
+                check=check,
+                comment=text,
+                problem=note.error or None,
+                is_silent=not note.error,
+            )
         if measured is None:
             return _nothing_measured(paths[0], job, policy)
-        base, head = measured.base, measured.head
+        base = measured.base
+        head = measured.head
         _require_commit(head.commit, job)
         steps = read_step_shares(workloads, bundled_file(paths, WORKLOADS_NAME), head)
         accepted = read_baseline(bundled_file(paths, BASELINE_NAME))
@@ -212,6 +223,7 @@ def report_on(
             steps=steps,
             policy=policy,
         )
+    # What an untrusted job wrote may be anything.
     except (RecordError, BaselineError, NoiseFloorError) as error:
         check = check_run.not_measured(str(error), policy=policy)
         return Report(check, problem=str(error), is_refused=True)
@@ -221,7 +233,8 @@ def report_on(
         source=None if job is None else job.source_url,
         documentation=documentation,
     )
-    text, silent = to_markdown(judgement, links=links), is_silent(judgement)
+    text = to_markdown(judgement, links=links)
+    silent = is_silent(judgement)
     return Report(
         check=check_run.concluded(judgement, text),
         judgement=judgement,
@@ -314,16 +327,29 @@ def post(
             # the report on a queued pull request stays that of its own head
             queued = [item.number for item in repository.queued_pull_requests(job)]
             for number in (*numbers, *queued):
-                acceptance = valid_acceptance(repository, number, name, findings, accept_by)
+                acceptance = valid_acceptance(
+                    repository=repository,
+                    number=number,
+                    name=name,
+                    findings=findings,
+                    accept_by=accept_by,
+                )
                 if acceptance is not None:
                     accepted[number] = acceptance
+    # The check must conclude before an error ends the job.
     except ForgeError as error:
         refusal = error
     sentences = {
         number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()
     }
     merged = merge([*parts, *next(iter(kept_parts.values()), [])], expected)
-    check = CheckRun(merged.conclusion, merged.title, merged.text, annotations)
+    check = CheckRun(
+        conclusion=merged.conclusion,
+        title=merged.title,
+        summary=merged.text,
+        annotations=annotations,
+    )
+    # A single result needs no summary of parts.
     if reports.keys() == {""} and len(merged.parts) == 1 and not expected:
         check = reports[""].check
     if sentences:
@@ -341,7 +367,10 @@ def post(
     if with_check:
         try:
             repository.conclude(job.head_sha, name, order, check, job.run.url)
-            conclusion = "in_progress" if check.conclusion is None else check.conclusion.value
+            if check.conclusion is None:
+                conclusion = "in_progress"
+            else:
+                conclusion = check.conclusion.value
         except ForgeError as error:
             missing.append(f"the check: {error}")
     # never leave a check-run in progress
@@ -405,6 +434,7 @@ def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list
     """Return the pull requests that a job is about; of several with one head, those into the
     measured base branch.
     """
+    # Without a measured base, all pull requests with this head get the report.
     pull_requests = repository.pull_requests(job)
     numbers = [item.number for item in pull_requests if item.base_branch == base_branch]
     return numbers or [item.number for item in pull_requests]
@@ -414,6 +444,7 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     """Raise `RecordError` unless a measured commit is the head of the job, or its merge into the
     target branch.
     """
+    # GitHub checks out a merge of head and target, whose second parent is the head.
     merged = head.parents[1] if len(head.parents) == 2 else None
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(

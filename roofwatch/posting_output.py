@@ -23,7 +23,8 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    path, text = variables.get(SUMMARY_VARIABLE), report.check.summary
+    path = variables.get(SUMMARY_VARIABLE)
+    text = report.check.summary
     if not path or report.check.conclusion is None:
         return
     if report.judgement is not None:
@@ -56,20 +57,27 @@ def check_lines(check: check_run.CheckRun) -> Iterator[str]:
     yield f"check-run: {check.conclusion} ({check.title})"
     for annotation in check.annotations:
         level = "failure" if annotation.is_failure else "notice"
-        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
-        yield from (f"  {line}" for line in annotation.message.splitlines())
+        source_line = f"{annotation.file}:{annotation.line}"
+        yield f"{source_line}: {level}: {annotation.title}"
+        for line in annotation.message.splitlines():
+            yield f"  {line}"
 
 
 def to_json(posted: Posted, reports: Mapping[str, Report]) -> dict[str, Any]:
     """Write what was done; of several parts, the first has the title."""
     report = next(iter(reports.values()))
-    verdict = None if report.judgement is None else report.judgement.verdict
-    pull_request, comment = next(iter(posted.comments.items()), (None, None))
-    first = {"pull_request": pull_request and int(pull_request), "comment": comment}
-    return {
+    verdict = None
+    if report.judgement is not None:
+        verdict = report.judgement.verdict
+    document: dict[str, Any] = {
         "verdict": verdict,
         "problem": report.problem,
         "title": report.check.title,
-        **first,
-        **asdict(posted),
+        "pull_request": None,
+        "comment": None,
     }
+    for number, action in posted.comments.items():
+        document["pull_request"] = number and int(number)
+        document["comment"] = action
+        break
+    return {**document, **asdict(posted)}

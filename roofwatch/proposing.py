@@ -48,7 +48,9 @@ _OTHER_DEVICES = re.compile(r"_?(ascend|npu|xpu|musa|mlu|hpu)")
 """Folders of code for devices that roofwatch does not compile for."""
 _CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 _COMPILED = (".cu", ".cpp", ".cc", ".c", ".cuh", ".pyx")
-_PIPELINE, _INCLUDED = ".gitlab-ci.yml", ".gitlab/roofwatch.yml"
+_PIPELINE = ".gitlab-ci.yml"
+_INCLUDED = ".gitlab/roofwatch.yml"
+"""The jobs of a repository that has a pipeline already."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def propose(
     """
     root = _root_of(folder)
     project = project_of(root)
+    # The name of a repository need not be a Python name.
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = try_out(find_kernels(root), (root, root / "src"))
@@ -110,11 +113,12 @@ def propose(
     reporting = source.requirement("github")
     values |= {"measuring": f"numpy {reporting}", "reporting": reporting}
     workflows = root / ".github" / "workflows"
-    # a release of the package index has no commit to pin
+    # A release of the package index has no commit to pin.
     is_plain = is_plain or not source.repository
     templates = {"roofwatch.yml": "plain.yml", "roofwatch-report.yml": "plain-report.yml"}
     for name, plain_name in templates.items():
-        files[workflows / name] = _template(plain_name if is_plain else name, **values)
+        template = plain_name if is_plain else name
+        files[workflows / name] = _template(template, **values)
     return kernels, files
 
 
@@ -151,31 +155,34 @@ def _gitlab_files(root: Path, source: InstallSource, values: Mapping[str, str]) 
 
 
 def _benchmark_of(kernels: Sequence[FoundKernel]) -> str:
-    # each by its own name: a change in one module affects the kernels of that module only
+    # Each by its own name: a change in one module affects the kernels of that module only.
+    in_order = sorted(kernels, key=lambda kernel: (kernel.module, kernel.function))
     imports = "".join(
         f"from {kernel.module} import {kernel.function} as {kernel.name}_function\n"
-        for kernel in sorted(kernels, key=lambda kernel: (kernel.module, kernel.function))
+        for kernel in in_order
     )
-    return "".join([_BENCHMARK.format(imports=imports), *map(_spec_of, kernels)])
+    specs = [_spec_of(kernel) for kernel in kernels]
+    return "".join([_BENCHMARK.format(imports=imports), *specs])
 
 
 def _setup_of(root: Path) -> str:
     """Return the command that installs a repository with its requirements, and torch and Triton if
     no file names them.
     """
-    project, requirements = root / "pyproject.toml", root / "requirements.txt"
+    project = root / "pyproject.toml"
+    requirements = root / "requirements.txt"
     names_torch = re.compile(r"\btorch\b")
-    declared = [
-        file.read_text(errors="replace") for file in (project, requirements) if file.exists()
-    ]
-    parts = []
-    if requirements.exists() and not (project.exists() and names_torch.search(declared[0])):
+    project_text = project.read_text(errors="replace") if project.exists() else ""
+    requirements_text = requirements.read_text(errors="replace") if requirements.exists() else ""
+    parts: list[str] = []
+    # Requirements beside a project that names torch are often those of its developers.
+    if requirements.exists() and not names_torch.search(project_text):
         parts.append("-r requirements.txt")
     if project.exists():
         parts.append(".")
-    if not any(map(names_torch.search, declared)):
+    if not names_torch.search(project_text) and not names_torch.search(requirements_text):
         parts.append("torch triton")
-    # the index of PyTorch has builds without CUDA, which are 5 GB smaller
+    # The index of PyTorch has builds without CUDA, which are 5 GB smaller.
     return f"pip install --extra-index-url {_CPU_BUILDS} {' '.join(parts)}"
 
 
@@ -196,7 +203,9 @@ def _build_of(root: Path) -> str:
 def _is_on_gitlab(root: Path) -> bool:
     """Whether the remote `origin` is on GitLab; on an own server, whether there is a pipeline."""
     remote = run_git(root, "config", "--default", "", "--get", "remote.origin.url")
-    return "gitlab" in remote or ("github" not in remote and (root / _PIPELINE).exists())
+    if "gitlab" in remote:
+        return True
+    return "github" not in remote and (root / _PIPELINE).exists()
 
 
 def propose_instructions(folder: Path) -> dict[Path, str]:
@@ -217,6 +226,7 @@ def find_kernels(root: Path) -> list[FoundKernel]:
     jitted: set[str] = set()
     for tree in trees.values():
         jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
+    # Two functions of one name would need one variable: the last one is proposed.
     by_name: dict[str, FoundKernel] = {}
     for module, tree in trees.items():
         by_name |= {kernel.name: kernel for kernel in _kernels_of(module, tree, jitted)}
@@ -231,12 +241,14 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     classes = [
         node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
     ]
+    # A launcher that an autograd function calls is part of it, not a kernel of its own.
     used: set[str] = set()
     for node in classes:
         used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     for node in classes:
         methods = {method.name: method for method in _functions_of(node)}
         if "forward" in methods:
+            # The first parameter is the context.
             parameters = _parameters(methods["forward"], skip=1)
             yield FoundKernel(
                 name=node.name.strip("_"),
@@ -263,10 +275,11 @@ def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
-    return any(
-        ast.unparse(decorator).partition("(")[0] in {"triton.jit", "jit"}
-        for decorator in function.decorator_list
-    )
+    for decorator in function.decorator_list:
+        name = ast.unparse(decorator).partition("(")[0]
+        if name in {"triton.jit", "jit"}:
+            return True
+    return False
 
 
 def _is_autograd_function(node: ast.ClassDef) -> bool:
@@ -282,28 +295,34 @@ def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
 
 
 def _spec_of(kernel: FoundKernel) -> str:
+    inputs = [f'"{name}": {guess_input(name, kind)}' for name, kind in kernel.parameters.items()]
+    directions = ""
+    apply = ""
+    if kernel.is_differentiable:
+        directions = ', directions=["fwd", "bwd"]'
+        apply = ".apply"
     return _SPEC.format(
         name=kernel.name,
-        inputs=", ".join(
-            f'"{name}": {guess_input(name, kind)}' for name, kind in kernel.parameters.items()
-        ),
-        directions=', directions=["fwd", "bwd"]' if kernel.is_differentiable else "",
+        inputs=", ".join(inputs),
+        directions=directions,
         parameters=", ".join(kernel.parameters),
-        apply=".apply" if kernel.is_differentiable else "",
+        apply=apply,
     )
 
 
 def _may_declare_kernels(name: str) -> bool:
+    # The list of git ends with an empty name.
     path = PurePosixPath(name or "-.py")
     is_test = (
         path.stem.startswith(("test_", "bench_"))
         or path.stem.endswith("_test")
         or path.stem == "conftest"
     )
+    is_among_tests = bool({"tests", "test"} & set(path.parts[:-1]))
     can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
     folders = path.parts[:-1]
     is_elsewhere = any(_OTHER_DEVICES.fullmatch(folder) for folder in folders)
-    return can_be_imported and not (is_test or is_elsewhere or {"tests", "test"} & {*folders})
+    return can_be_imported and not (is_test or is_among_tests or is_elsewhere)
 
 
 def _module_of(name: str) -> str:
@@ -340,17 +359,17 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
         else:
             lines.append(f"not proposed: {name}: {kernel.why_left_out}")
     lines += [f"{state}: {path}" for path, state in states.items()]
-    lines += [
-        f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"
-        for path in states
-        if PurePosixPath(path).name.startswith("bench_")
-    ]
-    lines += [
-        f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages measure "
-        f"and report"
-        for path in states
-        if path.endswith(_INCLUDED)
-    ]
+    for path in states:
+        if PurePosixPath(path).name.startswith("bench_"):
+            lines.append(
+                f"next: write the references in {path} and correct its inputs; then: roofwatch "
+                f"check {path}"
+            )
+        if path.endswith(_INCLUDED):
+            lines.append(
+                f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages "
+                f"measure and report"
+            )
     if not any(PurePosixPath(path).suffix == ".yml" for path in states):
         lines.append(
             "no CI jobs: no other machine can install this roofwatch from its folder; "

@@ -68,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "calls",
     )
     session = config.stash.setdefault(_SESSION, _Session())
+    # The session that runs a test for its inputs measures nothing.
     if session.is_capturing:
         return
     if hasattr(config, "workerinput"):
@@ -112,7 +113,13 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
         specs = session.calls.setdefault(request.node.nodeid, [])
         tolerance = {} if marker is None else dict(marker.kwargs)
         spec, session.device = _spec(
-            request.node.nodeid, len(specs), function, arguments, reference, grad, tolerance
+            node_id=request.node.nodeid,
+            position=len(specs),
+            function=function,
+            arguments=arguments,
+            reference=reference,
+            grad=grad,
+            tolerance=tolerance,
         )
         specs.append(spec)
         return function(*arguments)
@@ -128,6 +135,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     specs = session.calls.get(item.nodeid, [])
     if not specs or session.is_capturing:
         return
+    # Correctness first: a wrong result has no time.
     failure = _check(specs, session.device) or (session.parts and _measure(item, session))
     session.calls.pop(item.nodeid)
     if failure:
@@ -185,10 +193,12 @@ def _spec(
     floating = [name for name, value in tensors.items() if value.is_floating_point()]
     if not floating:
         raise SpecError("roofwatch(...): no argument is a floating-point tensor")
+    # A name that `-k` and file names accept.
     test_path, _, parameters = node_id.partition("[")
     name = ".".join(re.findall(r"[A-Za-z_0-9]+", test_path.replace(".py", "")))
     if position:
         name += f".{position + 1}"
+    # The sizes are those of the arguments, as a case's shape says.
     shape = {key: "x".join(map(str, value.shape)) or "scalar" for key, value in tensors.items()}
     if parameters:
         shape["parameters"] = re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)
@@ -265,7 +275,11 @@ def _check(specs: list[KernelSpec], device: str) -> str | None:
     for spec in specs:
         for case in spec.cases:
             report = check_case(
-                spec, case, spec.implementations[_IMPLEMENTATION], CheckCache(), device=device
+                spec=spec,
+                case=case,
+                implementation=spec.implementations[_IMPLEMENTATION],
+                cache=CheckCache(),
+                device=device,
             )
             if report.outcome.is_failure:
                 return f"{case.direction} of {spec.name}: {report.outcome}: {report.message}"
@@ -290,6 +304,7 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     against = item.config.getoption("--roofwatch-against")
     failure = None
     with contextlib.ExitStack() as stack:
+        # Workers of pytest-xdist take turns: two measurements would disturb each other.
         fcntl.flock(stack.enter_context((session.parts / "lock").open("w")), fcntl.LOCK_EX)
         head = stack.enter_context(_suite(item, None))
         fork_server = stack.enter_context(ForkServer())
@@ -313,7 +328,8 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
                 record = new.model_copy(update={"pairing": None})
                 for side in (old, new):
                     _warn_of_foreign_code(item, side)
-        record = record or measure([head], plan, fork_server=fork_server)[0]
+        if record is None:
+            (record,) = measure([head], plan, fork_server=fork_server)
         record.write(session.parts / f"{record.run_id}.json")
     return failure
 
@@ -336,8 +352,10 @@ def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
     from roofwatch.collector.suite import SuiteAt
 
     commit, project = commit_of(item.path)
-    repository, root = find_repository(item.path), item.config.rootpath
-    work_tree, test = repository, item.path
+    repository = find_repository(item.path)
+    root = item.config.rootpath
+    work_tree = repository
+    test = item.path
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-suite-")))
         if revision is not None:
@@ -346,10 +364,12 @@ def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
             commit = read_commit(repository, revision).model_copy(
                 update={"is_dirty": False, "branch": None}
             )
+            # The test of the base measures the base: its own checkout, with its own files.
             checkout = stack.enter_context(checked_out(repository, revision, folder / "checkout"))
             fill_submodules(repository, commit.sha, checkout)
             test = checkout / os.path.relpath(test, repository)
-            repository, root = checkout, checkout / os.path.relpath(root, repository)
+            root = checkout / os.path.relpath(root, repository)
+            repository = checkout
         file = folder / "bench_calls.py"
         file.write_text(
             "from roofwatch.pytest_plugin import specs_of\n\n"

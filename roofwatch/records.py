@@ -41,6 +41,7 @@ def read_record_files(
     Raises:
         RecordError: a record is damaged, or there is none.
     """
+    # Only the order is kept in memory, not the records.
     record_files: list[tuple[int, datetime, Path]] = []
     for file in _files_in(paths):
         try:
@@ -96,20 +97,20 @@ def nothing_done(records: Sequence[RunRecord]) -> str | None:
     refused: list[Measurement] = []
     is_anything_done = False
     for record in records:
-        if any(
-            measurement.outcome is not Outcome.UNSUPPORTED for measurement in record.measurements
-        ):
+        outcomes = {measurement.outcome for measurement in record.measurements}
+        # Something was timed, or failed, which other functions say.
+        if outcomes - {Outcome.UNSUPPORTED}:
             return None
         correct = [accuracy for accuracy in record.accuracies if accuracy.outcome is Outcome.OK]
+        is_compiled = any(facts.outcome is Outcome.OK for facts in record.static_facts)
+        is_anything_done = is_anything_done or bool(correct) or is_compiled
+        untimed += record.measurements
         on_device = {
             (accuracy.case_id, accuracy.implementation)
             for accuracy in correct
             if accuracy.executor == "device"
         }
-        is_compiled = any(facts.outcome is Outcome.OK for facts in record.static_facts)
-        is_anything_done = is_anything_done or bool(correct) or is_compiled
-        untimed += record.measurements
-        # it ran on this device, so it should have been timed
+        # What ran on this device should have been timed.
         refused += [
             measurement
             for measurement in record.measurements
@@ -127,10 +128,10 @@ def time_spent(record: RunRecord) -> str:
     total_ns = sum(record.spent_ns.values())
     if not total_ns:
         return "time spent: not recorded"
-    shares = (
-        f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}"
-        for activity, spent_ns in record.spent_ns.items()
-    )
+    shares: list[str] = []
+    for activity, spent_ns in record.spent_ns.items():
+        name = activity.replace("_", "-")
+        shares.append(f"{name} {spent_ns / total_ns:.0%}")
     return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}"
 
 
@@ -138,6 +139,7 @@ def device_summary(*records: RunRecord) -> list[str]:
     """Sentences about the GPU during a job that made some records, problems first; none without
     telemetry.
     """
+    # The records of a job share its telemetry.
     telemetry = next((record.telemetry for record in records if record.telemetry is not None), None)
     if telemetry is None:
         return []
@@ -190,8 +192,12 @@ def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[s
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
-    return low if low == high else f"{low} to {high}"
+    low = f"{min(values):.0f}"
+    low = f"{min(values):.0f}"
+    high = f"{max(values):.0f}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[StepShare]:
@@ -205,7 +211,9 @@ def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[
     if file is None and not default.is_file():
         return []
     record = RunRecord.read(file or default)
-    if refusals := refuse_runner(record.environment.runner_class, head.environment.runner_class):
+    refusals = refuse_runner(record.environment.runner_class, head.environment.runner_class)
+    if refusals:
+        # The default file may be of another machine; a file that was named must fit.
         if file is None:
             return []
         raise RecordError(f"{file}: {refusals[0]}")

@@ -17,6 +17,7 @@ BASELINE_NAME = "roofwatch-static.toml"
 _PREFIXES = ("base-", "head-")
 _JOURNAL = ".journal"
 _MAX_JOURNAL_BYTES = 100_000_000
+"""The job that posts reads what an untrusted job wrote."""
 _SUFFIXES = (".json", ".json.gz")
 
 
@@ -36,10 +37,12 @@ def read_measured(paths: Sequence[Path]) -> MeasuredPair | NotMeasured | None:
         RecordError: a file is not valid, or there is no pair.
     """
     files = _files(paths)
+    # A note comes first: records in its folder are of a job that was stopped.
     note = next((file for file in files if file.name == not_measured.FILE_NAME), None)
     if note is not None:
         return _read_note(note)
-    if len(paths) == 1 and not files and not paths[0].is_file():
+    is_empty_folder = len(paths) == 1 and not files and not paths[0].is_file()
+    if is_empty_folder:
         return None
     return _pair(paths, files)
 
@@ -99,7 +102,8 @@ def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFl
 def _pair(paths: Sequence[Path], files: Sequence[Path]) -> MeasuredPair:
     if len(paths) == 2 and not any(path.is_dir() for path in paths):
         return MeasuredPair(RunRecord.read(paths[0]), RunRecord.read(paths[1]))
-    if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
+    is_one_folder = len(paths) == 1 and (paths[0].is_dir() or not paths[0].exists())
+    if not is_one_folder:
         raise RecordError("give two records, base and head, or one folder that contains them")
     by_side: dict[Side, RunRecord] = {}
     for record in map(RunRecord.read, files):
@@ -122,9 +126,10 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     """Return the files of `roofwatch ab` among files and in folders."""
     files = [path for path in paths if path.is_file() and path.name == not_measured.FILE_NAME]
     for folder in paths:
-        # follows no link out of the folder
+        # Follows no link out of the folder.
         for parent, _, names in os.walk(folder):
-            files += [Path(parent, name) for name in names if _is_ours(Path(parent, name))]
+            in_folder = [Path(parent, name) for name in names]
+            files += [file for file in in_folder if _is_ours(file)]
     return sorted(files)
 
 

@@ -36,6 +36,7 @@ class SettingsError(Exception):
 
 
 def _default_data_dir() -> Path:
+    # The XDG base directory specification names the folder of data.
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "roofwatch"
 
 
@@ -74,6 +75,7 @@ def _split(value: object) -> object:
     """Split the text of an environment variable at its commas."""
     if not isinstance(value, str):
         return value
+    # An empty entry is a comma too many.
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
@@ -222,6 +224,7 @@ def load_settings(folder: Path | None = None) -> Settings:
     in_file = set(values)
     for name in setting_names():
         value = from_environment(_PREFIX + name.replace(".", "_").upper())
+        # The environment of a container overrides the file of the image.
         if value is None:
             continue
         table, _, key = name.rpartition(".")
@@ -231,6 +234,7 @@ def load_settings(folder: Path | None = None) -> Settings:
             fields[key] = value
     try:
         return Settings.model_validate(values)
+    # One problem at a time: the first often causes the others.
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
@@ -252,6 +256,7 @@ def from_environment(variable: str) -> str | None:
     if variable in os.environ or file is None:
         return os.environ.get(variable)
     try:
+        # Editors end a file with a line break.
         return Path(file).read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{variable}_FILE: {file} cannot be read: {error}") from None
@@ -268,6 +273,7 @@ def setting_names() -> list[str]:
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    # The nearest folder wins, as for other tools.
     for candidate in (folder, *folder.resolve().parents):
         own_file = candidate / "roofwatch.toml"
         if own_file.is_file():

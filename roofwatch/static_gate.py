@@ -75,24 +75,21 @@ class StaticAnswer:
     @property
     def exit_status(self) -> int:
         """0 if nothing is worse, 1 if something is, 2 if that cannot be decided."""
+        # A new case has no base to be worse than.
         verdicts = [
             item.verdict for item in self.applied.changes if item.reason is not Reason.NEW_CASE
         ]
-        if Verdict.REGRESSED in verdicts:
-            return 1
-        if self.unsafe:
+        if Verdict.REGRESSED in verdicts or self.unsafe:
             return 1
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
-        failed = [facts for facts in self.facts if facts.outcome.is_failure]
-        entries = [(self.baseline.get(subject_of(facts)), facts) for facts in failed]
-        return (
-            0
-            if all(
-                entry and judge_entry(entry, facts) is Verdict.UNCHANGED for entry, facts in entries
-            )
-            else 2
-        )
+        # Without a base, all that can be wrong is a failure that the baseline does not accept.
+        for facts in self.facts:
+            entry = self.baseline.get(subject_of(facts))
+            is_accepted = entry is not None and judge_entry(entry, facts) is Verdict.UNCHANGED
+            if facts.outcome.is_failure and not is_accepted:
+                return 2
+        return 0
 
     @property
     def unsafe(self) -> tuple[OverflowProof, ...]:
@@ -154,7 +151,8 @@ def answer(
     if base is not None:
         try:
             with suite_at_revision(path, base) as suite:
-                before, base_name = compile_at(suite.source, "base: "), suite.commit.sha[:12]
+                before = compile_at(suite.source, "base: ")
+                base_name = suite.commit.sha[:12]
         except SuiteError as error:
             raise SuiteError(f"base {base}: {error}") from None
     if base_triton is not None:
@@ -170,7 +168,7 @@ def answer(
     results = compile_at(suite_source(path))
     analyses = analyses_of(results.proofs, results.costs)
     compared = JudgedCode()
-    # without a base, an overflow at a declared size is judged all the same
+    # Without a base, an overflow at a declared size is judged all the same.
     analysed = judge_analyses((), analyses)
     if base_name is not None:
         compared = judge_static(before.facts, results.facts)
@@ -197,6 +195,7 @@ def answer(
     if tighten:
         entries = tightened(entries, applied)
         written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
+    # An empty baseline needs no file.
     if written and (entries or file.exists()):
         write_text(file, to_toml(entries))
     return StaticAnswer(
@@ -238,7 +237,8 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
         yield f"compared with {answer.base}: {counted or 'nothing to compare'}"
-    if gone := answer.compared.gone:
+    gone = answer.compared.gone
+    if gone:
         yield f"only in the base: {listed(map(' '.join, gone))}"
     for line in answer.written:
         yield f"{line} ({answer.baseline_file})"
@@ -246,7 +246,8 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
 
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
-    applied, named = answer.applied, {"case_id", "implementation", "function", "target", "reason"}
+    applied = answer.applied
+    named = {"case_id", "implementation", "function", "target", "reason"}
     better = [entry.model_dump(include=named) for entry, _ in applied.better]
     stale = [entry.model_dump(include=named) for entry in applied.stale]
     return {
@@ -264,9 +265,7 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
 
 def _change_to_json(change: StaticChange) -> dict[str, Any]:
     evidence = change.evidence
-    is_analysis = isinstance(evidence, AnalysisEvidence)
-    prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None
-    return {
+    document: dict[str, Any] = {
         "case_id": change.subject.case_id,
         "implementation": change.subject.implementation,
         "function": change.subject.part,
@@ -275,11 +274,20 @@ def _change_to_json(change: StaticChange) -> dict[str, Any]:
         "reason": change.reason,
         "cause": change.cause or Cause.CODE,
         "detail": None if change.detail is None else str(change.detail),
-        "base": None if is_analysis else evidence.base,
-        "head": None if is_analysis else evidence.head,
-        "predicted_ratio": None if prediction is None else math.exp(prediction.log_ratio),
-        "values": dict(evidence.head.values) if isinstance(evidence, AnalysisEvidence) else None,
+        "base": None,
+        "head": None,
+        "predicted_ratio": None,
+        "values": None,
     }
+    # An analysis has numbers; compiled code has its facts.
+    if isinstance(evidence, AnalysisEvidence):
+        document["values"] = dict(evidence.head.values)
+    else:
+        document["base"] = evidence.base
+        document["head"] = evidence.head
+    if isinstance(evidence, CodeEvidence) and evidence.prediction is not None:
+        document["predicted_ratio"] = math.exp(evidence.prediction.log_ratio)
+    return document
 
 
 # --- `roofwatch static capture`
@@ -294,6 +302,7 @@ def capture_launches(command: Sequence[str], output: Path) -> int:
         SuiteError: the output is no Python file, or the program does not exist.
     """
     words = list(command)
+    # People paste the command that they use.
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
     if output.suffix != ".py":
@@ -303,11 +312,14 @@ def capture_launches(command: Sequence[str], output: Path) -> int:
             f"{output}: was not written by roofwatch static capture; choose another file with "
             f"--output"
         )
-    if not words or words == ["-m"] or (words[0] != "-m" and not Path(words[0]).is_file()):
+    is_module = bool(words) and words[0] == "-m"
+    is_complete = len(words) > 1 if is_module else bool(words) and Path(words[0]).is_file()
+    if not is_complete:
         raise SuiteError(
             f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module"
         )
     entry = str(PACKAGE_DIR / "collector" / "compile" / "capture_main.py")
+    # The program's own interpreter imports roofwatch from here, whatever is installed there.
     paths = [os.environ.get("PYTHONPATH", ""), str(INSTALL_ROOT)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = [sys.executable, "-P", entry, str(output), "--", *words]

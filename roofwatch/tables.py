@@ -1,4 +1,4 @@
-"""Kernels and results of a run as tables. Everything in them is in the JSON output too."""
+"""Results of a run as tables. Everything in them is in the JSON output too."""
 
 import math
 from collections import Counter
@@ -9,78 +9,20 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.ci.messages import visible
 from roofwatch.code_tables import analyses, static_facts
-from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 from roofwatch.model.optional import map_optional
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import TensorError
-from roofwatch.model.worker_protocol import KernelInfo
 from roofwatch.records import device_summary, time_spent
 from roofwatch.table_cells import outcome_text, set_caption, shorten_message
 from roofwatch.terminal import make_table
 
-_VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
 _PROFILE_ROWS = 3
 _NOISY_SHARE = 0.3
 """Interquartile range relative to the median."""
-
-
-def kernels(infos: Iterable[KernelInfo]) -> Table:
-    """One row per kernel of a suite."""
-    rows = []
-    for info in infos:
-        compiled = compiled_targets(info)
-        rows.append(
-            (
-                info.name,
-                info.family,
-                " ".join(implementation.name for implementation in info.implementations),
-                joined(case.direction for case in info.cases),
-                joined(case.dtype for case in info.cases),
-                "all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none",
-                len(info.cases),
-                info.edge_count,
-            )
-        )
-    columns = (
-        "kernel",
-        "family",
-        "implementations",
-        "directions",
-        "dtypes",
-        "targets",
-        "cases",
-        "edges",
-    )
-    return make_table(columns, rows)
-
-
-def compiled_targets(kernel: KernelInfo) -> list[str]:
-    """Default targets for which at least one implementation of the kernel is compiled."""
-    targets: set[str] = set()
-    for implementation in kernel.implementations:
-        if implementation.language != "torch":
-            targets.update(set(DEFAULT_TARGETS).difference(implementation.unsupported_targets))
-    return [target for target in DEFAULT_TARGETS if target in targets]
-
-
-def kernel_summary(kernel: KernelInfo) -> dict[str, object]:
-    """What the cases of a kernel have, for JSON."""
-    cases = kernel.cases
-    return {
-        **kernel.model_dump(mode="json", exclude={"checkable", "rank_dimension"}),
-        "directions": sorted({case.direction for case in cases}, reverse=True),
-        "dtypes": sorted({case.dtype for case in cases}),
-        "targets": compiled_targets(kernel),
-        "rank_counts": sorted({kernel.rank_count(case) for case in cases}),
-        "tags": sorted(set().union(*(case.tags for case in cases))),
-        "edge_count": kernel.edge_count,
-    }
 
 
 def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
@@ -139,6 +81,7 @@ def measurements(record: RunRecord) -> Table:
                 len(measurement.samples_ns) or None,
             )
         )
+        # Reasons of unsupported cases repeat, so the caption counts them.
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
             rows.append([Text(shorten_message(f"  {measurement.message}"), style="dim")])
     columns = (
@@ -175,6 +118,7 @@ def fastest_lines(record: RunRecord) -> list[str]:
     """One line per timed case: its fastest implementation, and how far that is from the roof."""
     lines: dict[str, str] = {}
     for measurement in furthest_from_roof_first(record.measurements):
+        # The first of a case is its fastest; later ones are not asked for.
         if measurement.case_id in lines or measurement.median_ns is None:
             continue
         line = f"{measurement.case_id}: fastest is {measurement.implementation}"
@@ -200,6 +144,7 @@ def furthest_from_roof_first(measurements: Iterable[Measurement]) -> list[Measur
 
 
 def _time_ns(measurement: Measurement) -> float:
+    # Untimed ones are last.
     if measurement.median_ns is None:
         return math.inf
     return measurement.median_ns
@@ -248,7 +193,8 @@ def launches(record: RunRecord) -> Table | None:
     for measured in record.measurements:
         if measured.host_ns is None:
             continue
-        busy_ns, span_ns = measured.median_ns, measured.span_ns
+        busy_ns = measured.median_ns
+        span_ns = measured.span_ns
         gaps_ns = None
         if busy_ns is not None and span_ns is not None:
             gaps_ns = max(0.0, span_ns - busy_ns)
@@ -280,7 +226,9 @@ def launches(record: RunRecord) -> Table | None:
         "launches: device time, gaps between kernels, delay of the first kernel, host time to "
         "issue the launch"
     )
-    return make_table(columns, rows, title=title, left_column_count=4) if rows else None
+    if rows:
+        return make_table(columns, rows, title=title, left_column_count=4)
+    return None
 
 
 def memory_use(record: RunRecord) -> Table | None:
@@ -308,7 +256,9 @@ def memory_use(record: RunRecord) -> Table | None:
         "fragmentation",
     )
     title = "memory of a launch: peak allocated and reserved, allocations, fragmentation"
-    return make_table(columns, rows, title=title, left_column_count=3) if rows else None
+    if rows:
+        return make_table(columns, rows, title=title, left_column_count=3)
+    return None
 
 
 def profiles(record: RunRecord) -> Table:
@@ -317,7 +267,10 @@ def profiles(record: RunRecord) -> Table:
     for profile in record.profiles:
 
         def share(total_ns: float, busy_ns: float = profile.busy_ns) -> str:
-            return f"{total_ns / busy_ns:.1%}" if busy_ns else ""
+            # A profile without kernels has no busy time.
+            if busy_ns == 0:
+                return ""
+            return f"{total_ns / busy_ns:.1%}"
 
         rows += [
             (
@@ -336,9 +289,8 @@ def profiles(record: RunRecord) -> Table:
         hidden_count = len(hidden) + profile.left_out_count
         if hidden_count:
             rest_ns = sum(row.total_ns for row in hidden) + profile.left_out_ns
-            rows.append(
-                ("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share(rest_ns))
-            )
+            remark = f"and {hidden_count} more"
+            rows.append(("", "", "", remark, "", format_ns(rest_ns), "", share(rest_ns)))
     columns = (
         "case",
         "implementation",
@@ -356,112 +308,18 @@ def profiles(record: RunRecord) -> Table:
     return make_table(columns, rows, title=title, left_column_count=4)
 
 
-def checks(reports: Sequence[CheckReport]) -> Table:
-    """One row per case and implementation: outcome, worst tensor, and outcomes in other memory
-    layouts and at other values.
-    """
-    layouts: dict[tuple[str, str], list[CheckReport]] = {}
-    regimes: dict[tuple[str, str], list[CheckReport]] = {}
-    declared: list[CheckReport] = []
-    for report in reports:
-        key = (report.case_id, report.implementation)
-        if report.layout is not None:
-            layouts.setdefault(key, []).append(report)
-        elif report.regime is not None:
-            regimes.setdefault(key, []).append(report)
-        else:
-            declared.append(report)
-    rows = []
-    for report in declared:
-        key = (report.case_id, report.implementation)
-        variations = [*layouts.get(key, []), *regimes.get(key, [])]
-        row = (
-            report.case_id,
-            report.implementation,
-            report.executor,
-            _outcome_of_all(report, variations),
-            *_worst(report.tensors),
-            _layout_counts(layouts.get(key, [])),
-            _layout_counts(regimes.get(key, [])),
-        )
-        rows.append(row)
-    columns = (
-        "case",
-        "implementation",
-        "executor",
-        "outcome",
-        "worst",
-        "error",
-        "limit",
-        "torch",
-        "layouts",
-        "values",
-    )
-    table = make_table(columns, rows, left_column_count=5)
-    unsupported = {report.message for report in declared if report.message}
-    unsupported -= {report.message for report in reports if report.outcome.is_failure}
-    set_caption(table, sorted(message for message in unsupported if message))
-    return table
-
-
-def _outcome_of_all(report: CheckReport, variations: Sequence[CheckReport]) -> Text:
-    """The outcome of a case, or of the first variation that failed though the case passes."""
-    failed = next((variation for variation in variations if variation.outcome.is_failure), None)
-    if failed is None or report.outcome.is_failure:
-        return outcome_text(report.outcome)
-    kind = "layout" if failed.layout is not None else "values"
-    return Text(f"{failed.outcome}: {kind}", style=f"red link {failed.outcome.url}")
-
-
-def verdict(word: str) -> Text:
-    return Text(visible(word), _VERDICT_STYLE.get(word, ""))
-
-
-def joined(values: Iterable[str]) -> str:
-    """Different values in their first order."""
-    return " ".join(dict.fromkeys(values))
-
-
-def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
-    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error,
-    limit, error of torch.
-    """
-    errors = []
-    for tensor in tensors:
-        if tensor.nonfinite_count:
-            return tensor.tensor, "NaN or inf", None, None
-        for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
-            error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = None
-            if tensor.baseline is not None:
-                eager = f"{getattr(tensor.baseline, quantity):.1e}"
-            share = error / limit if limit else error
-            errors.append((share, f"{tensor.tensor} {kind}", error, limit, eager))
-    if not errors:
-        return (None,) * 4
-    _, name, error, limit, eager = max(errors, key=lambda row: row[0])
-    return name, f"{error:.1e}", f"{limit:.1e}", eager
-
-
-def _layout_counts(reports: Sequence[CheckReport]) -> Text:
-    correct = sum(report.outcome is Outcome.OK for report in reports)
-    unsupported = sum(report.outcome is Outcome.UNSUPPORTED for report in reports)
-    failed = len(reports) - correct - unsupported
-    parts = [(correct, "ok", ""), (unsupported, "unsupported", "dim"), (failed, "failed", "red")]
-    return Text(" ").join(
-        Text(f"{count} {word}", style=style) for count, word, style in parts if count
-    )
-
-
 def _kernel_count(measurement: Measurement) -> str | None:
     counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
     if not counts:
         return None
-    is_varying = (
-        any(block.is_kernel_set_varying for block in measurement.blocks) or len(set(counts)) > 1
-    )
-    return f"up to {max(counts)}" if is_varying else str(counts[0])
+    # An autotuner or a data-dependent launch changes which kernels run.
+    is_varying = any(block.is_kernel_set_varying for block in measurement.blocks)
+    if is_varying or len(set(counts)) > 1:
+        return f"up to {max(counts)}"
+    return str(counts[0])
 
 
 def _formatted(key: str, values: dict[str, float]) -> str:
-    return metric(key).format(values[key]) if key in values else ""
+    if key not in values:
+        return ""
+    return metric(key).format(values[key])

@@ -104,7 +104,8 @@ def make_table(
             return ""
         return wrapped(cell) if isinstance(cell, Text) else str(cell)
 
-    table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
+    table = Table(title=title, title_justify="left", header_style="bold")
+    listed = list(rows)
     if left_column_count is None:
         left_column_count = len(columns)
     shown_positions: list[int] = []

@@ -45,6 +45,7 @@ from roofwatch.model.triage import BisectionProgress, BisectionRange, BisectionS
 from roofwatch.model.worker_protocol import Subject, WorkerSettings
 from roofwatch.records import RECORD_SUFFIX
 
+# What is known so far; it is written after each measurement.
 _STATE_FILE = "bisection.json"
 _PROGRESS = TypeAdapter(BisectionProgress)
 _MAX_LOST_BLOCKS = 20
@@ -77,7 +78,8 @@ class BisectPlan:
         """Return the folder of this bisection, the same for the same suite, series, ends and
         settings.
         """
-        run, search = self.run, self.search
+        run = self.run
+        search = self.search
         how = (
             run.device,
             run.thread_count,
@@ -87,10 +89,11 @@ class BisectPlan:
             search.error_rate,
             self.benchmarks,
         )
-        digest = hashlib.sha256(
-            f"{self.path and self.path.resolve()} {self.series} {how}".encode()
-        ).hexdigest()
-        return self.output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-{digest[:8]}"
+        path = self.path and self.path.resolve()
+        text = f"{path} {self.series} {how}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        ends = f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}"
+        return self.output / f"{ends}-{digest[:8]}"
 
 
 def bisect(
@@ -108,7 +111,12 @@ def bisect(
         JournalError: another bisection is in the folder, or it cannot be written.
         CollectorError: the machine cannot be measured.
     """
-    with open_suite(plan.path, commits.good_sha, fork_server, plan.benchmarks) as good:
+    with open_suite(
+        path=plan.path,
+        revision=commits.good_sha,
+        fork_server=fork_server,
+        benchmarks=plan.benchmarks,
+    ) as good:
         return _Bisection(
             plan=plan,
             commits=commits,
@@ -129,7 +137,8 @@ class _Bisection:
     on_step: Callable[[BisectionProgress], None]
 
     def __post_init__(self) -> None:
-        plan, commit_range = self.plan, self.plan.commit_range
+        plan = self.plan
+        commit_range = self.plan.commit_range
         budget_s = math.inf if plan.budget_s is None else plan.budget_s
         self.deadline = time.monotonic() + budget_s
         self.folder = plan.folder(self.commits)
@@ -144,8 +153,10 @@ class _Bisection:
         self.run_plan = replace(
             plan.run,
             kernels=(commit_range.case_id.partition("/")[0],),
+            # A name may contain characters of a pattern.
             cases=(glob.escape(commit_range.case_id),),
             implementations=(glob.escape(implementation),),
+            # Machine code is compared before, for all commits at once.
             targets=(),
         )
 
@@ -153,6 +164,7 @@ class _Bisection:
         path = self.folder / _STATE_FILE
         if not path.exists():
             return begin_search(self.commits.commits)
+        # Two bisections in one folder would mix their records.
         if not self.plan.is_resumed:
             raise JournalError(
                 f"{path}: this bisection exists: --resume continues it; delete the folder to "
@@ -172,26 +184,42 @@ class _Bisection:
             return self.found, SearchEnd(BisectionState.NO_CHANGE)
         while True:
             move = self._next_move(self.found)
+            # The ends differ: now it is worth compiling the commits between them.
             if move is None:
-                path, plan, server = self.plan.path, self.run_plan, self.fork_server
-                target, benchmarks = (
-                    own_target(describe_machine(path, plan, server)),
-                    self.plan.benchmarks,
-                )
+                path = self.plan.path
+                plan = self.run_plan
+                server = self.fork_server
+                target = own_target(describe_machine(path, plan, server))
+                benchmarks = self.plan.benchmarks
                 inputs = read_build_inputs(
-                    path, self.commits, plan, target, server, self.on_progress, benchmarks
+                    path=path,
+                    commits=self.commits,
+                    plan=plan,
+                    target=target,
+                    fork_server=server,
+                    on_progress=self.on_progress,
+                    benchmarks=benchmarks,
                 )
                 self._save(with_inputs(self.found, inputs))
             elif isinstance(move, SearchEnd):
                 return self.found, move
+            # At least one pair is measured, whatever the budget.
             elif time.monotonic() > self.deadline and self.found.steps:
                 return self.found, SearchEnd(BisectionState.UNDECIDED)
             else:
                 sha = self.commits.shas[move.position]
                 destination = self.folder / f"{len(self.found.steps):02}-{sha[:12]}"
                 pair = self._measure(sha, move, destination)
-                self._save(with_pair(self.found, move.position, pair, utc_now()))
+                self._save(
+                    with_pair(
+                        progress=self.found,
+                        position=move.position,
+                        pair=pair,
+                        finished_at=utc_now(),
+                    )
+                )
                 self.on_step(self.found)
+                # The records are written, so nothing is left to resume.
                 journal_path(destination).unlink(missing_ok=True)
 
     def _has_same_sources(self) -> bool:
@@ -199,13 +227,14 @@ class _Bisection:
         measured.
         """
         good, bad = read_build_inputs(
-            self.plan.path,
-            replace(self.commits, commits=self.commits.commits[-1:]),
-            self.run_plan,
-            None,
-            self.fork_server,
-            self.on_progress,
-            self.plan.benchmarks,
+            path=self.plan.path,
+            # Only the bad end: the commits between are compiled later, if at all.
+            commits=replace(self.commits, commits=self.commits.commits[-1:]),
+            plan=self.run_plan,
+            target=None,
+            fork_server=self.fork_server,
+            on_progress=self.on_progress,
+            benchmarks=self.plan.benchmarks,
         )
         return good.sources is not None and good.sources == bad.sources
 
@@ -218,6 +247,7 @@ class _Bisection:
         bad_end = progress.commits[-1]
         if bad_end.status is CommitStatus.SKIPPED:
             raise SuiteError(f"the bad end cannot be measured: {bad_end.reason}")
+        # The ends come first: without a difference there is nothing to search.
         missing = compare_ends(bad_end.log_ratios, self.plan.search)
         if isinstance(missing, SearchEnd):
             return missing
@@ -239,19 +269,37 @@ class _Bisection:
         subject = self.subject
 
         def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:
-            pair = read_pair(good, commit, subject.case_id, subject.implementation)
+            pair = read_pair(
+                good=good,
+                commit=commit,
+                case_id=subject.case_id,
+                implementation=subject.implementation,
+            )
             lost_count = pair.block_count - len(pair.log_ratios)
+            # Blocks that do not count on a throttled device would be repeated for ever.
             if pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
                 return {}
             then = self._next_move(
-                with_pair(self.found, move.position, pair, utc_now()), current=move.position
+                with_pair(
+                    progress=self.found,
+                    position=move.position,
+                    pair=pair,
+                    finished_at=utc_now(),
+                ),
+                current=move.position,
             )
+            # Another commit may be worth more than another block here.
             if isinstance(then, Measure) and then.position == move.position:
                 return {subject: pair.block_count + then.pair_count}
             return {}
 
         try:
-            with open_suite(self.plan.path, sha, self.fork_server, self.plan.benchmarks) as commit:
+            with open_suite(
+                path=self.plan.path,
+                revision=sha,
+                fork_server=self.fork_server,
+                benchmarks=self.plan.benchmarks,
+            ) as commit:
                 plan = replace(self.run_plan, block_count=move.pair_count)
                 header = make_header({"base": self.good, "head": commit}, plan)
                 with resumable(destination, header, is_resumed=True) as journal:
@@ -263,13 +311,19 @@ class _Bisection:
                         more=more,
                         journal=journal,
                     )
+            # A pair of other code than the commits' would name a wrong commit.
             for record in (good, bad):
                 record.require_own_code()
         except SuiteError as error:
             return PairResult(error=str(error))
         for side, record in zip(("good", "commit"), (good, bad), strict=True):
             record.write(destination.with_name(f"{destination.name}-{side}{RECORD_SUFFIX}"))
-        pair = read_pair(good, bad, subject.case_id, subject.implementation)
+        pair = read_pair(
+            good=good,
+            commit=bad,
+            case_id=subject.case_id,
+            implementation=subject.implementation,
+        )
         if pair.log_ratios or pair.error:
             return pair
         return replace(pair, error="the device was throttled or shared all the time")

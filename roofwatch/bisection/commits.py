@@ -55,8 +55,10 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
         GitError: a revision does not exist.
         SuiteError: there are no commits between them.
     """
-    repository, end = repository_of(path), "--end-of-options"
-    good_sha, bad_sha = resolve_commit(repository, good), resolve_commit(repository, bad)
+    repository = repository_of(path)
+    end = "--end-of-options"
+    good_sha = resolve_commit(repository, good)
+    bad_sha = resolve_commit(repository, bad)
     number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
     listed = run_git(
         repository,
@@ -123,7 +125,10 @@ def read_build_inputs(
     Without a compile target only sources are compared. `benchmarks` is the suite whose benchmark
     files are used at every commit; None for each its own.
     """
-    compile_plan = None if target is None else replace(plan, targets=(target,))
+    if target is None:
+        compile_plan = None
+    else:
+        compile_plan = replace(plan, targets=(target,))
     repository = repository_of(path)
     inputs: list[BuildInputs] = []
     previous: BuildInputs | None = None

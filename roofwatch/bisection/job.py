@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # a machine that only measures has no database client
     from roofwatch.db.bisections import Claim
 
 _BAR_WIDTH = 20
+"""Characters of the bar that shows the probability of a commit."""
 
 
 def run_bisection(
@@ -52,7 +53,9 @@ def run_bisection(
         CollectorError: it cannot be done; the message says why.
         StoreError: the database is not reachable, or another runner works on it.
     """
-    stored = None if url is None or claim is None else _continued(url, claim)
+    stored = None
+    if url is not None and claim is not None:
+        stored = _continued(url, claim)
 
     def on_step(progress: BisectionProgress) -> None:
         console().print(step_line(progress), markup=False, soft_wrap=True)
@@ -61,15 +64,27 @@ def run_bisection(
 
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
+        # Stored only once the ends are commits: a typing error leaves no row.
         if url is not None and stored is None:
             from roofwatch.bisection.stored import begin
 
             commit_range = replace(
                 plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1]
             )
-            stored = begin(url, commit_range, plan.output, regression_id)
+            stored = begin(
+                url=url,
+                commit_range=commit_range,
+                output=plan.output,
+                regression_id=regression_id,
+            )
         with progress_bar("bisection") as on_progress:
-            progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
+            progress, end = bisect(
+                plan=plan,
+                commits=commits,
+                fork_server=fork_server,
+                on_progress=on_progress,
+                on_step=on_step,
+            )
         result = result_of(progress, end, plan.search.threshold)
         if stored is not None:
             stored.update(result)
@@ -79,6 +94,7 @@ def run_bisection(
             stored.update(BisectionResult(BisectionState.FAILED, notes=(str(error),)))
         raise
     except BaseException:
+        # A runner that is stopped gives a requested bisection back to the others.
         if stored is not None and claim is not None:
             stored.update(BisectionResult(BisectionState.REQUESTED))
         raise
@@ -99,6 +115,7 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
     count as equal.
     """
     log_ratios = [commit.log_ratios for commit in progress.commits]
+    # Equal sources at both ends: the change came from somewhere else.
     if not progress.is_weighed and not log_ratios[-1]:
         note = "the sources of the kernel are the same at both ends, so nothing was measured"
         return BisectionResult(end.state, progress, notes=(note,))
@@ -114,6 +131,7 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
             f"blocks per side"
         )
         return BisectionResult(end.state, progress, notes=(f"{meaning}: {measured}",))
+    # No pair of the inner commits was measured yet.
     if not end.confidence:
         return BisectionResult(end.state, progress, notes=("the time limit is reached",))
     size = step_size(log_ratios, end.last)
@@ -124,18 +142,20 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
             f"{between.commit.short_sha} is {between.relative_change:+.1%} from the good end, at "
             "neither level: several commits changed the time; bisect on both sides of it"
         )
-    first, last = progress.commits[end.first], progress.commits[end.last]
+    first = progress.commits[end.first]
+    last = progress.commits[end.last]
+    # The compiler made the same code of it, so the kernel itself is not slower.
     if first.reason == SAME_CODE:
         notes.append("the machine code is identical: look at host code and launch arguments")
     if end.state is BisectionState.UNDECIDED:
         why = "more blocks do not help: this is not a single step"
         return BisectionResult(end.state, progress, notes=(why, *notes))
     answer = Answer(
-        first.commit,
-        last.commit,
-        min(1.0, end.confidence),
-        size.relative_change,
-        size.relative_interval,
+        first=first.commit,
+        last=last.commit,
+        confidence=min(1.0, end.confidence),
+        relative_change=size.relative_change,
+        relative_interval=size.relative_interval,
     )
     return BisectionResult(
         state=end.state,
@@ -170,7 +190,8 @@ def commit_table(commits: Sequence[BisectionCommit]) -> Table:
 
 def sentences(series: str, result: BisectionResult) -> Iterator[str]:
     """Write the result, what was skipped and why, and how much was measured."""
-    answer, progress = result.answer, result.progress
+    answer = result.answer
+    progress = result.progress
     if answer is not None and answer.relative_change and answer.relative_interval:
         low, high = answer.relative_interval
         change = "slower" if answer.relative_change > 0 else "faster"
@@ -178,12 +199,9 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
             yield f"{answer.first.sha} is the first {change} commit: {_title(answer.first)}"
         else:
             yield f"the first {change} commit is one of these; only the last can be measured:"
-            named = [
-                candidate.commit
-                for candidate in progress.commits
-                if answer.first <= candidate.commit <= answer.last
-            ]
-            yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
+            for candidate in progress.commits:
+                if answer.first <= candidate.commit <= answer.last:
+                    yield f"  {candidate.commit.sha} {_title(candidate.commit)}"
         yield (
             f"{series}: {answer.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), confidence "
             f"{answer.confidence:.1%}"
@@ -197,10 +215,8 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
     for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
         for candidate in progress.commits:
             if candidate.status is status:
-                yield (
-                    f"{label}: {candidate.commit.short_sha} "
-                    f"{on_one_line(f'{candidate.commit.subject[:60]}: {candidate.reason}')}"
-                )
+                remark = f"{candidate.commit.subject[:60]}: {candidate.reason}"
+                yield f"{label}: {candidate.commit.short_sha} {on_one_line(remark)}"
 
 
 def as_json_document(plan: BisectPlan, result: BisectionResult, folder: Path) -> dict[str, Any]:
@@ -227,7 +243,8 @@ def exit_status(result: BisectionResult) -> int:
 
 
 def step_line(progress: BisectionProgress) -> str:
-    step, sha = progress.steps[-1], progress.steps[-1].sha[:8]
+    step = progress.steps[-1]
+    sha = progress.steps[-1].sha[:8]
     if step.note:
         return f"{sha} skipped: {on_one_line(step.note)}"
     change = f"{step.relative_change:+.1%} in {count_of(step.pair_count, 'pair')}"

@@ -72,7 +72,10 @@ def _claim_id(output: Path) -> UUID:
 
 
 def begin(
-    url: str, commit_range: BisectionRange, output: Path, regression_id: UUID | None
+    url: str,
+    commit_range: BisectionRange,
+    output: Path,
+    regression_id: UUID | None,
 ) -> StoredBisection:
     """Store that this machine begins a bisection that somebody started on its command line.
 
@@ -104,7 +107,10 @@ def claim_next(
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
         claim = claim_bisection(
-            engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
+            engine=engine,
+            project=plan.commit_range.project,
+            runner_class=runner_class,
+            claim_id=_claim_id(plan.output),
         )
         if claim is None:
             return None
@@ -115,7 +121,10 @@ def claim_next(
 
 
 def read_regression(
-    url: str | None, folder: Path, project: str, regression_id: UUID
+    url: str | None,
+    folder: Path,
+    project: str,
+    regression_id: UUID,
 ) -> tuple[Regression, BisectionRange | None]:
     """Read a regression from the database at a URL, else from the embedded one of a folder.
 

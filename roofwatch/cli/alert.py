@@ -45,7 +45,10 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
         print_error(fault)
     with open_configured_store() as engine:
         steps = raise_alerts(
-            engine, configured, datetime.now(UTC), None if project is None else [project]
+            engine=engine,
+            setup=configured,
+            now=datetime.now(UTC),
+            projects=None if project is None else [project],
         )
         deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     changed = [step.alert for step in steps]
@@ -72,12 +75,14 @@ def list_(
     from roofwatch.db.regressions.alerts import list_alerts, list_deliveries
     from roofwatch.model.alert import AlertState, DeliveryState
 
-    states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
-    unsent = (
-        None
-        if everything
-        else {state for state in DeliveryState if state is not DeliveryState.SENT}
-    )
+    if everything:
+        states = None
+    else:
+        states = {AlertState.FIRING, AlertState.ACKNOWLEDGED}
+    if everything:
+        unsent = None
+    else:
+        unsent = {state for state in DeliveryState if state is not DeliveryState.SENT}
     with open_configured_store() as engine, Session(engine) as session:
         alerts = list_alerts(session, project, states)
         deliveries = list_deliveries(session, project, states=unsent)
@@ -108,11 +113,14 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
     from roofwatch.db.queries.project import list_projects
     from roofwatch.settings import load_settings
 
-    configured, now = read_alerts(rules, load_settings()), datetime.now(UTC)
+    configured = read_alerts(rules, load_settings())
+    now = datetime.now(UTC)
     with open_configured_store() as engine, Session(engine) as session:
         projects = [name for name in list_projects(session) if project in (None, name)]
         states = [read_state(session, name, configured) for name in projects]
-        faults, rows, checks = [*configured.faults], [], []
+        faults = [*configured.faults]
+        rows = []
+        checks = []
         for rule in configured.rules.rules:
             covered_states = [
                 state for state in states if rule in configured.rules.of(state.project)
@@ -127,7 +135,8 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
                 words = "; ".join(matches) or f"matches none of the projects {projects}"
                 faults.append(f"rule {rule.name!r}: {words}")
             for state, extent in zip(covered_states, extents, strict=True):
-                conditions, replayed = conditions_at(rule, state, now), replay(rule, state, now)
+                conditions = conditions_at(rule, state, now)
+                replayed = replay(rule, state, now)
                 titles = [_condition_title(condition) for condition in conditions]
                 past_titles = [f"{time:%m-%d} {title}" for time, title in replayed]
                 rows.append(

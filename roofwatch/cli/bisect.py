@@ -108,7 +108,8 @@ def bisect(
         is_resumed=resume or next_one,  # another process may have started a request
         benchmarks=path if suite_from == "head" else None,
     )
-    url, claim = configured_url(), None
+    url = configured_url()
+    claim = None
     with ForkServer() as fork_server:
         if regression is not None:
             from roofwatch.bisection.stored import read_regression
@@ -116,7 +117,14 @@ def bisect(
             folder = load_settings().data_dir
             stored, commit_range = read_regression(url, folder, name, regression)
             if commit_range is None:
-                search = _fact_search(path, name, stored, options, output, fork_server)
+                search = _fact_search(
+                    path=path,
+                    project=name,
+                    regression=stored,
+                    options=options,
+                    output=output,
+                    fork_server=fork_server,
+                )
                 _locate_facts(search, url, regression, as_json=as_json)
                 return
             plan = replace(plan, commit_range=commit_range)
@@ -132,7 +140,8 @@ def bisect(
         result, folder = run_bisection(
             plan, fork_server, url, claim=claim, regression_id=regression
         )
-    document, commits = as_json_document(plan, result, folder), result.progress.commits
+    document = as_json_document(plan, result, folder)
+    commits = result.progress.commits
     print_result(document, commit_table(commits), *sentences(plan.series, result), as_json=as_json)
     if exit_status(result):
         raise typer.Exit(EXIT_WRONG)
@@ -164,7 +173,11 @@ def _fact_search(
 
 
 def _locate_facts(
-    search: "FactSearch", url: str | None, regression_id: UUID, *, as_json: bool
+    search: "FactSearch",
+    url: str | None,
+    regression_id: UUID,
+    *,
+    as_json: bool,
 ) -> None:
     """Find the commit of a change of compiled code or correctness, without timing."""
     from roofwatch.watch.facts import fact_lines, search_and_store

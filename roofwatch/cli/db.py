@@ -49,7 +49,10 @@ def upgrade(
     with open_configured_server() as engine:
         pending = list_pending(engine)
         for revision in pending:
-            duration = f" (about {revision.estimated_s:.0f} s)" if revision.estimated_s else ""
+            if revision.estimated_s:
+                duration = f" (about {revision.estimated_s:.0f} s)"
+            else:
+                duration = ""
             print_note(f"revision {revision.name}: {revision.summary}{duration}")
         stored_revision = current_revision(engine)
         if pending and stored_revision is not None and backup_dir is not None and not dry_run:

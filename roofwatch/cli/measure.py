@@ -77,7 +77,10 @@ def init(
     if agents:
         files = propose_instructions(repository)
     else:
-        chosen = install_source() if source is None else parse_source(source)
+        if source is None:
+            chosen = install_source()
+        else:
+            chosen = parse_source(source)
         kernels, files = propose(repository, chosen, is_plain=plain, try_out=tried)
     states: dict[str, str] = {}
     for path, text in files.items():
@@ -88,7 +91,10 @@ def init(
             states[str(path)] = "written"
             write_text(path, text)
     if capture is not None:
-        program = ["-m", "pytest", "-q"] if capture.name.startswith("test_") else []
+        if capture.name.startswith("test_"):
+            program = ["-m", "pytest", "-q"]
+        else:
+            program = []
         capture_launches([*program, str(capture)], repository / "bench_captured.py")
     print_result({"kernels": kernels, "files": states}, *to_lines(kernels, states), as_json=as_json)
 
@@ -103,7 +109,7 @@ def _confirm(path: Path) -> bool:
 @app.command("list")
 def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     """List the kernels of a suite with their implementations and cases."""
-    from roofwatch import tables
+    from roofwatch import kernel_tables
     from roofwatch.arguments import suite_source
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.worker import Worker
@@ -114,8 +120,8 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
         Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker,
     ):
         info = worker.start()
-    summaries = [tables.kernel_summary(kernel) for kernel in info.kernels]
-    print_result({"kernels": summaries}, tables.kernels(info.kernels), as_json=as_json)
+    summaries = [kernel_tables.kernel_summary(kernel) for kernel in info.kernels]
+    print_result({"kernels": summaries}, kernel_tables.kernels(info.kernels), as_json=as_json)
 
 
 @app.command()
@@ -170,7 +176,7 @@ def check(
     with ForkServer() as fork_server:
         fork_server.start()
         # they load torch while this process loads the rest
-        from roofwatch import tables
+        from roofwatch import check_tables
         from roofwatch.measurement.check import Depth, check_suite, check_target
         from roofwatch.measurement.explain_check import (
             check_summary,
@@ -200,9 +206,8 @@ def check(
     ]
     # a person reads the end of a long output first, a program its beginning
     lines = [*failures, *claims] if as_json else [*claims, *failures]
-    print_result(
-        to_json(target, suite, options.device), tables.checks(reports), *lines, as_json=as_json
-    )
+    document = to_json(target, suite, options.device)
+    print_result(document, check_tables.checks(reports), *lines, as_json=as_json)
     raise typer.Exit(exit_status(suite))
 
 
@@ -263,7 +268,13 @@ def run(
     plan = options.plan()
     skipped: tuple[str, ...] = ()
     if base is not None:
-        restricted = only_affected(path, base, rev, plan, options.kernel)
+        restricted = only_affected(
+            path=path,
+            base=base,
+            head=rev,
+            plan=plan,
+            patterns=options.kernel,
+        )
         if restricted is None:
             return
         plan, skipped = restricted

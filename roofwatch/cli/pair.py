@@ -110,7 +110,12 @@ def ab(
 
     # before anything that takes longer is loaded
     with noting_failure(path, head, output):
-        revision = find_base(path, base, head, os.environ)
+        revision = find_base(
+            path=path,
+            base=base,
+            head=head,
+            variables=os.environ,
+        )
         if has_same_source(path, revision, head):
             print_error(
                 f"nothing to measure: {head or 'the work tree'} has the same source as {revision}; "
@@ -150,7 +155,13 @@ def ab(
     ):
         skipped: tuple[str, ...] = ()
         if affected:
-            restricted = only_affected(path, revision, head, plan, options.kernel)
+            restricted = only_affected(
+                path=path,
+                base=revision,
+                head=head,
+                plan=plan,
+                patterns=options.kernel,
+            )
             if restricted is None:
                 stop_without_measuring()
                 return
@@ -169,7 +180,8 @@ def ab(
             is_resumed=resume,
             is_over=is_over,
         )
-    files, records = [str(file) for file, _ in measured], [record for _, record in measured]
+    files = [str(file) for file, _ in measured]
+    records = [record for _, record in measured]
     judged = judge(*records)
     print_result(
         {
@@ -311,7 +323,15 @@ def submit(
 
     cases = tuple(case) if case else None
     request = Request(
-        candidate, spec, rev, kernel, against, entry, cases, budget, require_isolation
+        candidate=candidate,
+        spec=spec,
+        revision=rev,
+        kernel=kernel,
+        against=against,
+        entry=entry,
+        cases=cases,
+        budget_s=budget,
+        must_be_isolated=require_isolation,
     )
     with progress(candidate.name) as on_progress:
         result = submit(request, lambda text: on_progress(Progress(0, 0, text)))

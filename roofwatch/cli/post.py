@@ -198,11 +198,11 @@ def command(
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
         answer = report_result(
-            measurement,
-            job_of(os.environ, event),
-            result,
-            name,
-            os.environ,
+            request=measurement,
+            job=job_of(os.environ, event),
+            folder=result,
+            name=name,
+            variables=os.environ,
             policy=policy,
             expected=posting.part_names(parts),
             accept_by=may_accept,
@@ -274,5 +274,14 @@ def action(
         except ValueError:
             fail(f"--timeout-minutes {timeout_minutes!r}: give a number", exit_status=EXIT_CANNOT)
     options = [f"{option}={value}" for option, value in values.items() if value]
-    status = run_action(mode, suite, base, arguments, name, os.environ, policy=options, part=part)
+    status = run_action(
+        mode=mode,
+        suite=suite,
+        base=base,
+        arguments=arguments,
+        name=name,
+        variables=os.environ,
+        policy=options,
+        part=part,
+    )
     raise typer.Exit(status)

@@ -75,7 +75,8 @@ def diagnose(
                 )
             name = "this run"
         else:
-            measured, name = RunRecord.read(record), str(record)
+            measured = RunRecord.read(record)
+            name = str(record)
     if output is not None:
         measured.write(output)
         name = str(output)
@@ -138,7 +139,8 @@ def ncu(
     from roofwatch.model.worker_protocol import WorkerSettings
     from roofwatch.profiles.reading import describe, exit_status, select_calls, with_counters
 
-    executable, source = find_ncu(), suite_source(path)
+    executable = find_ncu()
+    source = suite_source(path)
     stored_record = map_optional(RunRecord.read, record)
     with progress(case) as on_progress:
         on_progress(Progress(0, 0, "loading the suite"))
@@ -341,7 +343,10 @@ def redact(
     redacted = redact_file(
         file, output, Redaction.of_this_machine(kept_kinds=parse_kinds(keep or ()))
     )
-    emptied = f"; emptied: {', '.join(redacted.removed)}" if redacted.removed else ""
+    if redacted.removed:
+        emptied = f"; emptied: {', '.join(redacted.removed)}"
+    else:
+        emptied = ""
     line = (
         f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})"
     )

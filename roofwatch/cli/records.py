@@ -78,7 +78,12 @@ def store_and_judge(
         # a history may not fit in memory, so each record is gone once it is stored
         for file, record in records:
             results.append(ingest_record(engine, record, replaces=replaces))
-            lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
+            lacking += store_artefacts(
+                engine=engine,
+                run_id=record.run_id,
+                artefacts=record.artefacts,
+                file=file,
+            )
         projects = sorted({result.project for result in results})
         for project in projects:
             judged = analyse_project(engine, project)
@@ -95,6 +100,7 @@ def store_and_judge(
     if regressions:
         lines.append(regressions_table(regressions))
     lines += possible_lines(possible)
+    # The JSON has the reasons, too.
     if not as_json:
         for reason in lacking:
             print_error(reason)
@@ -136,6 +142,7 @@ def push(
     from roofwatch.store.transfer import exit_status, sender_and_spool, summary
 
     sender, waiting = sender_and_spool(url, spool)
+    # A record is in the spool before the network is asked.
     for file, record in read_record_files(files or []):
         waiting.submit(record, ArtefactFolder.beside(file))
     delivery = waiting.deliver(sender)
@@ -171,7 +178,11 @@ def fetch(
 @app.command()
 @shared_options()
 def compare(
-    base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
+    base: ComparedSide,
+    head: ComparedSide,
+    *,
+    options: CompareOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.comparison_tables import (
@@ -183,7 +194,8 @@ def compare(
     )
 
     sides, judgement = options.judge(base, head)
-    runs, status = [sides.base.run_id, sides.head.run_id], judgement.exit_code
+    runs = [sides.base.run_id, sides.head.run_id]
+    status = judgement.exit_code
     document = {
         "runs": runs,
         "summary": verdict_line(judgement),
@@ -240,6 +252,7 @@ def report(
         measured = read_measured([base])
         if measured is None:
             raise RecordError(f"{base}: contains no record and no note of roofwatch ab")
+        # The change touches no kernel, or a side could not be loaded.
         if isinstance(measured, NotMeasured):
             _write_note(
                 measured,
@@ -311,7 +324,12 @@ def add(
     from roofwatch.store.transfer import name_artefacts
 
     redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
-    named = name_artefacts(RunRecord.read(record), record, files, redaction)
+    named = name_artefacts(
+        record=RunRecord.read(record),
+        path=record,
+        files=files,
+        redaction=redaction,
+    )
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
     print_result({"artefacts": named.artefacts}, line, as_json=as_json)
@@ -359,6 +377,11 @@ def get(
     from roofwatch.store.transfer import fetch_artefacts
 
     with open_source(url) as source:
-        written = fetch_artefacts(source, run, names or [], output)
+        written = fetch_artefacts(
+            source=source,
+            run_id=run,
+            names=names or [],
+            folder=output,
+        )
     lines = [f"written: {path}" for path in written] or [f"run {run} has no stored artefacts"]
     print_result({"files": [str(path) for path in written]}, *lines, as_json=as_json)

@@ -54,9 +54,13 @@ def api(
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 
-    settings, limits = load_settings(), Limits()
+    settings = load_settings()
+    limits = Limits()
     log_to_stderr(as_json=log_json)
-    alerts = None if settings.alert_rules is None else read_alerts(None, settings)
+    if settings.alert_rules is None:
+        alerts = None
+    else:
+        alerts = read_alerts(None, settings)
     with open_configured_store() as engine:
         served = create_app(
             engine,

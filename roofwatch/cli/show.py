@@ -50,7 +50,9 @@ def runs(
     with open_source(url) as source:
         project = choose_project(source, project)
         stored_runs = source.list_runs(project, limit, is_quarantined=quarantined)
-    report = runs_table(stored_runs) if stored_runs else f"project {project} has no such runs"
+    report: str | Table = f"project {project} has no such runs"
+    if stored_runs:
+        report = runs_table(stored_runs)
     print_result({"runs": stored_runs}, report, as_json=as_json)
 
 

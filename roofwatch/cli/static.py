@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from roofwatch.options import AsJson, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import print_result, progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class DefaultCommandGroup(TyperGroup):
@@ -95,8 +98,13 @@ def static(
             predicted_fails=load_settings().check.predicted == "fail",
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
-    facts = code_tables.static_facts(answered.facts) if answered.facts else nothing
-    parts = [facts] if answered.base is None or not answered.facts else []
+    facts: str | Table = nothing
+    if answered.facts:
+        facts = code_tables.static_facts(answered.facts)
+    if answered.base is None or not answered.facts:
+        parts = [facts]
+    else:
+        parts = []
     if answered.base is None and answered.proofs:
         parts.append(code_tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):

@@ -69,7 +69,13 @@ def decide_about(
         project = choose_project(DatabaseSource(engine), project)
         with Session(engine) as session, session.begin():
             for about in find_regressions(list_triaged(session, project), regression):
-                outcome = apply_decision(session, project, about, decision, signature)
+                outcome = apply_decision(
+                    session=session,
+                    project=project,
+                    about=about,
+                    decision=decision,
+                    by=signature,
+                )
                 lines.append(f"{about.regression_id[:8]} {about.regression.kernel}: {outcome}")
     document = {"project": project, "by": signature.person, "decisions": lines}
     print_result(document, "\n".join(lines), as_json=as_json)

@@ -94,7 +94,13 @@ def watch(
             planned = watched.agenda()
             if not as_json:
                 print_table(agenda_table(planned))
-            _show(planned, [], [], watched, as_json=as_json)
+            _show(
+                agenda=planned,
+                done=[],
+                news=[],
+                watched=watched,
+                as_json=as_json,
+            )
             return
         while True:
             agenda = watched.agenda()

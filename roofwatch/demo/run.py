@@ -84,7 +84,8 @@ def claimed(root: Path) -> Iterator[None]:
                 shutil.rmtree(path)
         (root / _COMMENT).unlink(missing_ok=True)
         (root / _TEMPORARY).mkdir()
-        previous, tempfile.tempdir = tempfile.tempdir, str(root / _TEMPORARY)
+        previous = tempfile.tempdir
+        tempfile.tempdir = str(root / _TEMPORARY)
         try:
             yield
         finally:

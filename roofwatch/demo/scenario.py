@@ -13,7 +13,7 @@ from rich.text import Text
 from roofwatch.collector.git import run_git
 from roofwatch.model.history import Regression, RegressionState
 from roofwatch.model.verdict import Verdict
-from roofwatch.tables import verdict
+from roofwatch.table_cells import verdict
 from roofwatch.terminal import make_table
 
 BENCHMARK_FILE = "bench_layers.py"
@@ -83,7 +83,7 @@ STEPS = (
 """,
     ),
     Step(
-        "Write layer_norm out, to log its statistics later",
+        subject="Write layer_norm out, to log its statistics later",
         old="""def layer_norm_eager(x, weight, bias):
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, EPSILON)
 """,
@@ -108,7 +108,7 @@ STEPS = (
         new="def projection_eager(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:",
     ),
     Step(
-        "Use the fused GELU in gated_mlp",
+        subject="Use the fused GELU in gated_mlp",
         old="    return 0.5 * gate * (1.0 + torch.erf(gate / 2**0.5)) * up\n",
         new="    return torch.nn.functional.gelu(gate) * up\n",
         planted=Planted("gated_mlp", Verdict.IMPROVED, "one fused GELU in place of five passes"),
@@ -124,7 +124,7 @@ STEPS = (
         "    grid = (rows, columns)\n",
     ),
     Step(
-        "Simplify the gradient of rms_norm",
+        subject="Simplify the gradient of rms_norm",
         old="(weighted - normalised * mean) * inverse_rms, mask=mask",
         new="(weighted - mean) * inverse_rms, mask=mask",
         planted=Planted("rms_norm", Verdict.REGRESSED, "the gradient loses its projection term"),
@@ -141,7 +141,7 @@ STEPS = (
         "BLOCK_N]\n",
     ),
     Step(
-        "Give each warp of the projection a larger tile",
+        subject="Give each warp of the projection a larger tile",
         old="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 128, 32, 8",
         new="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 256, 32, 4",
         planted=Planted(
@@ -195,7 +195,10 @@ def _apply(folder: Path, step: Step, *, is_first: bool) -> None:
 
 
 def _git(folder: Path, *arguments: str, when: str | None = None) -> str:
-    dates = {} if when is None else {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    if when is None:
+        dates = {}
+    else:
+        dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
     return run_git(folder, *arguments, extra_environment={**_GIT_ENVIRONMENT, **dates})
 
 
@@ -247,7 +250,8 @@ def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
     """One row per commit: what was planted, what was found."""
     rows = []
     for outcome in judged:
-        step, planted = outcome.commit.step, outcome.commit.step.planted
+        step = outcome.commit.step
+        planted = outcome.commit.step.planted
         words = None
         if planted is not None:
             words = f"{planted.kernel} {planted.verdict}: {planted.description}"
@@ -278,6 +282,6 @@ def _result(outcome: CommitOutcome) -> Text:
         return Text("false alarm", style="bold red")
     if outcome.commit.step.planted is None:
         return Text("quiet", style="dim")
-    return (
-        Text("found", style="bold green") if outcome.is_found else Text("missed", style="bold red")
-    )
+    if outcome.is_found:
+        return Text("found", style="bold green")
+    return Text("missed", style="bold red")

@@ -19,7 +19,9 @@ from roofwatch.model.metrics import Better
 from roofwatch.model.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
 
 Json = Mapping[str, Any]
-LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
+LOWER = Better.LOWER
+HIGHER = Better.HIGHER
+UNKNOWN = Better.UNKNOWN
 
 
 class FileImportError(CollectorError):
@@ -142,7 +144,9 @@ def read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             document = read_document(file, max_bytes=MAX_RECORD_BYTES)
-            return decode_text(document).encode() if is_utf16(document) else document
+            if is_utf16(document):
+                return decode_text(document).encode()
+            return document
     except TooLargeError as error:
         raise FileImportError(f"{path}: {error}, the maximum size") from None
     except ValueError as error:

@@ -31,7 +31,8 @@ _AMBIGUOUS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DIGITS_OF_DATE = 8
 _EPOCH_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 """Smallest number of nanoseconds, microseconds and milliseconds since 1970, and its scale."""
-_FIRST_SECOND, _LAST_SECOND = 1e8, 4e9
+_FIRST_SECOND = 1e8
+_LAST_SECOND = 4e9
 """A smaller or larger number is no time of a measurement."""
 
 
@@ -58,7 +59,9 @@ def read_cell(value: object, mark: DecimalMark = DecimalMark.POINT) -> Cell:
     if value is None:
         return Cell()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Cell(number=value) if math.isfinite(value) else Cell(outcome=Outcome.CRASHED)
+        if math.isfinite(value):
+            return Cell(number=value)
+        return Cell(outcome=Outcome.CRASHED)
     text = str(value).strip()
     if text.lower() in _ABSENT:
         return Cell()

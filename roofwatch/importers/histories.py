@@ -44,6 +44,7 @@ _ASV_TYPES = {
 direction.
 """
 _ASV_BETTER = {type_: better for type_, _, better in _ASV_TYPES.values()}
+# Bounds of the 99 % interval, and quartiles.
 _ASV_STATISTICS = ("ci_99_a", "ci_99_b", "q_25", "q_75")
 _ASV_COUNTS = ("number", "repeat")
 
@@ -55,6 +56,7 @@ def _asv(document: Json, path: Path) -> ImportedRun:
         )
     index = _asv_index(path, document["results"])
     parameters = document.get("params") or {}
+    # asv knows no GPU: the machine's name stands for it.
     machine = [parameters.get("machine"), parameters.get("cpu")]
     rows: list[ImportedRow] = []
     for name in document["results"]:
@@ -90,7 +92,9 @@ def _asv_columns(name: str, document: Json) -> dict[str, Any]:
     stored = document["results"][name]
     if isinstance(stored, list):  # version 2
         return dict(zip(document["result_columns"], stored, strict=False))
-    columns = dict(stored) if isinstance(stored, Mapping) else {"result": [stored]}
+    columns: dict[str, Any] = {"result": [stored]}
+    if isinstance(stored, Mapping):
+        columns = dict(stored)
     if not isinstance(columns.get("result"), list):
         columns["result"] = [columns.get("result")]
     count = len(columns["result"])
@@ -140,7 +144,12 @@ class _AsvBenchmark:
             **shared,
         )
         meanings = {
-            f"stats_{key}": Meaning(self.type, self.unit, self.better, key)
+            f"stats_{key}": Meaning(
+                metric=self.type,
+                unit=self.unit,
+                better=self.better,
+                statistic=key,
+            )
             for key in _ASV_STATISTICS
         }
         meanings |= {f"stats_{key}": Meaning(key, "count") for key in _ASV_COUNTS}
@@ -152,13 +161,14 @@ class _AsvBenchmark:
 def _asv_rows(name: str, document: Json, description: Json) -> Iterator[ImportedRow]:
     columns = _asv_columns(name, document)
     points = list(product(*(columns.get("params") or [])))
-    # null if the benchmark failed as a whole
+    # Null if the benchmark failed as a whole.
     results = columns.get("result") or [None] * len(points)
     if len(results) != len(points):
         raise ValueError(
             f"{name}: {len(results)} results of {len(points)} combinations of parameters"
         )
     benchmark = _AsvBenchmark.of(name, description)
+    # A benchmark with another version has another definition, and its values another history.
     version = columns.get("version") or (document.get("benchmark_version") or {}).get(name)
     definition = "" if version is None else f"version {str(version)[:12]}"
     names = description.get("param_names") or []
@@ -182,6 +192,7 @@ def _asv_rows(name: str, document: Json, description: Json) -> Iterator[Imported
 def _asv_parameters(point: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for number, value in enumerate(point):
+        # An index without names is of an old version.
         name = names[number] if number < len(names) else f"param{number + 1}"
         parameters[name] = value
     return parameters
@@ -218,24 +229,21 @@ class _DataJs(JsonImporter):
     def read(self, path: Path, /) -> ImportedRun:
         document = read_bytes(path).strip()
         if document.startswith(_ASSIGNMENT):
-            document = (
-                document.removeprefix(_ASSIGNMENT)
-                .lstrip()
-                .removeprefix(b"=")
-                .rstrip()
-                .removesuffix(b";")
-            )
+            # `window.BENCHMARK_DATA = {...};`
+            assigned = document.removeprefix(_ASSIGNMENT).lstrip()
+            document = assigned.removeprefix(b"=").rstrip().removesuffix(b";")
         return self.parse(parse_json(document, path), path)
 
 
 def _is_data_js(head: bytes, _name: str) -> bool:
-    return head.lstrip().startswith(_ASSIGNMENT) or (
-        b'"lastUpdate"' in head and b'"entries"' in head
-    )
+    if head.lstrip().startswith(_ASSIGNMENT):
+        return True
+    return b'"lastUpdate"' in head and b'"entries"' in head
 
 
 def _data_js(document: Json, _path: Path) -> ImportedRun:
-    repository = str(document.get("repoUrl") or "").removesuffix(".git").rstrip("/").split("/")
+    address = str(document.get("repoUrl") or "").removesuffix(".git").rstrip("/")
+    repository = address.split("/")
     rows: list[ImportedRow] = []
     for suite, runs in document["entries"].items():
         for run in runs:
@@ -253,7 +261,8 @@ def _data_js(document: Json, _path: Path) -> ImportedRun:
 
 
 def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
-    tool, described = run["tool"], run["commit"]
+    tool = run["tool"]
+    described = run["commit"]
     measured_at = run["date"] / 1e3
     commit = ImportedCommit(
         sha=described["id"],
@@ -284,10 +293,12 @@ def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
 
 
 def _data_js_better(tool: str, unit: str) -> Better:
-    # Go's rate, which the action takes for a cost
+    # Go's rate, which the action takes for a cost.
     if (tool, unit) == ("go", "MB/s") or tool in _HIGHER_TOOLS:
         return HIGHER
-    return LOWER if tool in _LOWER_TOOLS else UNKNOWN
+    if tool in _LOWER_TOOLS:
+        return LOWER
+    return UNKNOWN
 
 
 HISTORIES = {

@@ -52,7 +52,10 @@ class CompiledCommits:
 
     def _completed(self, row: ImportedRow, sha: str) -> ImportedRow:
         by_kernel = self._kernels_at(sha)
-        compiled = next((by_kernel[name] for name in names_of(row.case) if name in by_kernel), None)
+        by_kernel = self._kernels_at(sha)
+        # The longest name comes first: it says most.
+        named = [by_kernel[name] for name in names_of(row.case) if name in by_kernel]
+        compiled = named[0] if named else None
         if compiled is None:
             return row
         identity = CodeIdentity.parse(row.code_hash)
@@ -65,6 +68,7 @@ class CompiledCommits:
         if sha not in self._trees:
             self._trees[sha] = self._digest_of_tree(sha)
         tree = self._trees[sha]
+        # Many commits of a history change documents only.
         if tree not in self._by_tree:
             self.on_commit(f"compiling {sha[:12]}")
             try:
@@ -79,6 +83,7 @@ class CompiledCommits:
         repository = self.suite if self.suite.is_dir() else self.suite.parent
         try:
             listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", sha)
+        # The commit is not in the repository.
         except GitError:
             return sha
         files = [
@@ -101,14 +106,17 @@ class CompiledCommits:
             )
         return identities
 
+    # The kernel may be known from its sources alone.
+
     def _digest(self, kernel: str, sha: str, facts: Iterable[StaticFacts]) -> str | None:
         """Digest the machine code of a kernel; None if any of it is missing."""
         listed = sorted(facts, key=_order)
-        failed = [fact for fact in listed if fact.outcome is not Outcome.OK]
-        if failed:
+        for fact in listed:
+            if fact.outcome is Outcome.OK:
+                continue
             self.notes.append(
-                f"machine code of {kernel} at {sha[:12]} is unknown: {failed[0].function} for "
-                f"{failed[0].target}: {failed[0].outcome}"
+                f"machine code of {kernel} at {sha[:12]} is unknown: {fact.function} for "
+                f"{fact.target}: {fact.outcome}"
             )
             return None
         if not listed:
@@ -134,6 +142,7 @@ def find_suite(repository: Path) -> Path | None:
     listed = run_git(repository, "ls-files", "-z", "--", f"*{BENCHMARK_PATTERN}")
     files = [name for name in listed.split("\0") if PurePosixPath(name).match(BENCHMARK_PATTERN)]
     folders = {PurePosixPath(name).parent for name in files}
+    # Which of several suites is meant, only the user can say.
     if len(folders) != 1:
         return None
     (folder,) = folders

@@ -68,14 +68,24 @@ def _rows_of_state(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
     parameters = _parameters(state)
     if state.get("is_skipped"):
         reason = str(state.get("skip_reason") or "skipped")
-        yield _without_time(case, parameters, Outcome.UNSUPPORTED, reason)
+        yield _without_time(
+            case=case,
+            parameters=parameters,
+            outcome=Outcome.UNSUPPORTED,
+            message=reason,
+        )
         return
     summaries = {
         summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []
     }
     if not summaries:
         message = "the state ran and has no summary"
-        yield _without_time(case, parameters, Outcome.CRASHED, message)
+        yield _without_time(
+            case=case,
+            parameters=parameters,
+            outcome=Outcome.CRASHED,
+            message=message,
+        )
         return
     counts: dict[str, int] = {}
     for tag, summary in summaries.items():
@@ -108,7 +118,12 @@ def _parameters(state: Json) -> dict[str, Any]:
     return parameters
 
 
-def _without_time(case: str, parameters: Json, outcome: Outcome, message: str) -> ImportedRow:
+def _without_time(
+    case: str,
+    parameters: Json,
+    outcome: Outcome,
+    message: str,
+) -> ImportedRow:
     return ImportedRow(
         case=case,
         metric=_TIME,
@@ -138,7 +153,12 @@ def _meanings(tag: str, hint: str | None, data: Json) -> dict[str, Meaning]:
     meanings: dict[str, Meaning] = {}
     for name in data:
         part = metric if name == "value" else f"{metric}/{name}"
-        meanings[name] = Meaning(part, unit, better, statistic)
+        meanings[name] = Meaning(
+            metric=part,
+            unit=unit,
+            better=better,
+            statistic=statistic,
+        )
     return meanings
 
 

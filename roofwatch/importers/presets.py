@@ -233,7 +233,10 @@ PRESETS: Mapping[str, TableImporter] = {
     "aiter": TableImporter(_AITER, "aiter", (b",us,", b"kernelName", b"cu_num")),
     "flashinfer": TableImporter(_FLASHINFER, "FlashInfer", (b"routine,", b"median_time,")),
     "proton": TableImporter(
-        _PROTON, "Proton", (b'"frame"', b'"children"', b'"metrics"'), re.compile(r"\.hatchet")
+        columns=_PROTON,
+        tool="Proton",
+        marks=(b'"frame"', b'"children"', b'"metrics"'),
+        name=re.compile(r"\.hatchet"),
     ),
     "rocprofv3": TableImporter(_ROCPROF_STATS, "rocprofv3", (b"TotalDurationNs", b"AverageNs")),
     "rocprofv3-counters": TableImporter(

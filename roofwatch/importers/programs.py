@@ -29,12 +29,30 @@ from roofwatch.model.machine import Outcome
 # --- pytest-benchmark. Source: pytest_benchmark/stats.py: all times in seconds, `ops` is 1 / mean
 
 _PYTEST_TIMES = {
-    name: Meaning("time", "s", LOWER, name)
+    name: Meaning(
+        metric="time",
+        unit="s",
+        better=LOWER,
+        statistic=name,
+    )
     for name in ("min", "max", "mean", "median", "q1", "q3", "ld15iqr", "hd15iqr")
 } | {
     # the total depends on the number of rounds
-    **{name: Meaning("time", "s", UNKNOWN, name) for name in ("stddev", "iqr", "total")},
-    "ops": Meaning("ops", "1/s", HIGHER, "mean"),
+    **{
+        name: Meaning(
+            metric="time",
+            unit="s",
+            better=UNKNOWN,
+            statistic=name,
+        )
+        for name in ("stddev", "iqr", "total")
+    },
+    "ops": Meaning(
+        metric="ops",
+        unit="1/s",
+        better=HIGHER,
+        statistic="mean",
+    ),
 }
 _PYTEST_COUNTS = {
     name: Meaning(name, "count")
@@ -44,7 +62,8 @@ _PYTEST_COUNTS = {
 
 def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
     info = document.get("commit_info") or {}
-    sha, branch = info.get("id"), info.get("branch")
+    sha = info.get("id")
+    branch = info.get("branch")
     cpu = (document.get("machine_info") or {}).get("cpu") or {}
     rows: list[ImportedRow] = []
     for benchmark in document["benchmarks"]:
@@ -54,6 +73,7 @@ def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
         tool_version=document.get("version"),
         rows=tuple(rows),
         commit=ImportedCommit(
+            # What the plugin writes outside a repository.
             sha=None if sha in (None, "unversioned", "unknown") else sha,
             committed_at=seconds_of(info.get("time")),
             measured_at=seconds_of(document.get("datetime")),
@@ -72,6 +92,7 @@ def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
         "case": benchmark["fullname"],
         "parameters": benchmark.get("params") or {},
     }
+    # A benchmark that raised has no statistics.
     if not rounds:
         yield ImportedRow(
             metric="time",
@@ -125,6 +146,7 @@ _GOOGLE_COUNTERS = {
     "allocs_per_iter": ("allocations", LOWER),
 }
 """Counters that the library itself defines. A user's own has no direction."""
+# Less time is better in these statistics; a deviation has no direction.
 _CENTRES = frozenset({"mean", "median", "min", "max"})
 
 
@@ -159,9 +181,18 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
     unit = benchmark.get("time_unit") or "ns"
     is_share = benchmark.get("aggregate_unit") == "percentage"
     if is_share:
+        unit = "ratio"
         unit = "ratio"  # a coefficient of variation is written as a fraction
     time_better = LOWER if is_centre else UNKNOWN
-    times = {key: Meaning(key, unit, time_better, statistic) for key in _GOOGLE_TIMES}
+    times = {
+        key: Meaning(
+            metric=key,
+            unit=unit,
+            better=time_better,
+            statistic=statistic,
+        )
+        for key in _GOOGLE_TIMES
+    }
     if benchmark.get("error_occurred") or benchmark.get("skipped"):
         yield from _google_failures(benchmark, case, times)
         return
@@ -171,6 +202,7 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
             return None
         if key == "iterations":
             return Meaning(key, "count", statistic=statistic)
+        # A fit of the complexity: its unit is time by the size.
         if key in ("real_coefficient", "cpu_coefficient"):
             order = f"{statistic} {benchmark.get('big_o', '')}".rstrip()
             return Meaning(key, unit, statistic=order)
@@ -190,7 +222,9 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
 def _google_failures(
     benchmark: Json, case: str, times: Mapping[str, Meaning]
 ) -> Iterator[ImportedRow]:
-    outcome = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
+    outcome = Outcome.UNSUPPORTED
+    if benchmark.get("error_occurred"):
+        outcome = Outcome.CRASHED
     reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
     for meaning in times.values():
         yield ImportedRow(
@@ -206,9 +240,30 @@ def _google_failures(
 # memory in bytes
 
 _HYPERFINE_TIMES = {
-    **{name: Meaning("time", "s", LOWER, name) for name in ("mean", "median", "min", "max")},
-    "stddev": Meaning("time", "s", UNKNOWN, "stddev"),
-    **{name: Meaning(name, "s", LOWER, "mean") for name in ("user", "system")},
+    **{
+        name: Meaning(
+            metric="time",
+            unit="s",
+            better=LOWER,
+            statistic=name,
+        )
+        for name in ("mean", "median", "min", "max")
+    },
+    "stddev": Meaning(
+        metric="time",
+        unit="s",
+        better=UNKNOWN,
+        statistic="stddev",
+    ),
+    **{
+        name: Meaning(
+            metric=name,
+            unit="s",
+            better=LOWER,
+            statistic="mean",
+        )
+        for name in ("user", "system")
+    },
 }
 _HYPERFINE_METRICS = (
     "time_wall_clock",
@@ -234,6 +289,7 @@ def _hyperfine(document: Json, _path: Path) -> ImportedRun:
 
 def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
     measurements = result.get("measurements") or []  # of version 2
+    # Version 1 lists the exit codes beside the times.
     codes = result.get("exit_codes") or [run.get("exit_code") for run in measurements]
     failed = [code for code in codes if code != 0]  # null: ended by a signal
     named: dict[str, Any] = {
@@ -250,6 +306,7 @@ def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
     yield from samples_of(result.get("memory_usage_byte"), Meaning("memory", "B", LOWER), **shared)
     for run in measurements:
         yield from _hyperfine_run(run, named)
+    # A command that could not be started leaves nothing else.
     if not count and not measurements and number_of(result.get("mean")) is None:
         yield ImportedRow(
             metric="time",
@@ -300,14 +357,21 @@ def _is_bencher(head: bytes, _name: str) -> bool:
 def _bencher(document: Json, _path: Path) -> ImportedRun:
     rows: list[ImportedRow] = []
     for case, measures in document.items():
+        # A benchmark that printed nothing.
         if not measures:
             rows.append(_without_measure(case))
         for name, measured in measures.items():
             unit, better = _BENCHER_MEASURES.get(name.lower().replace(" ", "-"), ("", UNKNOWN))
+            # JSON of other languages has NaN.
             if not math.isfinite(measured["value"]):
                 raise ValueError(f"{case} {name}: the value is {measured['value']}")
             meanings = {
-                key: Meaning(name, unit, better, key)
+                key: Meaning(
+                    metric=name,
+                    unit=unit,
+                    better=better,
+                    statistic=key,
+                )
                 for key in ("value", "lower_value", "upper_value")
             }
             rows += rows_of(measured, meanings.get, case=case)

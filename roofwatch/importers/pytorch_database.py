@@ -57,7 +57,9 @@ def _device(entry: Json) -> str | None:
 
 
 def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
-    benchmark, model, metric = entry["benchmark"], entry.get("model") or {}, entry["metric"]
+    benchmark = entry["benchmark"]
+    model = entry.get("model") or {}
+    metric = entry["metric"]
     parameters = _parameters(entry)
     unit = parameters.pop(_UNIT, "")
     better = Better(parameters.pop(_BETTER, UNKNOWN))
@@ -108,7 +110,9 @@ def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
 
 
 def _parameters(entry: Json) -> dict[str, Any]:
-    benchmark, model, metric = entry["benchmark"], entry.get("model") or {}, entry["metric"]
+    benchmark = entry["benchmark"]
+    model = entry.get("model") or {}
+    metric = entry["metric"]
     parameters: dict[str, Any] = {
         "benchmark": benchmark.get("name"),
         "mode": benchmark.get("mode"),
@@ -135,7 +139,16 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
         for measurement in record.measurements:
             case = cases[measurement.case_id]
             for name, value in measured_values(measurement, case).items():
-                entries.append(_entry(record, case, measurement.implementation, name, value, {}))
+                entries.append(
+                    _entry(
+                        record=record,
+                        case=case,
+                        implementation=measurement.implementation,
+                        metric=name,
+                        value=value,
+                        extra_info={},
+                    )
+                )
         for imported in record.imported:
             if imported.value is None:
                 continue
@@ -147,7 +160,12 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
             case = cases[imported.case_id]
             entries.append(
                 _entry(
-                    record, case, imported.implementation, imported.metric, imported.value, extra
+                    record=record,
+                    case=case,
+                    implementation=imported.implementation,
+                    metric=imported.metric,
+                    value=imported.value,
+                    extra_info=extra,
                 )
             )
     return entries

@@ -70,7 +70,10 @@ def _place_of(value: ImportedValue) -> _Place:
 
 
 def _ratio(row: ImportedValue, reference: ImportedValue) -> ImportedValue:
-    title = row.metric if row.statistic == "value" else f"{row.metric} {row.statistic}"
+    if row.statistic == "value":
+        title = row.metric
+    else:
+        title = f"{row.metric} {row.statistic}"
     return ImportedValue(
         case_id=row.case_id,
         implementation=row.implementation,

@@ -44,7 +44,14 @@ def importers() -> dict[str, Importer]:
     first reads a file.
     """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **_KERNELS, **SERVING, **PROGRAMS, **PRESETS}
+    return {
+        **plug_ins,
+        **HISTORIES,
+        **_KERNELS,
+        **SERVING,
+        **PROGRAMS,
+        **PRESETS,
+    }
 
 
 def import_file(

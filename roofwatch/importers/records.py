@@ -24,7 +24,12 @@ from roofwatch.model.results import ImportedValue
 
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BACKWARD = re.compile(r"(?<![a-z])(backward|bwd)(?![a-z])", re.IGNORECASE)
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+_DTYPES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+}
 _DTYPE = re.compile(
     rf"(?<![a-z0-9])({'|'.join(_DTYPES)}|bfloat16|float(?:16|32|64)|int8)(?![a-z0-9])",
     re.IGNORECASE,
@@ -32,12 +37,18 @@ _DTYPE = re.compile(
 _MAX_TEXT = 100
 _MAX_NAME = 300
 _MAX_MESSAGE = 4_000
+"""Limits of the record; what is longer ends with a digest."""
 _ValueKey = tuple[str, str, str, str, str, Better]
 """Case id, implementation, metric, statistic, unit and direction."""
 
 
 def to_records(
-    run: ImportedRun, path: Path, *, project: str | None, revision: str | None, folder: Path
+    run: ImportedRun,
+    path: Path,
+    *,
+    project: str | None,
+    revision: str | None,
+    folder: Path,
 ) -> Iterator[RunRecord]:
     """Turn a file into records, one for each commit, device and time. Equal content gives equal
     records.
@@ -62,6 +73,7 @@ def to_records(
     for (measured_commit, device), rows in groups.items():
         commit = commits[measured_commit]
         measured_at = measured_commit.measured_at
+        # A file without a time of its own: the commit's places it in the history.
         if measured_at is None:
             measured_at = commit.committed_at.timestamp()
         yield _record(run, rows, commit, project_name, device=device, measured_at=measured_at)
@@ -79,6 +91,7 @@ def _record(
     started_at = datetime.fromtimestamp(measured_at, UTC)
     cases, values = _results(rows, run.tool)
     version = run.tool_version or "of unknown version"
+    # Equal content gets an equal ID, so that importing a file twice changes nothing.
     record = RunRecord(
         run_id=uuid5(NAMESPACE_URL, "roofwatch"),
         project=project,
@@ -94,6 +107,7 @@ def _record(
 
 
 def _project(run: ImportedRun, path: Path, repository: Path | None) -> str:
+    # The name of a project is part of addresses.
     from_file = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
     if from_file:
         return from_file
@@ -126,6 +140,7 @@ def _commits(
         try:
             from_git = read_commits(repository, names)
         except GitError:
+            # A shallow clone lacks commits that the file names in full.
             if revision is not None and not _SHA.fullmatch(revision):
                 raise
         else:
@@ -153,21 +168,39 @@ def _as_measured(commit: Commit, measured_commit: ImportedCommit) -> Commit:
 
 
 def _has_order(commit: ImportedCommit) -> bool:
-    time = commit.committed_at if commit.committed_at is not None else commit.measured_at
-    return time is not None or commit.position is not None
+    return _time_of(commit) is not None or commit.position is not None
 
 
-def _by_time(commit: ImportedCommit, sha: str, path: Path, *, has_repository: bool) -> Commit:
+def _time_of(commit: ImportedCommit) -> float | None:
+    # The clock of the measurement orders commits as well, if none was amended or rebased later.
+    if commit.committed_at is not None:
+        return commit.committed_at
+    return commit.measured_at
+
+
+def _by_time(
+    commit: ImportedCommit,
+    sha: str,
+    path: Path,
+    *,
+    has_repository: bool,
+) -> Commit:
     if not _SHA.fullmatch(sha):
-        where = "the repository does not have it" if has_repository else "no repository is here"
+        where = "no repository is here"
+        if has_repository:
+            where = "the repository does not have it"
         raise FileImportError(
             f"{path}: {sha[:50]!r} is no full SHA, and {where}; name the repository with "
             f"--repository, a list of commits with --commits, or the commit with --commit"
         )
-    time = commit.committed_at if commit.committed_at is not None else commit.measured_at
-    committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
+    time = _time_of(commit)
+    if time is not None:
+        committed_at = datetime.fromtimestamp(time, UTC)
+    else:
+        committed_at = utc_now()
     position = commit.position
     if position is None:
+        # The order of a history is that of its positions: seconds serve as well.
         position = max(0, int(committed_at.timestamp()))
     return Commit(
         sha=sha,
@@ -214,7 +247,7 @@ def _results(
     case_of_key: dict[tuple[str, str], CaseRecord] = {}
     groups: dict[_ValueKey, list[ImportedRow]] = defaultdict(list)
     for row in rows:
-        # rows of a case differ in metric and implementation only
+        # Rows of a case differ in metric and implementation only.
         case_key = (row.case, repr(row.parameters))
         if case_key not in case_of_key:
             case = _case(row)
@@ -228,6 +261,7 @@ def _results(
 
 def _value_key(row: ImportedRow, case_id: str, tool: str) -> _ValueKey:
     implementation = row.implementation or tool
+    # Values of two definitions of a benchmark are two series.
     if row.definition:
         implementation += f" ({row.definition})"
     return (
@@ -256,6 +290,7 @@ def _value(key: _ValueKey, rows: Sequence[ImportedRow]) -> ImportedValue:
 
 
 def _label(text: str) -> str:
+    # Names are shown in Markdown and HTML.
     """Return part of a metric's name; tags are made harmless."""
     return _shortened(text.replace("<", "‹").replace(">", "›"), _MAX_NAME)
 
@@ -264,6 +299,7 @@ def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
     good_rows = [row for row in rows if row.outcome is Outcome.OK]
     numbers = [row.value for row in good_rows if row.value is not None]
     if not numbers:
+        # A failure is shown only if nothing worked.
         failed = next((row for row in rows if row.outcome is not Outcome.OK), rows[0])
         message = (failed.message or "")[:_MAX_MESSAGE]
         return {"outcome": failed.outcome, "message": message or None}
@@ -276,6 +312,7 @@ def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
             "high": rows[0].high,
             "sample_count": count if isinstance(count, int) else None,
         }
+    # Several numbers of one name are its samples.
     low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
     return {
         "outcome": Outcome.OK,
@@ -287,6 +324,7 @@ def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
 
 
 def _case(row: ImportedRow) -> CaseRecord:
+    # A slash separates the parts of a case ID.
     kernel = _shortened(row.case.replace("/", ".") or "unnamed", _MAX_TEXT)
     shape = _shape(row.parameters)
     listed = ",".join(f"{key}={value}" for key, value in shape.items())
@@ -314,6 +352,7 @@ def _dtype(row: ImportedRow) -> str | None:
     """Find the only type of numbers in a case's name and parameters."""
     text = f"{row.case} {json.dumps(dict(row.parameters), default=str)}"
     names = {match[0].lower() for match in _DTYPE.finditer(text)}
+    # Two types in one name may be those of operand and result.
     if len(names) != 1:
         return None
     (name,) = names
@@ -330,6 +369,7 @@ def _shortened(text: str, length: int) -> str:
     """Return the text on one line; the end of a longer one gives way to a hash of it."""
     line = text
     if not text.isprintable() or "  " in text or text != text.strip():
+        # Control characters and line breaks have no place in a name.
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         line = " ".join(printable.split())
     if len(line) <= length:

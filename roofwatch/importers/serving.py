@@ -107,7 +107,9 @@ def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
 def _itl(tool: str, backend: str) -> str:
     # only SGLang's own endpoint says how many tokens a chunk has
     is_own_endpoint = backend.startswith("sglang") and "oai" not in backend
-    return _ITL_EACH if tool == "SGLang" and is_own_endpoint else _ITL_CHUNK
+    if tool == "SGLang" and is_own_endpoint:
+        return _ITL_EACH
+    return _ITL_CHUNK
 
 
 def _server_info(run: Json) -> Json:
@@ -149,7 +151,12 @@ def _latency(key: str) -> Meaning | None:
         return None
     statistic = match["statistic"]
     better = UNKNOWN if statistic == "std" else LOWER
-    return Meaning(match["metric"], "ms", better, statistic)
+    return Meaning(
+        metric=match["metric"],
+        unit="ms",
+        better=better,
+        statistic=statistic,
+    )
 
 
 def _number(key: str) -> Meaning | None:
@@ -167,7 +174,10 @@ def _requests(run: Json, shared: Json) -> Iterator[ImportedRow]:
             continue
         meaning = _LISTS.get(key, Meaning(key))
         for position, value in enumerate(values):
-            error = errors[position] if key in _LISTS and position < len(errors) else None
+            if key in _LISTS and position < len(errors):
+                error = errors[position]
+            else:
+                error = None
             failed: dict[str, Any] = {}
             if error:
                 failed = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]}

@@ -27,6 +27,7 @@ _MODE = re.compile(r"[ /._-]?(forward|backward|fwd|bwd|full)\b.*", re.IGNORECASE
 """End of a case's name that names no file."""
 _ROOTS = frozenset({"src", "python", "lib"})
 """Folders that are often on Python's path."""
+# Generated sources may be larger; their beginning tells them apart.
 _MAX_BLOB_BYTES = 4 * 2**20
 
 
@@ -40,6 +41,7 @@ class Repository:
         self._imports: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
+        # One process for all files: git takes milliseconds to start.
         self._process = subprocess.Popen(
             ["git", "-C", str(self._folder), "cat-file", "--batch"],
             stdin=subprocess.PIPE,
@@ -60,31 +62,42 @@ class Repository:
         listed = run_git(self._folder, "ls-tree", "-r", "-z", "--full-tree", sha)
         blobs: dict[str, str] = {}
         for line in filter(None, listed.split("\0")):
+            # `100644 blob <hash>\t<path>`
             facts, _, path = line.partition("\t")
-            kind, blob = facts.split()[1:3]
-            if kind == "blob" and PurePosixPath(path).suffix in _PYTHON | _COMPILED:
+            _mode, kind, blob = facts.split()
+            suffix = PurePosixPath(path).suffix
+            if kind == "blob" and (suffix in _PYTHON or suffix in _COMPILED):
                 blobs[path] = blob
         return SourceTree(self, blobs)
 
     def read(self, blob: str) -> bytes:
         """Read a file by its hash."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{blob}\n".encode())
-        self._process.stdin.flush()
-        size = int(self._process.stdout.readline().split()[2])
-        content = self._process.stdout.read(size)
-        self._process.stdout.read(1)  # git ends each with a line break
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{blob}\n".encode())
+        process.stdin.flush()
+        # `<hash> blob <size>`
+        size = int(process.stdout.readline().split()[2])
+        content = process.stdout.read(size)
+        process.stdout.read(1)  # git ends each with a line break
         return content[:_MAX_BLOB_BYTES]
 
     def digest(self, path: str, blob: str) -> str:
         """Digest a file; of Python the code, without comments and docstrings."""
         if blob not in self._digests:
-            is_python = PurePosixPath(path).suffix in _PYTHON
-            code = _parse(self.read(blob)) if is_python else None
-            self._digests[blob] = blob if code is None else digest_of(ast.dump(_without_text(code)))
+            self._digests[blob] = self._digest_of_code(path, blob)
         return self._digests[blob]
+
+    def _digest_of_code(self, path: str, blob: str) -> str:
+        code = None
+        if PurePosixPath(path).suffix in _PYTHON:
+            code = _parse(self.read(blob))
+        # The hash of git is a digest of the whole file.
+        if code is None:
+            return blob
+        return digest_of(ast.dump(_without_text(code)))
 
     def imports(self, path: str, blob: str) -> tuple[str, ...]:
         """List what a file imports or includes, as dotted names or as file names."""
@@ -111,17 +124,20 @@ class SourceTree:
     def _modules(self) -> dict[str, str]:
         """Path by dotted name, with and without the folders above the top package."""
         by_name: dict[str, str] = {}
+        # The shortest path first: a copy in a deeper folder does not hide it.
         for path in sorted(self.blobs, key=lambda path: (len(path), path)):
             file = PurePosixPath(path)
             if file.suffix not in _PYTHON:
                 continue
-            parts = (
-                file.parent.parts if file.stem == "__init__" else (*file.parent.parts, file.stem)
-            )
+            if file.stem == "__init__":
+                parts = file.parent.parts
+            else:
+                parts = (*file.parent.parts, file.stem)
             for start in range(len(parts)):
                 is_on_path = start == 0 or "/".join(parts[:start]) in _ROOTS
-                # a single word below other folders is more likely a module from elsewhere
-                if is_on_path or len(parts) - start > 1:
+                # A single word below other folders is more likely a module from elsewhere.
+                is_qualified = len(parts) - start > 1
+                if is_on_path or is_qualified:
                     by_name.setdefault(".".join(parts[start:]), path)
         return by_name
 
@@ -152,7 +168,8 @@ class SourceTree:
         return paths
 
     def _closure(self, begin: Iterable[str]) -> set[str]:
-        waiting, reached = list(begin), set(begin)
+        waiting = list(begin)
+        reached = set(begin)
         while waiting:
             path = waiting.pop()
             for name in self.repository.imports(path, self.blobs[path]):
@@ -164,6 +181,7 @@ class SourceTree:
 
     def _resolve(self, name: str) -> Iterator[str]:
         """Find the files behind an imported name: a module, what a module defines, or a header."""
+        # Headers are found by the end of their path, whatever the include path is.
         headers = self._by_file_name.get(PurePosixPath(name).name, [])
         yield from (path for path in headers if path.endswith(name.lstrip("./")))
         if name in self._modules:
@@ -173,21 +191,21 @@ class SourceTree:
         if module not in self._modules:
             return
         path = self._modules[module]
-        # of a package, only the module that the name comes from
-        sources_of_name = [
-            imported_name
-            for imported_name in self.repository.imports(path, self.blobs[path])
-            if imported_name.rpartition(".")[2] == attribute and imported_name != name
-        ]
-        if path.endswith("__init__.py") and sources_of_name:
-            for imported_name in sources_of_name:
-                yield from self._resolve(imported_name)
-        else:
+        # Of a package, only the module that the name comes from.
+        sources_of_name: list[str] = []
+        if path.endswith("__init__.py"):
+            imports = self.repository.imports(path, self.blobs[path])
+            named = [imported for imported in imports if imported.rpartition(".")[2] == attribute]
+            sources_of_name = [imported for imported in named if imported != name]
+        for imported_name in sources_of_name:
+            yield from self._resolve(imported_name)
+        if not sources_of_name:
             yield path
 
 
 def names_of(case: str) -> tuple[str, ...]:
     """List the names that a kernel may have, by the name of a case; the longest first."""
+    # `rms_norm forward [n=4096]` may be `rms_norm.py` or `rms_norm_forward.py`.
     words = _MODE.sub("", case).strip() or case
     first_word = (words.split() or [words])[0]
     return tuple(dict.fromkeys((plain_name(words), plain_name(first_word))))
@@ -219,7 +237,9 @@ def with_source_identity(
         rows: list[ImportedRow] = []
         for row in run.rows:
             tree = trees.get(commit_of(row))
-            code_hash = None if tree is None else tree.identity_of(row.case)
+            code_hash = None
+            if tree is not None:
+                code_hash = tree.identity_of(row.case)
             rows.append(replace(row, code_hash=code_hash))
     return replace(run, rows=tuple(rows))
 
@@ -258,11 +278,15 @@ def _imported_names(path: str, content: bytes) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join(filter(None, (_package_above(path, node.level), base)))
-            yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names)
+                above = _package_above(path, node.level)
+                base = ".".join(filter(None, (above, base)))
+            for alias in node.names:
+                yield f"{base}.{alias.name}" if base else alias.name
 
 
 def _package_above(path: str, level: int) -> str:
     """Return the dotted name of a file's package, or of one further up."""
     folders = PurePosixPath(path).parents
-    return ".".join(folders[min(level, len(folders)) - 1].parts)
+    # A level beyond the root is an error of the file; the root is the best guess.
+    position = min(level, len(folders)) - 1
+    return ".".join(folders[position].parts)

@@ -57,7 +57,14 @@ class ValueSource:
 class TableHeader:
     """The columns of a file."""
 
-    def __init__(self, columns: TableMap, names: Iterable[str], path: Path, *, tool: str) -> None:
+    def __init__(
+        self,
+        columns: TableMap,
+        names: Iterable[str],
+        path: Path,
+        *,
+        tool: str,
+    ) -> None:
         self._map = columns
         self._names = dict.fromkeys(names)
         self._path = path
@@ -160,7 +167,9 @@ class TableHeader:
 
     def _value_source(self, value: Value, column: str, matched: str) -> ValueSource:
         def beside(name: str | None) -> str | None:
-            return None if name is None else self.find(name.replace("*", matched))
+            if name is None:
+                return None
+            return self.find(name.replace("*", matched))
 
         return ValueSource(
             value=value,

@@ -16,7 +16,9 @@ Record = Mapping[str, Any]
 """Values by column; a nested object has dots in its columns."""
 _PATH = "path"
 """Column with the names of a tree's nodes."""
+# Proton's name of the root, which is no function.
 _ROOT = "ROOT"
+# A longer list is a tensor, not a list of results.
 _MAX_ITEMS = 10_000
 _DELIMITERS = ",;\t|"
 
@@ -36,8 +38,10 @@ def read_table(path: Path, columns: TableMap) -> Table:
         FileImportError: it is damaged, or of no known form.
     """
     document = read_bytes(path)
+    # A file saved on Windows may begin with a byte-order mark.
     start = document.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     notes: tuple[str, ...] = ()
+    # The content decides: files of results have all kinds of names.
     if start in (b"[", b"{"):
         records = list(_json_records(parse_json(document, path), columns, path))
     elif start == b"<":
@@ -57,6 +61,7 @@ def _with_file_beside(
     """Add the keys of a JSON file in the same folder to each record."""
     if not beside.is_file():
         return records, (*notes, f"there is no {beside.name} in the same folder")
+    # What the record says itself comes last, and wins.
     shared = _flat(parse_json(read_bytes(beside), beside), f"{beside.stem}.")
     return [{**shared, **record} for record in records], notes
 
@@ -67,7 +72,7 @@ def _with_file_beside(
 def _csv_records(text: str) -> tuple[list[Record], tuple[str, ...]]:
     """Read lines of cells; a line with more or fewer cells than the header is left out."""
     header_line = next((line for line in text.splitlines() if line.strip()), "")
-    # the name of a kernel may hold any of the delimiters, so the header decides
+    # The name of a kernel may hold any of the delimiters, so the header decides.
     delimiter = max(_DELIMITERS, key=header_line.count)
     lines = csv.reader(io.StringIO(text), delimiter=delimiter)
     header: list[str] = []
@@ -75,11 +80,13 @@ def _csv_records(text: str) -> tuple[list[Record], tuple[str, ...]]:
     odd_lines: list[int] = []
     for cells in lines:
         stripped = [cell.strip() for cell in cells]
-        if not any(stripped) or stripped == header:  # files that were joined repeat the header
+        is_repeated_header = stripped == header  # files that were joined have one each
+        if not any(stripped) or is_repeated_header:
             continue
         if not header:
             header = stripped
             continue
+        # A delimiter at the end of a line makes an empty cell.
         while len(stripped) > len(header) and not stripped[-1]:
             stripped.pop()
         if len(stripped) != len(header):
@@ -100,13 +107,14 @@ def _csv_records(text: str) -> tuple[list[Record], tuple[str, ...]]:
 
 def _json_records(parsed: Any, columns: TableMap, path: Path) -> Iterator[Record]:
     entries = parsed if isinstance(parsed, list) else [parsed]
+    steps = columns.rows.split(".") if columns.rows else []
     for entry in entries:
         if not isinstance(entry, Mapping):
             raise FileImportError(f"{path}: is no list of JSON objects")
         if columns.tree:
             yield from _nodes(entry, columns.tree, ())
         else:
-            yield from _descend(entry, columns.rows.split(".") if columns.rows else [], {})
+            yield from _descend(entry, steps, {})
 
 
 def _descend(entry: Mapping[str, Any], steps: Sequence[str], outer: Record) -> Iterator[Record]:
@@ -114,20 +122,27 @@ def _descend(entry: Mapping[str, Any], steps: Sequence[str], outer: Record) -> I
     if not steps:
         yield {**outer, **_flat(entry)}
         return
-    children = entry.get(steps[0])
-    enclosing = {key: value for key, value in entry.items() if key != steps[0]}
+    step, *further_steps = steps
+    children = entry.get(step)
+    enclosing = {key: value for key, value in entry.items() if key != step}
     shared = {**outer, **_flat(enclosing)}
-    for child in children if isinstance(children, list) else [children]:
+    # A list of one may be written without brackets.
+    if not isinstance(children, list):
+        children = [children]
+    for child in children:
         if isinstance(child, Mapping):
-            yield from _descend(child, steps[1:], shared)
+            yield from _descend(child, further_steps, shared)
 
 
 def _nodes(node: Mapping[str, Any], children_key: str, names: tuple[str, ...]) -> Iterator[Record]:
     """Walk a tree below its root."""
     fields = {key: value for key, value in node.items() if key != children_key}
     record = _flat(fields)
+    # Proton nests the name; Hatchet does not.
     name = str(record.get("frame.name", record.get("name", "")))
-    path = names if name in ("", _ROOT) else (*names, name)
+    path = names
+    if name not in ("", _ROOT):
+        path = (*names, name)
     if path:
         yield {**record, _PATH: " > ".join(path)}
     for child in node.get(children_key) or ():
@@ -144,13 +159,14 @@ def _zipped(records: Sequence[Record], column: str) -> tuple[list[Record], tuple
         if not isinstance(items, list):
             without_list += 1
             continue
-        lists = {
-            name: values
-            for name, values in record.items()
-            if isinstance(values, list) and len(values) == len(items)
-        }
-        # a list of another length cannot be told apart by item
-        scalars = {name: value for name, value in record.items() if not isinstance(value, list)}
+        lists: dict[str, list[Any]] = {}
+        scalars: dict[str, Any] = {}
+        for name, values in record.items():
+            if not isinstance(values, list):
+                scalars[name] = values
+            elif len(values) == len(items):
+                lists[name] = values
+            # A list of another length cannot be told apart by item.
         for position in range(min(len(items), _MAX_ITEMS)):
             item = {name: values[position] for name, values in lists.items()}
             items_of_records.append({**scalars, **item})
@@ -166,6 +182,7 @@ def _flat(entry: Mapping[str, Any], start: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{start}{key}.")
         elif isinstance(value, list):
+            # Lists of objects have no cells; they are kept as text.
             flat[f"{start}{key}"] = [
                 json.dumps(item) if isinstance(item, Mapping | list) else item for item in value
             ]
@@ -179,13 +196,14 @@ def _flat(entry: Mapping[str, Any], start: str = "") -> dict[str, Any]:
 
 def _xml_records(document: bytes, path: Path) -> Iterator[Record]:
     """Read the test cases of a JUnit file: attributes and properties."""
-    # an entity may expand without end
+    # An entity may expand without end.
     if b"<!DOCTYPE" in document or b"<!ENTITY" in document:
         raise FileImportError(f"{path}: XML with a document type is not read")
     try:
         root = ElementTree.fromstring(document)  # noqa: S314 -- without a document type
     except ElementTree.ParseError as error:
         raise FileImportError(f"{path}: not complete XML ({error}); copy it again") from None
+    # A suite of suites repeats the cases of its parts.
     suites = [suite for suite in root.iter("testsuite") if suite.find("testsuite") is None]
     for suite in suites or [root]:
         for case in suite.iter("testcase"):

@@ -26,6 +26,7 @@ from roofwatch.model.errors import ProfileError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
 
+# Which way is better follows from names: tables seldom say it.
 _TIME = re.compile(r"(n|u|µ|μ|m)?s(ec(onds)?)?|seconds?|latency|time", re.IGNORECASE)
 _RATE = re.compile(r".*(/s|/sec|flop/?s|flops|speedup|throughput|bandwidth|per_sec)", re.IGNORECASE)
 _MEMORY = re.compile(r"[KMGT]i?B|bytes", re.IGNORECASE)
@@ -34,7 +35,9 @@ _OF_SAMPLE = re.compile(
     re.IGNORECASE,
 )
 """Columns that differ between the samples of one value."""
+# Numbers with a fraction are measured, whole ones may be parameters.
 _FRACTION = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+[eE][-+]?\d+)([eE][-+]?\d+)?%?")
+# Examples in a note; a table may have thousands.
 _MAX_NAMED = 3
 
 
@@ -52,27 +55,46 @@ class TableImporter:
     def sniff(self, head: bytes, name: str, /) -> float:
         if self.name is not None and self.name.search(name) is None:
             return 0.0
-        return 0.9 if self.marks and all(mark in head for mark in self.marks) else 0.0
+        if self.marks and all(mark in head for mark in self.marks):
+            # A format that knows the file for certain answers 1.
+            return 0.9
+        return 0.0
 
     def read(self, path: Path, /) -> ImportedRun:
         table = read_table(path, self.columns)
         if not table.records:
             listed = "; ".join(table.notes)
-            raise FileImportError(f"{path}: the table has no rows{listed and f' ({listed})'}")
+            reason = f" ({listed})" if listed else ""
+            raise FileImportError(f"{path}: the table has no rows{reason}")
+        # Records of JSON differ in their keys: all of them, in their first order.
         names: dict[str, None] = {}
         for record in table.records:
             names.update(dict.fromkeys(record))
-        # only a preset is recognised
-        header = TableHeader(self.columns, names, path, tool=self.tool if self.marks else "")
-        reader = _TableReader(self.columns, header, table.records, path)
+        # Only a preset is recognised.
+        header = TableHeader(
+            columns=self.columns,
+            names=names,
+            path=path,
+            tool=self.tool if self.marks else "",
+        )
+        reader = _TableReader(
+            columns=self.columns,
+            header=header,
+            records=table.records,
+            path=path,
+        )
         rows = reader.rows()
         devices = {row.device for row in rows}
+        # Rows of several devices keep their own; the run has one or none.
+        device = None
+        if len(devices) == 1:
+            device = devices.pop() or None
         project = header.source(self.columns.project, "project").text(table.records[0])
         return ImportedRun(
             tool=self.tool,
             rows=rows,
             project=project or None,
-            device=devices.pop() or None if len(devices) == 1 else None,
+            device=device,
             environment=reader.environment(),
             notes=(*table.notes, *reader.notes()),
         )
@@ -82,7 +104,11 @@ class _TableReader:
     """Turns the records of one file into rows, and counts what it leaves out."""
 
     def __init__(
-        self, columns: TableMap, header: TableHeader, records: Sequence[Record], path: Path
+        self,
+        columns: TableMap,
+        header: TableHeader,
+        records: Sequence[Record],
+        path: Path,
     ) -> None:
         self._map = columns
         self._header = header
@@ -90,6 +116,7 @@ class _TableReader:
         self._values = [
             source for source in header.values() if source.implementation not in columns.skip
         ]
+        # A record that failed has no number: it counts for our value rather than for a rival's.
         own_values = [source for source in self._values if source.implementation in columns.own]
         self._first_value = (own_values or self._values)[0]
         self._cases = header.cases()
@@ -107,6 +134,7 @@ class _TableReader:
         self._units: dict[tuple[str, str, str], None] = {}
 
     def _decimal_mark(self, path: Path) -> DecimalMark:
+        # One mark for the whole file: `1,5` alone could be either.
         columns = [source.column for source in self._values]
         texts = (record.get(column) for column in columns for record in self._records)
         try:
@@ -118,17 +146,20 @@ class _TableReader:
         rows: list[tuple[str, ImportedRow]] = []
         merged: dict[tuple[object, ...], list[Record]] = defaultdict(list)
         for number, record in enumerate(self._records, start=1):
+            # The column of `unless` marks what its tool does not count, such as a warm-up.
             if self._unless.text(record):
                 continue
             run = self._run.text(record)
             for row in self._rows_of(record, number):
                 rows.append((run, row))
-                merged[run, *_identity(row)].append(record)
+                identity = (run, *_identity(row))
+                merged[identity].append(record)
         self._note_merged(merged.values())
         return _one_time_per_run(rows)
 
     def _rows_of(self, record: Record, number: int) -> Iterator[ImportedRow]:
-        case = " ".join(filter(None, (source.text(record) for source in self._cases)))
+        case_parts = [source.text(record) for source in self._cases]
+        case = " ".join(filter(None, case_parts))
         if not case:
             self._omitted["without a name of the case"].append(f"row {number}")
             return
@@ -137,11 +168,12 @@ class _TableReader:
             sha=self._commit.text(record).lower() or None,
             measured_at=seconds_of(self._measured.text(record)),
         )
-        parameters = {
-            name: record[name]
-            for name in self._parameters
-            if record.get(name) not in (None, "", [])
-        }
+        parameters: dict[str, Any] = {}
+        for name in self._parameters:
+            value = record.get(name)
+            # A parameter that the case does not have is left empty.
+            if value not in (None, "", []):
+                parameters[name] = value
         for source in self._sources(record):
             name = source.implementation or implementation
             fields = self._fields(record, source, number)
@@ -167,6 +199,7 @@ class _TableReader:
             yield self._first_value
 
     def _is_control(self, implementation: str) -> bool:
+        # The map may name our implementations; all others are then controls.
         if self._map.own and implementation:
             return implementation not in self._map.own
         return any(fnmatchcase(implementation, pattern) for pattern in self._map.controls)
@@ -175,12 +208,12 @@ class _TableReader:
         """Read the fields of a row that are of one value; None if the record has none of it."""
         cell = self._cell(record, source.column)
         if cell.unreadable:
-            self._omitted[f"of {source.column} that are no numbers"].append(
-                f"{cell.unreadable[:50]!r} in row {number}"
-            )
+            example = f"{cell.unreadable[:50]!r} in row {number}"
+            self._omitted[f"of {source.column} that are no numbers"].append(example)
             return None
         failure = _failure(record, source.status)
         if failure is None and cell.outcome is not None:
+            # Some tools write `OOM` where the number would be.
             failure = (cell.outcome, f"{source.column} is {record.get(source.column)}")
         if failure is None and cell.number is None:
             return None
@@ -188,9 +221,8 @@ class _TableReader:
         unit = self._unit(record, source, cell)
         better = self._better(source.better.text(record).lower(), metric=metric, unit=unit)
         if failure is None and _is_placeholder(cell.number, unit):
-            self._omitted[f"of {source.column} that no measurement gives"].append(
-                f"{cell.number:g} in row {number}"
-            )
+            example = f"{cell.number:g} in row {number}"
+            self._omitted[f"of {source.column} that no measurement gives"].append(example)
             return None
         outcome, message = failure or (Outcome.OK, None)
         low, high = self._spread(record, source, cell)
@@ -208,6 +240,7 @@ class _TableReader:
     def _cell(self, record: Record, column: str) -> Cell:
         if column in record:
             return read_cell(record[column], self._mark)
+        # A map may compute a value of two columns: `end-start`, `bytes/seconds`.
         for operator in ("-", "/"):
             first, _, second = column.partition(operator)
             left_cell = read_cell(record.get(first), self._mark)
@@ -235,6 +268,7 @@ class _TableReader:
             return None, None
         low = read_cell(record.get(source.low), self._mark).number
         high = read_cell(record.get(source.high), self._mark).number
+        # An interval that does not contain its value is of something else.
         if low is None or high is None or not low <= cell.number <= high:
             return None, None
         return low, high
@@ -267,6 +301,7 @@ class _TableReader:
     def _note_merged(self, groups: Collection[Sequence[Record]]) -> None:
         """Note the rows that the map does not tell apart, although another column does."""
         ignored = {source.column for source in self._values} | set(self._map.skip)
+        # Only groups of several records are merged.
         columns: Counter[str] = Counter()
         count = 0
         for records in groups:
@@ -301,7 +336,9 @@ class _TableReader:
 
 def _identity(row: ImportedRow) -> tuple[object, ...]:
     parameters = tuple((name, str(value)) for name, value in row.parameters.items())
-    sha = row.commit.sha if row.commit is not None else None
+    sha = None
+    if row.commit is not None:
+        sha = row.commit.sha
     return sha, row.device, row.case, parameters, row.implementation, row.metric, row.unit
 
 
@@ -309,6 +346,7 @@ def _is_setting(name: str, value: object) -> bool:
     """Whether a column may be a parameter: a name or a count, and no time or number of a sample."""
     if _OF_SAMPLE.fullmatch(name):
         return False
+    # Counts are often parameters, and seldom results.
     if isinstance(value, bool | int):
         return True
     return isinstance(value, str) and _FRACTION.fullmatch(value) is None
@@ -323,11 +361,14 @@ def _failure(record: Record, status_column: str | None) -> tuple[Outcome, str] |
     if not text or outcome_of(text) is Outcome.OK:
         return None
     reason = str(record.get(f"{status_column}.message") or "").strip()
-    by_reason = outcome_of(reason)
     outcome = outcome_of(text) or Outcome.CRASHED
+    by_reason = outcome_of(reason)
+    # `error` says less than its reason, such as `out of memory`.
     if outcome is Outcome.CRASHED and by_reason not in (None, Outcome.OK):
         outcome = by_reason or outcome
-    message = f"its {status_column} is {text}{reason and f': {reason}'}"
+    message = f"its {status_column} is {text}"
+    if reason:
+        message += f": {reason}"
     return outcome, message[:1_000]
 
 
@@ -335,6 +376,7 @@ def _is_placeholder(number: float | None, unit: str) -> bool:
     """Whether a number stands for none: no time or rate is 0 or below, and no size below 0."""
     if number is None:
         return False
+    # Tools write 0 or -1 where they could not measure.
     if _TIME.fullmatch(unit) or _RATE.fullmatch(unit):
         return number <= 0
     return number < 0 and _MEMORY.fullmatch(unit) is not None
@@ -348,17 +390,21 @@ def _one_time_per_run(rows: Sequence[tuple[str, ImportedRow]]) -> tuple[Imported
     for run, row in rows:
         commit = row.commit or ImportedCommit()
         previous = latest.get((commit.sha, run, row.device))
-        if previous is None or (commit.measured_at or 0) > (previous.measured_at or 0):
+        is_later = previous is None or (commit.measured_at or 0) > (previous.measured_at or 0)
+        if is_later:
             latest[commit.sha, run, row.device] = commit
     with_time: list[ImportedRow] = []
     for run, row in rows:
-        sha = row.commit.sha if row.commit is not None else None
+        sha = None
+        if row.commit is not None:
+            sha = row.commit.sha
         with_time.append(replace(row, commit=latest[sha, run, row.device]))
     return tuple(with_time)
 
 
 def direction_of(metric: str, unit: str) -> Better:
     """Tell the better direction by the names of a metric and its unit."""
+    # Rates first: `tokens per second` contains the name of a time.
     if _RATE.fullmatch(unit) or _RATE.fullmatch(metric):
         return HIGHER
     if _TIME.fullmatch(unit) or _TIME.fullmatch(metric) or _MEMORY.fullmatch(unit):

@@ -101,9 +101,15 @@ def _is_known(head: bytes, _name: str) -> bool:
 
 
 def _rows_of_value(
-    *, case: str, parameters: Json, backend: str, name: str, value: object
+    *,
+    case: str,
+    parameters: Json,
+    backend: str,
+    name: str,
+    value: object,
 ) -> list[ImportedRow]:
-    metric, statistic = name, ""
+    metric = name
+    statistic = ""
     if name.endswith(("-avg", "-target")):
         metric, _, statistic = name.rpartition("-")
     unit, better = _METRICS.get(metric, ("", UNKNOWN))
@@ -111,9 +117,13 @@ def _rows_of_value(
         better = UNKNOWN
     if not statistic:
         statistic = "median" if metric == "latency" else "value"
-    spread = _VARIANCE.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str):
+        spread = _VARIANCE.fullmatch(value)
+    else:
+        spread = None
     number = _number(value if spread is None else spread["value"])
-    outcome, message = Outcome.OK, None
+    outcome = Outcome.OK
+    message = None
     if number is None:
         is_error = isinstance(value, str) and _ERROR.search(value) is not None
         if metric not in _METRICS and not is_error:
@@ -150,7 +160,9 @@ def _rows_of_value(
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, bool) else number_of(value)
+    if isinstance(value, bool):
+        return float(value)
+    return number_of(value)
 
 
 def _outcome_of(value: object) -> Outcome:
@@ -188,7 +200,8 @@ class _TableOfOperator:
                     continue
                 backend, dash, metric = header.partition("-")
                 if not dash:
-                    backend, metric = "", header
+                    backend = ""
+                    metric = header
                 rows += _rows_of_value(
                     case=operator,
                     parameters={headers[0]: cells[0]},

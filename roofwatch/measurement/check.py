@@ -52,7 +52,11 @@ class _Extent(StrEnum):
 
 
 def select_jobs(
-    info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK, *, is_analysed: bool = False
+    info: SuiteInfo,
+    plan: RunPlan,
+    depth: Depth = Depth.QUICK,
+    *,
+    is_analysed: bool = False,
 ) -> dict[CheckAccuracy, Mode]:
     """Select what to check and how, grouped by case so that implementations share its reference.
 
@@ -73,6 +77,7 @@ def select_jobs(
     jobs: dict[CheckAccuracy, Mode] = {}
     for kernel in kernels:
         jobs.update(_jobs_of(kernel, info.device, plan))
+    # torch.compile takes seconds for each case.
     if depth is Depth.QUICK:
         slow_jobs = _compiled_jobs(info, jobs).difference(_first_of_each_kind(jobs))
         jobs = {job: mode for job, mode in jobs.items() if job not in slow_jobs}
@@ -98,19 +103,22 @@ def select_proofs(info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK) ->
         cases = list(select(info, usual))
     except SuiteError:  # only edge cases are checked
         return []
+    # Without patterns, large cases are analysed although nothing can run them.
     if plan.cases is None:
         with suppress(SuiteError):  # no case is tagged
             cases += select(info, replace(usual, tags=(_LARGE_TAG,)))
     subjects: dict[Subject, None] = {}
     seen_kinds: set[tuple[str, ...]] = set()
     for run in cases:
-        kernel, _shape, dtype, direction = run.case.case_id.split("/")
+        # PyTorch's own kernels are not ours to prove.
         if run.implementation.language == "torch":
             continue
+        kernel, _shape, dtype, direction = run.case.case_id.split("/")
         kind = (kernel, dtype, direction, run.implementation.name)
         is_first = kind not in seen_kinds
         seen_kinds.add(kind)
         if depth is Depth.FULL or is_first or _LARGE_TAG in run.case.tags:
+            subjects[run.subject] = None
             subjects[run.subject] = None
     return list(subjects)
 
@@ -156,9 +164,14 @@ def check_suite(
         def check_all(where: WorkerPool, selected: Iterable[CheckAccuracy]) -> None:
             for job in selected:
                 steps.say(f"checking {job.subject}")
-                reports_of[job] = list(
-                    _reports(where, job, jobs[job], plan.timeout_s, extents[job])
+                reports = _reports(
+                    workers=where,
+                    job=job,
+                    mode=jobs[job],
+                    timeout_s=plan.timeout_s,
+                    extent=extents[job],
                 )
+                reports_of[job] = list(reports)
                 steps.step()
 
         def prove() -> None:
@@ -181,6 +194,7 @@ def check_suite(
         for work in beside:
             work.result()
         pools = (workers, compiling_workers, interpreter, provers)
+        # A report on other code than that of the tree would be worse than none.
         require_own_code(source, set().union(*(used.loaded for used in pools)))
     reports: list[CheckReport] = []
     for case_reports in reports_of.values():
@@ -223,7 +237,12 @@ def _compiled_jobs(info: SuiteInfo, jobs: Iterable[CheckAccuracy]) -> set[CheckA
         for implementation in kernel.implementations:
             if implementation.is_compiled:
                 compiled.add((kernel.name, implementation.name))
-    return {job for job in jobs if (job.case_id.partition("/")[0], job.implementation) in compiled}
+    of_compiled: set[CheckAccuracy] = set()
+    for job in jobs:
+        kernel_name = job.case_id.partition("/")[0]
+        if (kernel_name, job.implementation) in compiled:
+            of_compiled.add(job)
+    return of_compiled
 
 
 def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy]:
@@ -244,41 +263,50 @@ def _jobs_of(
             is_selected = matches(implementation.name, plan.implementations or ALL)
             if case.direction not in implementation.directions or not is_selected:
                 continue
+            # Without a GPU, Triton runs in its interpreter, at the size of a stand-in.
             is_interpreted = device == "cpu" and implementation.language == "triton"
-            checked = by_id[case.stand_in_id] if is_interpreted else case
+            checked = case
+            mode = Mode.DEVICE
+            if is_interpreted:
+                checked = by_id[case.stand_in_id]
+                mode = Mode.INTERPRETER
             job = CheckAccuracy(
                 case_id=checked.case_id,
                 implementation=implementation.name,
                 rank_count=checked.rank_count,
                 is_exact=True,
             )
-            yield job, Mode.INTERPRETER if is_interpreted else Mode.DEVICE
+            yield job, mode
 
 
 def _select_cases(
     kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None
 ) -> Iterable[CheckableCase]:
-    # a large case without a smaller stand-in is only analysed
-    can_run = [
-        case
-        for case in kernel.checkable
-        if _LARGE_TAG not in case.tags or (device == "cpu" and case.stand_in_id != case.case_id)
-    ]
+    # A large case without a smaller stand-in is only analysed.
+    can_run: list[CheckableCase] = []
+    for case in kernel.checkable:
+        has_stand_in = device == "cpu" and case.stand_in_id != case.case_id
+        if _LARGE_TAG not in case.tags or has_stand_in:
+            can_run.append(case)
     if patterns is not None:
         return [case for case in can_run if matches(case.case_id, patterns)]
     declared = [case for case in can_run if case.kind == "declared"]
     edges = [case for case in kernel.checkable if case.kind == "edge"]
-    if device != "cpu":
-        return [
-            *(case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)),
-            *edges,
-        ]
-    stand_ins = {case.stand_in_id for case in declared}
-    return [*(case for case in kernel.checkable if case.case_id in stand_ins), *edges]
+    if device == "cpu":
+        stand_ins = {case.stand_in_id for case in declared}
+        selected = [case for case in kernel.checkable if case.case_id in stand_ins]
+    else:
+        # Cases without tags are those of a suite that has few.
+        selected = [case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)]
+    return [*selected, *edges]
 
 
 def _reports(
-    workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float, extent: _Extent
+    workers: WorkerPool,
+    job: CheckAccuracy,
+    mode: Mode,
+    timeout_s: float,
+    extent: _Extent,
 ) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
@@ -291,7 +319,13 @@ def _reports(
             regimes = reply.checked.regimes
             variations += [job.model_copy(update={"regime": regime}) for regime in regimes]
         for variation in variations:
-            yield from _reports(workers, variation, mode, timeout_s, extent)
+            yield from _reports(
+                workers=workers,
+                job=variation,
+                mode=mode,
+                timeout_s=timeout_s,
+                extent=extent,
+            )
         return
     failure = reply.failure
     assert failure is not None

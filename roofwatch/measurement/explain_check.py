@@ -19,12 +19,13 @@ _MAX_NAMED = 3
 
 def exit_status(suite: CheckedSuite) -> int:
     """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
-    has_failed = any(report.outcome.is_failure for report in suite.reports)
-    if has_failed or any(proof.proof is Proof.UNSAFE for proof in suite.overflow_proofs):
+    outcomes = {report.outcome for report in suite.reports}
+    proofs = {proof.proof for proof in suite.overflow_proofs}
+    if Proof.UNSAFE in proofs or any(outcome.is_failure for outcome in outcomes):
         return 1
-    is_right = any(report.outcome is Outcome.OK for report in suite.reports)
-    is_right = is_right or any(proof.proof is Proof.FITS for proof in suite.overflow_proofs)
-    return 0 if is_right else 2
+    if Outcome.OK in outcomes or Proof.FITS in proofs:
+        return 0
+    return 2
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
@@ -32,18 +33,22 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
     groups: dict[str, Counter[str]] = {}
     for report in reports:
         outcome = str(report.outcome)
+        is_unsupported = report.outcome is Outcome.UNSUPPORTED
+        name = "checked"
         if report.layout is not None:
             name = "in other layouts"
-            outcome = "refused" if report.outcome is Outcome.UNSUPPORTED else outcome
+            # A kernel may refuse a layout with a clear error.
+            if is_unsupported:
+                outcome = "refused"
         elif report.regime is not None:
             name = "with other values"
-            outcome = "not tried" if report.outcome is Outcome.UNSUPPORTED else outcome
-        else:
-            name = "checked"
+            if is_unsupported:
+                outcome = "not tried"
         groups.setdefault(name, Counter())[outcome] += 1
-    texts = []
+    texts: list[str] = []
     for name, counts in groups.items():
-        texts.append(f"{name}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+        listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        texts.append(f"{name}: {listed}")
     return "; ".join(texts)
 
 
@@ -58,11 +63,19 @@ def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
         "--implementation",
         report.implementation,
     ]
-    return shlex.join([*words, *(["--device", device] if device else [])])
+    if device:
+        words += ["--device", device]
+    return shlex.join(words)
 
 
 def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
+    reports: list[dict[str, Any]] = []
+    for report in suite.reports:
+        document = report.model_dump(mode="json")
+        document["failed"] = report.outcome.is_failure
+        document["repeat"] = repeat_command(target, report, device)
+        reports.append(document)
     return {
         "target": target,
         "exit_status": exit_status(suite),
@@ -70,21 +83,19 @@ def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, A
         "packages": suite.packages,
         "overflow_proofs": suite.overflow_proofs,
         "operator_costs": suite.operator_costs,
-        "reports": [
-            {
-                **report.model_dump(mode="json"),
-                "failed": report.outcome.is_failure,
-                "repeat": repeat_command(target, report, device),
-            }
-            for report in suite.reports
-        ],
+        "reports": reports,
     }
 
 
 def explain_failures(
-    target: str, reports: Sequence[CheckReport], device: str | None, *, with_traceback: bool = False
+    target: str,
+    reports: Sequence[CheckReport],
+    device: str | None,
+    *,
+    with_traceback: bool = False,
 ) -> Iterator[str]:
     """Describe the first failure of each cause, and name the others in one line."""
+    # A broken kernel fails at every size: one explanation is enough.
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
     for report in reports:
         if report.outcome.is_failure:
@@ -124,6 +135,7 @@ def explain_overflows(proofs: Sequence[OverflowProof]) -> Iterator[str]:
 def _cause(report: CheckReport) -> tuple[object, ...]:
     """What failures with one cause have in common."""
     kernel = report.case_id.partition("/")[0]
+    # A fault has a place in the code, whatever the case.
     if report.faults:
         fault = report.faults[0]
         return (fault.kernel, fault.file, fault.line, fault.access, fault.operand, fault.is_race)
@@ -151,6 +163,7 @@ def explain_failure(report: CheckReport) -> Iterator[str]:
     for fault in report.faults:
         yield f"  {fault.message}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
+    # A message beside wrong tensors repeats what they show.
     if report.message and not wrong and not report.faults:
         yield f"  {report.message}"
     for tensor in wrong:
@@ -171,14 +184,19 @@ def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
         yield f"    values    {tensor.values}"
     if tensor.nonfinite_count:
         yield f"    NaN, inf  {tensor.nonfinite_count} elements, on one side only"
+    # Where all wrong elements are NaN, there is no error to compare.
     if tensor.nonfinite_count < tensor.wrong_count:
-        for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
-            error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = (
-                ""
-                if tensor.baseline is None
-                else f", torch {getattr(tensor.baseline, quantity):.1e}"
-            )
-            yield f"    {name}   {error:.1e}, limit {limit:.1e}{eager}"
+        yield from _explain_errors(tensor)
     for element in tensor.worst:
         yield f"    {list(element.index)}  expected {element.expected:.6g}, got {element.got:.6g}"
+
+
+def _explain_errors(tensor: TensorReport) -> Iterator[str]:
+    for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
+        error = getattr(tensor.errors, quantity)
+        limit = getattr(tensor.limits, quantity)
+        line = f"    {name}   {error:.1e}, limit {limit:.1e}"
+        # What torch gets wrong in the same dtype is the scale of the limit.
+        if tensor.baseline is not None:
+            line += f", torch {getattr(tensor.baseline, quantity):.1e}"
+        yield line

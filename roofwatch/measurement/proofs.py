@@ -10,6 +10,9 @@ from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.metrics import format_bytes
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, SizeLimit
 
+_MAX_NAMED = 3
+"""Kernels that a line names; the reports have all."""
+
 
 class Proved(StrEnum):
     PROVEN = "proven"
@@ -52,32 +55,41 @@ def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
 def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> SuiteClaim:
     failures = [report for report in reports if report.outcome.is_failure]
     ok_count = sum(report.outcome is Outcome.OK for report in reports)
-    other_count = len(reports) - ok_count - len(failures)
-    others = f"; {other_count} refused or not tried" if other_count else ""
+    # One failure refutes the claim, whatever the others say.
     if failures:
         kernels = sorted({report.case_id.partition("/")[0] for report in failures})
-        detail = f"{len(failures)} of {len(reports)} fail: {', '.join(kernels[:3])}"
-        return SuiteClaim(claim, Proved.REFUTED, detail + (", …" if len(kernels) > 3 else ""))
+        detail = f"{len(failures)} of {len(reports)} fail: {', '.join(kernels[:_MAX_NAMED])}"
+        if len(kernels) > _MAX_NAMED:
+            detail += ", …"
+        return SuiteClaim(claim, Proved.REFUTED, detail)
+    if not reports:
+        return SuiteClaim(claim, Proved.CANNOT_TELL, "nothing was tried")
     if not ok_count:
-        reason = f"none of {len(reports)} could be tried" if reports else "nothing was tried"
+        reason = f"none of {len(reports)} could be tried"
         return SuiteClaim(claim, Proved.CANNOT_TELL, reason)
-    return SuiteClaim(claim, Proved.PROVEN, f"{ok_count} of {len(reports)} {words}{others}")
+    detail = f"{ok_count} of {len(reports)} {words}"
+    other_count = len(reports) - ok_count
+    if other_count:
+        detail += f"; {other_count} refused or not tried"
+    return SuiteClaim(claim, Proved.PROVEN, detail)
 
 
 def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> SuiteClaim:
+    # Only the interpreter sees each access.
     interpreted = [report for report in reports if report.executor == "interpreter"]
     faults: list[MemoryFault] = []
     for report in interpreted:
         faults += [fault for fault in report.faults if fault.is_race is is_race]
     if faults:
-        source_line = f"{faults[0].file}:{faults[0].line}"
-        return SuiteClaim(
-            claim, Proved.REFUTED, f"`{faults[0].operand}` of {faults[0].kernel}, {source_line}"
-        )
+        fault = faults[0]
+        detail = f"`{fault.operand}` of {fault.kernel}, {fault.file}:{fault.line}"
+        return SuiteClaim(claim, Proved.REFUTED, detail)
+    # A kernel that failed half-way has accesses that nobody saw.
     complete = [report for report in interpreted if report.outcome is Outcome.OK]
     if not complete:
         return SuiteClaim(claim, Proved.CANNOT_TELL, "no Triton kernel ran in the interpreter")
     unknown_count = sum(report.unknown_pointer_count for report in interpreted)
+    # Of a pointer made of integers, the operand and its bounds are unknown.
     if unknown_count:
         detail = f"{unknown_count} accesses through pointers that the kernel made of integers"
         return SuiteClaim(claim, Proved.CANNOT_TELL, detail)
@@ -87,6 +99,7 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
 def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:
     unsafe = [proof for proof in proofs if proof.proof is Proof.UNSAFE]
     unknown = [proof for proof in proofs if proof.proof is Proof.UNKNOWN]
+    # One case that overflows refutes the claim, whatever the others say.
     if unsafe:
         detail = f"{len(unsafe)} of {len(proofs)} cases overflow: {unsafe[0].case_id}"
         return SuiteClaim("offsets", Proved.REFUTED, detail)
@@ -99,7 +112,7 @@ def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:
         detail = f"{len(unknown)} of {len(proofs)} cases, for example: {reason}"
         return SuiteClaim("offsets", Proved.CANNOT_TELL, f"{detail}{limits}")
     access_count = sum(proof.access_count for proof in proofs)
-    cases = f"{len(proofs)} case{'s' * (len(proofs) > 1)}"
+    cases = "1 case" if len(proofs) == 1 else f"{len(proofs)} cases"
     detail = f"all {access_count} accesses of {cases} fit into 32 bits{limits}"
     return SuiteClaim("offsets", Proved.PROVEN, detail)
 
@@ -112,15 +125,19 @@ def _limits_in_words(proofs: Sequence[OverflowProof]) -> str:
             previous = smallest.get(limit.dimension, limit)
             smallest[limit.dimension] = min(limit, previous, key=lambda limit: limit.largest)
     sizes = [f"{name} = {limit.largest:,}" for name, limit in smallest.items()]
-    return f", up to {', or '.join(sizes)}" if sizes else ""
+    if not sizes:
+        return ""
+    return f", up to {', or '.join(sizes)}"
 
 
 def _cost(suite: CheckedSuite) -> SuiteClaim:
-    costs, call_count = suite.operator_costs, len(suite.overflow_proofs)
+    costs = suite.operator_costs
+    call_count = len(suite.overflow_proofs)
     if not costs:
         return SuiteClaim("cost", Proved.CANNOT_TELL, "no call was counted")
     most = max(costs, key=lambda cost: cost.moved_bytes)
     detail = f"{len(costs)} of {call_count} calls counted; the largest: {', '.join(_counts(most))}"
+    # A call that could not be counted may cost anything.
     is_complete = len(costs) == call_count
     return SuiteClaim("cost", Proved.PROVEN if is_complete else Proved.CANNOT_TELL, detail)
 

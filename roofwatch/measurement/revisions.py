@@ -49,7 +49,10 @@ def suite_of(path: Path | None, revision: str | None, project: str | None) -> It
 
 @contextmanager
 def open_suite(
-    path: Path | None, revision: str, fork_server: ForkServer, benchmarks: Path | None = None
+    path: Path | None,
+    revision: str,
+    fork_server: ForkServer,
+    benchmarks: Path | None = None,
 ) -> Iterator[SuiteAt]:
     """Check out a suite at a commit, with the benchmark files of the head if given and if the suite
     loads with them.
@@ -60,6 +63,7 @@ def open_suite(
     """
     if benchmarks is not None:
         with suite_at_revision(path, revision, benchmarks=benchmarks) as suite:
+            # The base may lack what the head's benchmark imports.
             try:
                 if suite.is_replaced:
                     load_suite_at(suite, fork_server)
@@ -119,13 +123,19 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
     except SuiteError as error:
         message = str(error)
         if suite.source.root is not None:
+            # The checkout lies in a temporary folder that is gone when somebody reads this.
             message = message.replace(f"{suite.source.root}/", "")
         raise SuiteError(message) from None
 
 
 @contextmanager
 def open_pair(
-    path: Path | None, base: str, head: str | None, fork_server: ForkServer, *, uses_head: bool
+    path: Path | None,
+    base: str,
+    head: str | None,
+    fork_server: ForkServer,
+    *,
+    uses_head: bool,
 ) -> Iterator[tuple[SuiteAt, SuiteAt]]:
     """Open a suite at base and head, and load both; `uses_head` uses the head's benchmark files at
     the base.
@@ -136,7 +146,8 @@ def open_pair(
         cannot.
     """
     with ExitStack() as stack:
-        failure, benchmarks = None, None
+        failure = None
+        benchmarks = None
         try:
             new = stack.enter_context(_suite_at_head(path, head))
             load_suite_at(new, fork_server)
@@ -145,6 +156,7 @@ def open_pair(
             failure = SideError("head", error)
         try:
             old = stack.enter_context(open_suite(path, base, fork_server, benchmarks))
+        # A build that fails at the base says nothing about the head.
         except BuildError as error:
             raise SideError("base", error) from None
         except SuiteError as error:  # without the suite at the base, nothing else can be at fault
@@ -155,6 +167,7 @@ def open_pair(
             raise SideError("base", error) from None
         if failure is not None:
             raise failure
+        # The comment goes to pull requests into this branch.
         commit = old.commit.model_copy(update={"branch": os.environ.get("GITHUB_BASE_REF") or None})
         yield replace(old, commit=commit), new
 
@@ -168,21 +181,27 @@ def noting_failure(path: Path | None, head: str | None, folder: Path) -> Iterato
     try:
         yield
     except CollectorError as error:
+        # Without a commit there is no pull request that the note could be about.
         with suppress(GitError):
             note_not_measured(path, head, folder, error)
         raise
 
 
 def note_not_measured(
-    path: Path | None, head: str | None, folder: Path, error: CollectorError | None = None
+    path: Path | None,
+    head: str | None,
+    folder: Path,
+    error: CollectorError | None = None,
 ) -> None:
     """Write that nothing was measured, because of an error or because the change touches no
     kernel.
     """
     repository = repository_of(path)
-    side, reason = None, str(error or "")
+    side = None
+    reason = str(error or "")
     if isinstance(error, SideError):
-        side, reason = error.side, error.reason
+        side = error.side
+        reason = error.reason
     text = Redaction.of_this_machine(project=repository).text(reason)
     note = NotMeasured.of(read_commit(repository, head or "HEAD"), text, side)
     write_text(folder / FILE_NAME, json_text(note))
@@ -191,7 +210,12 @@ def note_not_measured(
 # --- the base of a branch
 
 
-def find_base(path: Path | None, base: str, head: str | None, variables: Mapping[str, str]) -> str:
+def find_base(
+    path: Path | None,
+    base: str,
+    head: str | None,
+    variables: Mapping[str, str],
+) -> str:
     """Return a base revision; for `auto` the commit at which the head left its target branch.
 
     The target is that of the pull request or merge queue in a job of GitHub Actions, else origin's
@@ -204,10 +228,8 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
         return base
     repository = repository_of(path)
     target = _target(repository, variables)
-    base_sha = merge_base(
-        repository, target, head or run_git(repository, "rev-parse", "HEAD").strip()
-    )
     tip = resolve_commit(repository, head or "HEAD")
+    base_sha = merge_base(repository, target, tip)
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
     if base_sha == tip and not is_changed:
         raise GitError(
@@ -218,18 +240,16 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
 
 def _target(repository: Path, variables: Mapping[str, str]) -> str:
     """Return a branch of origin, or the commit that the event of a merge queue names."""
-    if branch := variables.get("GITHUB_BASE_REF"):
+    branch = variables.get("GITHUB_BASE_REF")
+    if branch:
         return branch
+    # A merge queue names the commit that the queue is built on.
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(
-            json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())["merge_group"]["base_sha"]
-        )
+        event = json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())
+        return str(event["merge_group"]["base_sha"])
     with suppress(GitError):
-        return (
-            run_git(repository, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
-            .strip()
-            .removeprefix("origin/")
-        )
+        default = run_git(repository, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
+        return default.strip().removeprefix("origin/")
     return "main"
 
 
@@ -255,7 +275,11 @@ class Affected:
 
 
 def only_affected(
-    path: Path | None, base: str, head: str | None, plan: RunPlan, patterns: Sequence[str] | None
+    path: Path | None,
+    base: str,
+    head: str | None,
+    plan: RunPlan,
+    patterns: Sequence[str] | None,
 ) -> tuple[RunPlan, tuple[str, ...]] | None:
     """Restrict a plan to the affected kernels that match a pattern of the user, and print what is
     skipped.
@@ -293,12 +317,13 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
                 old = source_digests(suite.source, fork_server) or {}
         except SuiteError:  # missing or broken there, so every kernel is new
             old = {}
-    # a removed kernel is measured at the base
+    # A removed kernel is measured at the base.
     names = list(new | old)
-    skipped = [name for name in names if not shared_files and old.get(name) == new.get(name)]
-    return Affected(
-        tuple(name for name in names if name not in skipped), tuple(skipped), shared_files
-    )
+    skipped: list[str] = []
+    if not shared_files:
+        skipped = [name for name in names if old.get(name) == new.get(name)]
+    kernels = [name for name in names if name not in skipped]
+    return Affected(tuple(kernels), tuple(skipped), shared_files)
 
 
 def has_same_source(path: Path | None, base: str, head: str | None) -> bool:
@@ -324,12 +349,10 @@ def affects_every_kernel(file: str) -> bool:
     """Return whether any kernel may read a file of the repository at run time."""
     path = PurePosixPath(file)
     is_read_by_git_alone = path.name in {".gitignore", ".gitattributes", ".mailmap"}
-    return (
-        path.suffix not in {".py", ".md", ".rst"}
-        and not is_read_by_git_alone
-        and path.parts[0] != ".github"
-        and "__pycache__" not in path.parts
-    )
+    if path.suffix in {".py", ".md", ".rst"} or is_read_by_git_alone:
+        return False
+    # Workflows start the measurement, and are no part of it.
+    return path.parts[0] != ".github" and "__pycache__" not in path.parts
 
 
 def _may_be_read(repository: Path, file: str) -> bool:
@@ -337,6 +360,7 @@ def _may_be_read(repository: Path, file: str) -> bool:
     names together that end like it. Requirements decide on what is installed.
     """
     path = PurePosixPath(file)
+    # Only texts are in doubt: other files are read in ways that names do not show.
     if path.suffix != ".txt" or path.name.startswith(("requirements", "constraints")):
         return True
     name = re.escape(path.stem)
@@ -364,6 +388,7 @@ def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
         *revisions,
         "--",
     ).split("\0")
+    # In the work tree, new files count as well.
     if head is None:
         untracked = run_git(repository, "ls-files", "--others", "--exclude-standard", "-z")
         changed += [

@@ -39,6 +39,7 @@ _MORE_BLOCKS_DECIDE = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MUL
 _NOISE_FLOOR_BLOCKS = 18
 """With so many blocks the relative error of a standard deviation is 1 / √(2 n), one sixth."""
 _BLOCK_ACTIVITIES = (Activity.WARM_UP, Activity.TIMING, Activity.OVERHEAD)
+"""What a further block costs."""
 
 Judge = Callable[[RunRecord, RunRecord], PullRequestJudgement]
 
@@ -66,6 +67,7 @@ def measure_suite(
         CollectorError: a record cannot be written, or something cannot be measured; results so far
         can be resumed.
     """
+    # Before an hour of measuring, not after it.
     check_writable(destination)
     header = make_header({ALONE: suite}, plan, is_spread=address is not None)
     with (
@@ -76,7 +78,12 @@ def measure_suite(
             records = spread_run(suite, plan, address, on_progress, journal=journal)
         else:
             records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
-        return _write(_paths(destination, len(records)), records, skipped, journal)
+        return _write(
+            paths=_paths(destination, len(records)),
+            records=records,
+            skipped=skipped,
+            journal=journal,
+        )
 
 
 @contextmanager
@@ -108,13 +115,17 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool) -> Iterato
 
 
 def _write(
-    paths: Sequence[Path], records: Sequence[RunRecord], skipped: tuple[str, ...], journal: Journal
+    paths: Sequence[Path],
+    records: Sequence[RunRecord],
+    skipped: tuple[str, ...],
+    journal: Journal,
 ) -> list[tuple[Path, RunRecord]]:
     written = [
         (path, record.model_copy(update={"skipped": skipped}))
         for path, record in zip(paths, records, strict=True)
     ]
-    for path, record in reversed(written):  # the first one last: if it exists, all do
+    # The first one last: if it exists, all do.
+    for path, record in reversed(written):
         record.write(path)
     journal.remove()
     return written
@@ -123,13 +134,8 @@ def _write(
 def _paths(destination: Path, count: int) -> list[Path]:
     """`run.json`, then `run-2.json` and so on."""
     name, dot, endings = destination.name.partition(".")
-    return [
-        destination,
-        *(
-            destination.with_name(f"{name}-{number}{dot}{endings}")
-            for number in range(2, count + 1)
-        ),
-    ]
+    more_names = [f"{name}-{number}{dot}{endings}" for number in range(2, count + 1)]
+    return [destination, *(destination.with_name(more_name) for more_name in more_names)]
 
 
 def measure_revisions(
@@ -196,7 +202,10 @@ def measure_revisions(
             journal=journal,
         )
         return _write(
-            [output / f"{name}{RECORD_SUFFIX}" for name in names], measured, skipped, journal
+            paths=[output / f"{name}{RECORD_SUFFIX}" for name in names],
+            records=measured,
+            skipped=skipped,
+            journal=journal,
         )
 
 
@@ -212,15 +221,19 @@ def needs_more(case: Change[CaseEvidence]) -> bool:
     """Whether a case is undecided, or its change needs confirmation after the first interim
     analysis.
     """
-    return is_undecided(case) or (_has_change(case) and look_number(_block_count(case)) == 1)
+    if is_undecided(case):
+        return True
+    # A change that was seen once may be chance: the next analysis confirms it.
+    is_first_look = look_number(_block_count(case)) == 1
+    return _has_change(case) and is_first_look
 
 
 def is_noise_floor_unknown(case: Change[CaseEvidence]) -> bool:
     """Whether more blocks would noticeably improve the estimate of a case's noise."""
-    return (
-        case.evidence.comparison is not None
-        and case.evidence.comparison.block_count < _NOISE_FLOOR_BLOCKS
-    )
+    comparison = case.evidence.comparison
+    if comparison is None:
+        return False
+    return comparison.block_count < _NOISE_FLOOR_BLOCKS
 
 
 @dataclass
@@ -245,14 +258,13 @@ class AdaptiveBlocks:
         """Number of blocks per side for each case that gets more."""
         if self.deadline_s is None:
             self.deadline_s = self.clock() + self.budget_s
-        cases = [
-            case for case in self.judge(base, head).cases if case.evidence.comparison is not None
-        ]
+        judged = self.judge(base, head)
+        cases = [case for case in judged.cases if case.evidence.comparison is not None]
+        # Those closest to a verdict come first, in case the time does not suffice for all.
         open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
         left_s = self.deadline_s - self.clock()
-        block_counts = _affordable(
-            open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head)
-        )
+        seconds_per_pair = _seconds_per_pair(base, head)
+        block_counts = _affordable(open_cases, left_s, seconds_per_pair=seconds_per_pair)
         status = f"{len(cases) - len(open_cases)} of {len(cases)} decided"
         if open_cases:
             remaining = f"{max(0.0, left_s):.0f} s left"
@@ -292,6 +304,7 @@ def _affordable(
     block_counts: dict[Subject, int] = {}
     for case in open_cases:
         count = _block_count(case)
+        # Between two analyses, blocks would be measured that nobody looks at.
         next_look = next(islice(looks_after(count), 1))
         left_s -= (next_look - count) * seconds_per_pair
         if left_s < 0:
@@ -330,15 +343,16 @@ def noise_floor_summary(noise: NoiseFloor) -> Iterator[str]:
         yield "nothing was timed, so the noise of this runner is unknown"
         return
     floors = [case.noise_floor for case in noise.cases]
+    median_floor = statistics.median(floors)
     yield (
-        f"noise floor of {len(floors)} cases on {noise.runner_class}: median "
-        f"{statistics.median(floors):.2%}, "
+        f"noise floor of {len(floors)} cases on {noise.runner_class}: median {median_floor:.2%}, "
         f"maximum {max(floors):.2%}; a change must exceed {FLOOR_FACTOR:g} times the floor of its "
         f"case"
     )
+    false_alarm_count = sum(case.is_false_alarm for case in noise.cases)
     significant_count = sum(case.is_significant for case in noise.cases)
+    expected_count = ERROR_RATE * len(floors)
     yield (
-        f"false alarms: {sum(case.is_false_alarm for case in noise.cases)} of {len(floors)} "
-        f"cases; {significant_count} "
-        f"intervals exclude zero change, at most {ERROR_RATE * len(floors):.1f} expected"
+        f"false alarms: {false_alarm_count} of {len(floors)} cases; {significant_count} "
+        f"intervals exclude zero change, at most {expected_count:.1f} expected"
     )

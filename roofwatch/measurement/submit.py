@@ -54,10 +54,14 @@ from roofwatch.model.metrics import format_ns
 from roofwatch.model.timing_method import default_method
 from roofwatch.spec import Case, KernelSpec
 
-_MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 3, 6, 5
+_MAX_TIMED = 3
+_MAX_UNSEEN = 6
+_MAX_FAILURES = 5
 _ROUNDS = 3
 """Pairs of pairs of calls of a case in a block."""
-_CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.7, 0.7, 0.85
+_CHECK_UNTIL = 0.7
+_SCREEN_UNTIL = 0.7
+_CONFIRM_UNTIL = 0.85
 """Shares of the budget. Checks on a busy machine may use the time of the screening too."""
 _BUSY_LOAD = 1.0
 """Load per processor from which processes wait for each other."""
@@ -78,7 +82,12 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         preloaded = frozenset(sys.modules)
         kernel = _find_kernel(load_suite(suite.source), request)
         require_own_code(suite.source, ProjectFiles(suite.source, preloaded).take_new())
-        submission = Submission(request, suite, kernel, on_status)
+        submission = Submission(
+            request=request,
+            suite=suite,
+            spec=kernel,
+            on_status=on_status,
+        )
         if submission.device == "cpu":
             torch.set_num_threads(1)
         result = submission.result
@@ -167,7 +176,13 @@ def _run(submission: Submission) -> TimeVerdict:
             for trial in trials
             if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]
         ]
-        screened, _ = _measure(submission, bench, timed, ERROR_RATE, _SCREEN_UNTIL)
+        screened, _ = _measure(
+            submission=submission,
+            bench=bench,
+            trials=timed,
+            rate=ERROR_RATE,
+            until=_SCREEN_UNTIL,
+        )
     unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
     if screened.verdict is not SubmissionVerdict.FASTER:
         return screened
@@ -195,7 +210,11 @@ def _confirm(submission: Submission, cases: Sequence[Case], trials: Sequence[Tri
     submission.result.effect = None  # the screening's is the best of many, by the winner's curse
     with _processes(submission, cases) as bench:
         confirmed, blocks = _measure(
-            submission, bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL
+            submission=submission,
+            bench=bench,
+            trials=trials,
+            rate=CONFIRMATION_ERROR_RATE,
+            until=_CONFIRM_UNTIL,
         )
     _place_under_roof(
         submission, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks)
@@ -241,7 +260,10 @@ def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[
     listed = [Trial(Test.LISTED, case) for case in cases]
     edges = [Trial(Test.LISTED, submission.fit(case)) for case in submission.spec.edges]
     # the timed ones in all variants, so that none can be treated as a special case
-    varied = cases[:1] if submission.is_interpreted else cases[-_MAX_TIMED:]
+    if submission.is_interpreted:
+        varied = cases[:1]
+    else:
+        varied = cases[-_MAX_TIMED:]
     known_case_ids = frozenset(trial.case.id for trial in (*listed, *edges))
     trials = [
         *listed,
@@ -285,7 +307,11 @@ def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[
 
 
 def _measure(
-    submission: Submission, bench: Bench, trials: Sequence[Trial], rate: float, until: float
+    submission: Submission,
+    bench: Bench,
+    trials: Sequence[Trial],
+    rate: float,
+    until: float,
 ) -> tuple[TimeVerdict, list[list[CaseTimes]]]:
     """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
     submission.result.cases = [trial.case.id for trial in trials]
@@ -372,9 +398,11 @@ def _rejection(
     submission: Submission, bench: Bench, failures: Sequence[tuple[Trial, CandidateError]]
 ) -> Rejected:
     errors = [error for _, error in failures]
-    verdict, main = SubmissionVerdict.INCORRECT, 0
+    verdict = SubmissionVerdict.INCORRECT
+    main = 0
     if isinstance(errors[-1], ForgeryError):
-        verdict, main = SubmissionVerdict.INVALID, -1
+        verdict = SubmissionVerdict.INVALID
+        main = -1
     elif isinstance(errors[0], CandidateLateError):
         return _timed_out(submission, bench, failures[0][0], errors[0])
     evidence = [

@@ -43,7 +43,9 @@ _CALL_UNTIL = 0.85
 """Share of the budget."""
 _MIN_MEMORY_BYTES = 4 * 2**30
 _SLACK_BYTES = 64 * 2**20
-_SCRATCH_BYTES, _MAX_PROCESSES = 2**28, 256
+_SCRATCH_BYTES = 2**28
+_MAX_PROCESSES = 256
+# By text, as the candidate is not imported in this process.
 _IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 _IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cuda)\b", re.MULTILINE)
 
@@ -62,9 +64,16 @@ class Submission:
     """What is judged, and the result so far."""
 
     def __init__(
-        self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]
+        self,
+        request: Request,
+        suite: SuiteAt,
+        spec: KernelSpec,
+        on_status: Callable[[str], None],
     ) -> None:
-        self.request, self.suite, self.spec, self.on_status = request, suite, spec, on_status
+        self.request = request
+        self.suite = suite
+        self.spec = spec
+        self.on_status = on_status
         self.began_s = time.monotonic()
         self.device = choose_device(None)
         self.code = request.candidate.read_bytes()
@@ -103,6 +112,7 @@ class Submission:
             Rejected: the candidate cannot be loaded, or not be isolated as demanded.
             CollectorError: the machine or the spec is at fault.
         """
+        # The judged bytes, as the file may change meanwhile.
         copy = folder / "candidate" / self.request.candidate.name
         copy.parent.mkdir()
         copy.write_bytes(self.code)
@@ -119,10 +129,13 @@ class Submission:
         groups = make_groups(
             f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count
         )
+        # Groups outlive their processes if nobody removes them.
         stack.callback(remove_groups, groups)
         limited = replace(policy, groups=list(map(str, groups)))
+        # Only the candidate runs within the limits of the groups.
         base = stack.enter_context(CandidateProcess("implementation", of_spec, policy))
         candidate = stack.enter_context(CandidateProcess("candidate", of_candidate, limited))
+        # Both start at once, and are waited for then.
         base.wait_until_isolated(self.call_timeout_s())
         missing = candidate.wait_until_isolated(self.call_timeout_s())
         self.result.isolation = {
@@ -136,6 +149,7 @@ class Submission:
                 SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {layers}"
             )
         try:
+            # What fails here is no fault of the candidate.
             base.load(self.call_timeout_s())
         except CandidateLateError:
             raise Rejected(
@@ -152,10 +166,16 @@ class Submission:
             raise Rejected(
                 SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence
             ) from None
+        # Once: later rounds of the same submission compile nothing new.
         if self._is_compiled and not self.result.static:
             case = self.chosen_cases()[0]
             self._compile(
-                {**of_spec, **of_candidate, "compiled_case": case.id, "is_interpreted": False},
+                {
+                    **of_spec,
+                    **of_candidate,
+                    "compiled_case": case.id,
+                    "is_interpreted": False,
+                },
                 limited,
             )
         return base, candidate
@@ -231,6 +251,7 @@ class Submission:
         times: dict[str, float] = {}
         for name in names:
             try:
+                # The fastest of four calls, as the first ones warm up.
                 times[name] = min(bench.call_base(trial, name)[2].elapsed_ns for _ in range(4))
             except NotComparableError:  # it does not run here
                 continue
@@ -264,8 +285,11 @@ class Submission:
                 raise CollectorError(f"no case matches {', '.join(self.request.cases)}")
         else:
             usual = "small" if self.device == "cpu" else "quick"
+            # If no case has the tag, all count.
             cases = [case for case in cases if usual in case.tags] or cases
         return sorted(cases, key=self.spec.memory_bytes)[-MAX_LISTED:]
 
     def fit(self, case: Case) -> Case:
-        return self.spec.interpreted_case(case) if self.is_interpreted else case
+        if self.is_interpreted:
+            return self.spec.interpreted_case(case)
+        return case

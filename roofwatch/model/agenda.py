@@ -46,7 +46,10 @@ class Suspicion:
 
     def in_words(self) -> str:
         """Size and evidence."""
-        values = "value differs" if self.value_count == 1 else f"{self.value_count} values differ"
+        if self.value_count == 1:
+            values = "value differs"
+        else:
+            values = f"{self.value_count} values differ"
         return (
             f"the newest {values} by {math.expm1(self.log_change):+.1%} from the level before, "
             f"{self.noise_widths:.1f} standard errors"

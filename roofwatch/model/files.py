@@ -138,7 +138,9 @@ def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
     """
     is_compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
-    stream = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else file
+    stream: IO[bytes] | gzip.GzipFile = file
+    if is_compressed:
+        stream = gzip.GzipFile(fileobj=file, mode="rb")
     document = bytearray()
     try:
         while chunk := stream.read(_CHUNK_BYTES):

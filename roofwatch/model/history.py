@@ -119,6 +119,7 @@ class SeriesKey:
         if self.metric == TIME.key:
             return True
         is_judged = self.is_imported and self.definition.better is not Better.UNKNOWN
+        # A ratio to a library would repeat the change of its time.
         return is_judged and not self.is_ratio_to_reference
 
     @property
@@ -325,6 +326,7 @@ class Regression:
         ]
         base = max(bases, default=self.commit)
         count = max(1, self.commit.first_parent_count - base.first_parent_count)
+        # With imported times as places, the number of commits in between is not known.
         is_known = not self.commit.is_ordered_by_time or base == self.commit
         object.__setattr__(self, "base", base)
         object.__setattr__(self, "commit_count", count if is_known else None)
@@ -339,7 +341,10 @@ class Regression:
         """Which commit changed it, or in which range it lies until that is narrowed."""
         if not self.is_range:
             return self.commit.short_sha
-        count = "a commit" if self.commit_count is None else f"one of {self.commit_count} commits"
+        if self.commit_count is None:
+            count = "a commit"
+        else:
+            count = f"one of {self.commit_count} commits"
         return f"{count} after {self.base.short_sha}, up to {self.commit.short_sha}"
 
     @property
@@ -347,7 +352,10 @@ class Regression:
         """How it ended, with commit and date; None if it did not."""
         if self.recovered_at is None:
             return None
-        how = "no longer found" if self.state is RegressionState.NO_LONGER_FOUND else "recovered"
+        if self.state is RegressionState.NO_LONGER_FOUND:
+            how = "no longer found"
+        else:
+            how = "recovered"
         return f"{how} at {self.recovered_at.short_sha} ({self.recovered_at.committed_at:%Y-%m-%d})"
 
     @property

@@ -121,7 +121,10 @@ class Environment(Part):
             return f"{self.device_name}, imported from {self.imported_from}"
         memory = f"{(self.device_memory_bytes or 0) / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
-            threads = "1 thread" if self.thread_count == 1 else f"{self.thread_count} threads"
+            if self.thread_count == 1:
+                threads = "1 thread"
+            else:
+                threads = f"{self.thread_count} threads"
             return f"{self.device_name}, {threads}, {memory}"
         power = "power limit unknown"
         if self.power_limit_w is not None:

@@ -3,7 +3,7 @@
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate, chain
 from typing import Annotated, Literal, Self
@@ -114,6 +114,7 @@ class Block(Part):
         return statistics.median(self.samples_ns)
 
     @model_validator(mode="after")
+    # A timer either knows the span of each launch or of none.
     def _a_span_for_each_sample(self) -> Self:
         if self.span_ns and len(self.span_ns) != len(self.samples_ns):
             raise ValueError(f"{len(self.samples_ns)} samples with {len(self.span_ns)} spans")
@@ -173,6 +174,7 @@ class Measurement(CaseResult):
 
     @model_validator(mode="after")
     def _timed_only_if_ok(self) -> Self:
+        # A case without times has failed, and a failed one has no times that count.
         if (self.outcome is Outcome.OK) != bool(self.blocks):
             raise ValueError(
                 f"{self.case_id} {self.implementation}: outcome {self.outcome} with "
@@ -223,6 +225,7 @@ class Measurement(CaseResult):
     @property
     def joules_per_launch(self) -> float | None:
         """Median energy of a launch over the blocks, if the device measures it."""
+        # Not every block has readings of the sensor.
         states = [block.device_state for block in self.blocks if block.device_state is not None]
         return median_of([state.energy_per_launch_j for state in states])
 
@@ -236,6 +239,7 @@ class Measurement(CaseResult):
     @property
     def stored_values(self) -> dict[str, float]:
         """The metrics besides the time that it has, by key."""
+        # The metrics without an opinion on a failed case have no value there.
         values = {}
         for metric in STORED:
             value = getattr(self, metric.key)
@@ -261,6 +265,7 @@ class Measurement(CaseResult):
         if median_ns is None:
             return None
         low, high = _quartiles([block.samples_ns for block in self.blocks])
+        # Interpolation between few samples may put a quartile beyond the median of the blocks.
         return min(low, median_ns), max(high, median_ns)
 
 
@@ -270,7 +275,12 @@ def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
     Sample k (from 0) of n in order of size, with weight w and the sum W of the weights before it,
     is at position k w + (n - 1) W; with equal weights these are the usual inclusive quartiles.
     """
-    weighted = sorted((sample, 1 / len(block)) for block in blocks for sample in block)
+    weighted: list[tuple[float, float]] = []
+    for block in blocks:
+        # A block with many samples counts no more than one with few.
+        weight = 1 / len(block)
+        weighted.extend((sample, weight) for sample in block)
+    weighted.sort()
     samples = [sample for sample, _ in weighted]
     weights = [weight for _, weight in weighted]
     sums_before = accumulate(weights, initial=0.0)
@@ -278,7 +288,9 @@ def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
         rank * weight + (len(samples) - 1) * sum_before
         for rank, (weight, sum_before) in enumerate(zip(weights, sums_before, strict=False))
     ]
-    low, high = (_at(share * positions[-1], positions, samples) for share in (0.25, 0.75))
+    last_position = positions[-1]
+    low = _at(0.25 * last_position, positions, samples)
+    high = _at(0.75 * last_position, positions, samples)
     return low, high
 
 
@@ -294,25 +306,31 @@ def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -
 def with_references(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """Give each measurement the time of the library's row of its case, timed in the same way."""
     measured = tuple(measurements)
+    # Times by another timer or with another cache do not compare.
     rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for measurement in measured:
         if is_library(measurement.implementation) and measurement.median_ns is not None:
-            rows[measurement.case_id, measurement.timer, measurement.cache][
-                measurement.implementation
-            ] = measurement.median_ns
-    referred: list[Measurement] = []
-    for measurement in measured:
-        times_ns = rows.get((measurement.case_id, measurement.timer, measurement.cache), {})
-        reference = reference_among(times_ns)
-        if (
-            reference is None
-            or measurement.median_ns is None
-            or is_library(measurement.implementation)
-        ):
-            referred.append(measurement)
-            continue
-        referred.append(measurement.model_copy(update={"reference_ns": times_ns[reference]}))
-    return tuple(referred)
+            times_ns = rows[_way_of_timing(measurement)]
+            times_ns[measurement.implementation] = measurement.median_ns
+    return tuple(_with_reference(measurement, rows) for measurement in measured)
+
+
+def _way_of_timing(measurement: Measurement) -> tuple[str, str, str]:
+    return measurement.case_id, measurement.timer, measurement.cache
+
+
+def _with_reference(
+    measurement: Measurement,
+    rows: Mapping[tuple[str, str, str], Mapping[str, float]],
+) -> Measurement:
+    # The library is not compared with itself.
+    if measurement.median_ns is None or is_library(measurement.implementation):
+        return measurement
+    times_ns = rows.get(_way_of_timing(measurement), {})
+    reference = reference_among(times_ns)
+    if reference is None:
+        return measurement
+    return measurement.model_copy(update={"reference_ns": times_ns[reference]})
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
@@ -328,6 +346,7 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         return {}
     values = {"median_ns": median_ns}
     for rate in RATES:
+        # A kernel without floating-point work has no rate of it.
         work = getattr(case, rate.work)
         if work:
             values[rate.key] = work / median_ns * 1e9

@@ -41,7 +41,10 @@ class MemoryFault(BaseModel):
     @property
     def message(self) -> str:
         location = f"{self.kernel}, {self.file}:{self.line}, program {_text(self.program)}"
-        elements = "1 element" if self.count == 1 else f"{self.count} elements"
+        if self.count == 1:
+            elements = "1 element"
+        else:
+            elements = f"{self.count} elements"
         if self.other_program is not None:
             return (
                 f"race: programs {_text(self.other_program)} and {_text(self.program)} store "

@@ -49,7 +49,9 @@ class Metric:
     @property
     def direction(self) -> str:
         """For example `lower is better`."""
-        return "direction unknown" if self.better is Better.UNKNOWN else f"{self.better} is better"
+        if self.better is Better.UNKNOWN:
+            return "direction unknown"
+        return f"{self.better} is better"
 
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
@@ -146,7 +148,9 @@ def parse_amount(text: str, unit: str) -> float:
 _format_flop_per_s, _format_bytes_per_s, _format_tokens_per_s = (
     partial(_format_rate, unit) for unit in ("FLOP/s", "B/s", " tokens/s")
 )
-_format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, "{:.2e}".format
+_format_count = "{:.0f}".format
+_format_share = "{:.1%}".format
+_format_error = "{:.2e}".format
 _format_ratio = "{:.3g}×".format
 
 RATIO_TO_REFERENCE = "ratio_to_reference"

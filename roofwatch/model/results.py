@@ -312,7 +312,10 @@ class ImportedValue(CaseResult):
     @property
     def key(self) -> str:
         """Metric of the series."""
-        title = self.metric if self.statistic == "value" else f"{self.metric} {self.statistic}"
+        if self.statistic == "value":
+            title = self.metric
+        else:
+            title = f"{self.metric} {self.statistic}"
         return imported_key(title, self.unit, self.better)
 
     @model_validator(mode="after")

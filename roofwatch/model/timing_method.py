@@ -151,7 +151,7 @@ EFFORTS = {
     # 1.7 % (facebookexperimental/triton: tlx_benchmark). 10,000 samples of a short kernel take one
     # second.
     Preset.GATE: Effort(
-        SamplingPlan(
+        sampling=SamplingPlan(
             warmup_ms=3_000,
             budget_ms=15_000,
             min_samples=1_000,

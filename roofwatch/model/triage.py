@@ -110,7 +110,9 @@ class TriagedRegression:
             if self.triage.accepted_in is not None:
                 return self.triage.decided_by
             return str(self.triage.state)
-        return "recovered" if self.regression.recovered_at is not None else "open"
+        if self.regression.recovered_at is not None:
+            return "recovered"
+        return "open"
 
 
 # --- bisections

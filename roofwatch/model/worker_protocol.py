@@ -91,7 +91,9 @@ class KernelInfo(_Message):
 
     def rank_count(self, case: CaseRecord) -> int:
         """Number of workers that do the case's jobs together."""
-        return 1 if self.rank_dimension is None else int(case.shape[self.rank_dimension])
+        if self.rank_dimension is None:
+            return 1
+        return int(case.shape[self.rank_dimension])
 
 
 class LoadedModule(_Message):

@@ -29,6 +29,7 @@ from roofwatch.pages import page
 from roofwatch.profiles.report import text_or_none
 from roofwatch.terminal import make_table
 
+# A terminal shows the rows that matter; the HTML page and JSON have all.
 _MOST_ROWS = 20
 _MOST_GAPS = 5
 _COLUMNS = ("change", "place", "launches", "base", "head", "change of the step")
@@ -68,6 +69,7 @@ def _read(path: Path) -> Trace | RunRecord:
     trace = Trace.read(content, str(path))
     if trace is not None:
         return trace
+    # A record is JSON, compressed or not; anything else is no document of ours.
     if not content.lstrip().startswith(b"{"):
         raise ProfileError(f"{path}: neither a trace of torch.profiler nor a record")
     return RunRecord.from_json(content, name=str(path))
@@ -75,18 +77,18 @@ def _read(path: Path) -> Trace | RunRecord:
 
 def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
     steps_are = step_kind(base)
-    # steps that are recognised in different ways may have different lengths
+    # Steps that are recognised in different ways may have different lengths.
     if step_kind(head) is not steps_are:
         steps_are = StepKind.WHOLE
     base_devices = read_steps(base, steps_are)
     head_devices = read_steps(head, steps_are)
-    ledgers = []
+    ledgers: list[StepLedger] = []
     for base_times, head_times in _pairs_of_devices(base_devices, head_devices):
-        is_host = base_times.device == HOST
         title = f"GPU {base_times.device}"
-        if is_host:
+        if base_times.device == HOST:
             title = "host"
-        ledgers.append(find_ledger(base_times, head_times, title=title))
+        ledger = find_ledger(base_times, head_times, title=title)
+        ledgers.append(ledger)
     return ledgers
 
 
@@ -95,9 +97,12 @@ def _pairs_of_devices(
     head_devices: list[StepTimes],
 ) -> list[tuple[StepTimes, StepTimes]]:
     if len(base_devices) == len(head_devices) == 1:
-        base_times, head_times = base_devices[0], head_devices[0]
-        # of single GPUs, the number may differ
-        if (base_times.device == HOST) == (head_times.device == HOST):
+        base_times = base_devices[0]
+        head_times = head_devices[0]
+        # Of single GPUs, the number may differ.
+        is_base_host = base_times.device == HOST
+        is_head_host = head_times.device == HOST
+        if is_base_host == is_head_host:
             return [(base_times, head_times)]
     head_by_device = {times.device: times for times in head_devices}
     in_both = [times for times in base_devices if times.device in head_by_device]
@@ -109,24 +114,19 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     and sentences.
     """
     yield f"{ledger.title}: {what_a_step_is(ledger)}"
-    yield make_table(
-        ("", "base", "head", "change"), map(_term_cells, terms(ledger)), left_column_count=1
-    )
+    term_cells = [_term_cells(term) for term in terms(ledger)]
+    yield make_table(("", "base", "head", "change"), term_cells, left_column_count=1)
     rows = changed_rows(ledger)
     if rows:
-        printed_rows = list(map(_cells, rows[:_MOST_ROWS]))
+        printed_rows = [_cells(row) for row in rows[:_MOST_ROWS]]
         yield make_table(
             _COLUMNS,
             printed_rows,
             title=f"added and removed, then what changed most ({len(printed_rows)} of {len(rows)})",
             left_column_count=3,
         )
-    gaps = _gaps(ledger)
-    if gaps:
-        gap_cells = []
-        for row, change_ns in gaps:
-            names = row.head_names or row.base_names
-            gap_cells.append((short_name(names[0]), row.place, signed_ns(change_ns)))
+    gap_cells = [_gap_cells(row) for row in _largest_gaps(ledger)]
+    if gap_cells:
         yield make_table(
             ("gaps before", "place", "change of the step"), gap_cells, left_column_count=2
         )
@@ -163,10 +163,11 @@ def _code_cells(cells: Iterable[str | None], **options: int) -> list[str]:
 
 def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
     """Times are in ns: of a side, totals over its steps; of changes and rows, those of one step."""
-    return list(map(_ledger_to_json, ledgers))
+    return [_ledger_to_json(ledger) for ledger in ledgers]
 
 
 def _ledger_to_json(ledger: StepLedger) -> dict[str, Any]:
+    # `to_json` has what the classes store and what they compute.
     computed = ("step_change_ns", "residual_ns", "is_explained")
     row_fields = (*LedgerRow.__dataclass_fields__, "change_ns")
     return {
@@ -195,9 +196,15 @@ def _values(source: object, *names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
 
 
-def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
+def _largest_gaps(ledger: StepLedger) -> list[LedgerRow]:
     rows = sorted(ledger.rows, key=lambda row: -abs(row.gap_change_ns))
-    return [(row, row.gap_change_ns) for row in rows[:_MOST_GAPS] if row.gap_change_ns]
+    return [row for row in rows[:_MOST_GAPS] if row.gap_change_ns]
+
+
+def _gap_cells(row: LedgerRow) -> tuple[str, ...]:
+    # A launch that the head no longer has is named as in the base.
+    names = row.head_names or row.base_names
+    return short_name(names[0]), row.place, signed_ns(row.gap_change_ns)
 
 
 def _term_cells(term: Term) -> tuple[str | None, ...]:

@@ -27,16 +27,16 @@ from roofwatch.terminal import make_table
 _KERNELS_OF_A_TABLE = 8
 _MAX_STALLS = 6
 _UNIT = re.compile(r"_(share|ns|hz)$")
+"""End of a counter's name that its formatted value says again."""
 
 
 def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
     """Make the tables of one file, with `top` kernels of a file of Nsight Compute."""
     if profile["format"].startswith("ncu"):
         kernels = profile["kernels"]
-        sizes = {
-            "grid": [_dimensions(kernel["grid"]) for kernel in kernels],
-            "block": [_dimensions(kernel["block"]) for kernel in kernels],
-        }
+        grids = [_dimensions(kernel["grid"]) for kernel in kernels]
+        blocks = [_dimensions(kernel["block"]) for kernel in kernels]
+        sizes = {"grid": grids, "block": blocks}
         counters = counters_of(kernels, profile["format"], "ncu")
         yield from _counter_tables(counters, sizes, top)
         return
@@ -55,6 +55,7 @@ def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
 def _devices(profile: dict[str, Any]) -> Table:
     rows = []
     for device, summary in profile["devices"].items():
+        # Traces tell all activity and kernels alone apart; Nsight Systems does not.
         busy = summary.get("all_gpu_activity", summary)
         times = [_us(busy[name]) for name in ("span_us", "busy_us", "idle_us")]
         rows.append(
@@ -102,7 +103,9 @@ def _kernels(kernels: dict[str, Any]) -> Table:
     rows = []
     for row in kernels["top_by_total_time"]:
         first = row["first_launch"]
-        share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
+        share = None
+        if kernels["sum_us"]:
+            share = row["sum_us"] / kernels["sum_us"]
         cells = (
             short_name(row["name"]),
             row["count"],
@@ -245,6 +248,7 @@ def _counter_titles(kernels: Sequence[Counters]) -> dict[str, str]:
         largest[name] = max(kernel.values.get(name, 0.0) for kernel in kernels)
         if not name.startswith("stall_"):
             titles[name] = _UNIT.sub("", name).replace("_", " ")
+    # Of twenty reasons, a few take nearly all of the time.
     for reason in list(stalls_of(largest))[:_MAX_STALLS]:
         titles[f"stall_{reason}_share"] = f"waits for {STALL_REASONS.get(reason, reason)}"
     return titles
@@ -287,6 +291,7 @@ def select_calls(
         call.
     """
     all_cases = [(kernel, case) for kernel in info.kernels for case in kernel.cases]
+    # The name of a kernel is enough if it has one case.
     matching = [
         (kernel, case)
         for kernel, case in all_cases
@@ -315,9 +320,10 @@ def select_calls(
     ]
     selected = _selected_names(able, implementations)
     if not selected:
+        able_names = ", ".join(implementation.name for implementation in able)
         raise SuiteError(
             f"{case.case_id}: no implementation matches {' '.join(implementations or ())}; there "
-            f"are {', '.join(implementation.name for implementation in able)}"
+            f"are {able_names}"
         )
     return case, selected
 
@@ -328,7 +334,7 @@ def _selected_names(
 ) -> tuple[str, ...]:
     if patterns:
         return tuple(info.name for info in able if matches(info.name, patterns))
-    # the user's own code is of interest; of torch's, compiling would take part of the time
+    # The user's own code is of interest; of torch's, compiling would take part of the time.
     own_names = tuple(info.name for info in able if info.language != "torch")
     return own_names or tuple(info.name for info in able if not info.is_compiled)
 
@@ -346,19 +352,18 @@ def with_counters(
         RecordError: the record has another commit or device, or lacks the case.
     """
     counted = [call for call in calls if call.outcome is Outcome.OK]
-    # counters of other code would explain the wrong times
+    # Counters of other code would explain the wrong times.
     if record.commit.sha != commit.sha:
         raise RecordError(
             f"{name}: the record is of commit {record.commit.sha[:12]}, the counters are of "
-            f"{commit.sha[:12]}; check "
-            "out that commit, or measure this one first"
+            f"{commit.sha[:12]}; check out that commit, or measure this one first"
         )
     case_ids = {case.case_id for case in record.cases}
     device_name = record.environment.device_name
     for call in counted:
         if call.case_id not in case_ids:
             raise RecordError(f"{name}: has no case {call.case_id}; measure it first")
-        # Nsight Compute may leave out the end of a name, such as the memory size
+        # Nsight Compute may leave out the end of a name, such as the memory size.
         if call.device_name is not None and not device_name.startswith(call.device_name):
             raise RecordError(
                 f"{name}: the record is of {device_name}, the counters are of {call.device_name}"
@@ -375,6 +380,7 @@ def with_counters(
 def exit_status(calls: Sequence[CountedCall]) -> int:
     """0 if all was counted, 1 if a call failed, 2 if this machine cannot run one."""
     outcomes = {call.outcome for call in calls} - {Outcome.OK}
+    # A failed call outweighs one that this machine cannot make.
     if outcomes - {Outcome.UNSUPPORTED}:
         return EXIT_WRONG
     if outcomes:

@@ -16,6 +16,7 @@ from roofwatch.model.history import Series, SeriesKey, SeriesPoint
 
 STATIC_RUNNER = "compiled code and accuracy"
 """Stands for the runner class of series that have none."""
+# Of SHA-256: 48 bits are enough for the series of a project.
 _ID_LENGTH = 12
 _CALL = re.compile(rb'roofwatch\("([^"]*)", "([^"]*)"\);\n?')
 
@@ -68,6 +69,7 @@ class Shard:
 
     def add_all(self, shard: "Shard") -> None:
         """Take what the other shard has and this one has not."""
+        # What was published stays: a store may have lost old runs.
         self.runs = shard.runs | self.runs
         for series, values in shard.values.items():
             self.values[series] = values | self.values.get(series, {})
@@ -76,7 +78,8 @@ class Shard:
         """Sorted, so that equal data make equal files."""
         runs = sorted(self.runs)
         numbers = {run_id: number for number, run_id in enumerate(runs)}
-        values = {}
+        # A series repeats the position of a run rather than its long id.
+        values: dict[str, list[list[Any]]] = {}
         for series in sorted(self.values):
             by_run = self.values[series]
             values[series] = [[numbers[run_id], *by_run[run_id]] for run_id in sorted(by_run)]
@@ -90,10 +93,10 @@ class Shard:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Shard":
         run_ids = [run["id"] for run in document["runs"]]
-        runs = {}
+        runs: dict[str, dict[str, Any]] = {}
         for run in document["runs"]:
             runs[run["id"]] = {name: value for name, value in run.items() if name != "id"}
-        values = {}
+        values: dict[str, dict[str, list[float | None]]] = {}
         for series, rows in document["values"].items():
             values[series] = {run_ids[number]: triple for number, *triple in rows}
         return cls(document["runner"], document["month"], runs, values)
@@ -121,8 +124,10 @@ def write_script(path: Path, document: Mapping[str, Any]) -> bool:
         OSError: it cannot be written; the old file is unchanged.
     """
     text = json.dumps(document, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    # Without a time in its header, equal data make an equal file.
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     content = f'roofwatch("{path.stem}", "{packed}");\n'.encode()
+    # git and caches see that nothing changed.
     if path.exists() and path.read_bytes() == content:
         return False
     make_folder(path.parent)
@@ -140,7 +145,8 @@ def read_script(path: Path) -> dict[str, Any]:
     try:
         if call is None:
             raise ValueError("not a script of data")
-        document = json.loads(gzip.decompress(base64.b64decode(call[2], validate=True)))
+        packed = base64.b64decode(call[2], validate=True)
+        document = json.loads(gzip.decompress(packed))
         if not isinstance(document, dict):
             raise TypeError("not an object")
     except (ValueError, TypeError, OSError, EOFError) as error:

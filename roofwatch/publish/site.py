@@ -55,6 +55,7 @@ class _Folder:
 
     def write(self, name: str, content: str) -> None:
         path = self.root / name
+        # Unchanged files keep their time, so that a copy to a server skips them.
         if path.exists() and path.read_bytes() == content.encode():
             return
         make_folder(path.parent)
@@ -92,16 +93,24 @@ def publish(
     folder = _Folder(root)
     for shard in shards:
         folder.write_data(shard.name, shard.to_document())
-    index = _index(project, history, regressions, shards, root, now or datetime.now(UTC))
+    index = _index(
+        project=project,
+        history=history,
+        regressions=regressions,
+        shards=shards,
+        root=root,
+        now=now or datetime.now(UTC),
+    )
     folder.write_data("index", index)
     folder.write("index.json", json.dumps(_summary(index), indent=1, sort_keys=True) + "\n")
     folder.write("feed.atom", feed(project, regressions))
+    # Kernel names can be anything; file names cannot.
     for kernel, text, is_open in _badges(history, regressions):
         folder.write(f"badges/{_file_name(kernel)}.svg", badge(kernel, text, is_bad=is_open))
     static = resources.files("roofwatch.publish").joinpath("static")
     page = static.joinpath("page.html").read_text()
     for name in _PAGES:
-        # no other text of the page is data, so no name can reach it
+        # No other text of the page is data, so no name can reach it.
         folder.write(f"{name}.html", page.replace("PAGE_NAME", name))
     for name in _SCRIPTS:
         folder.write(name, static.joinpath(name).read_text())
@@ -120,6 +129,7 @@ def publish(
 def _merged(shards: Sequence[Shard], data: Path) -> list[Shard]:
     """Add what the site already has."""
     by_name = {shard.name: shard for shard in shards}
+    # Runs that the history lacks stay published.
     for path in sorted(data.glob("????-??-*.js")):
         published = Shard.from_document(read_script(path))
         if published.name in by_name:
@@ -138,7 +148,11 @@ def _index(
     now: datetime,
 ) -> dict[str, Any]:
     published = root / _DATA / "index.js"
-    series = read_script(published)["series"] if published.exists() else {}
+    if published.exists():
+        series = read_script(published)["series"]
+    else:
+        series = {}
+    # The newest description of a series wins.
     series |= {series_id(line.key): _description(line.key) for line in history}
     return {
         "format": FORMAT_VERSION,
@@ -220,6 +234,7 @@ def _badges(
 ) -> list[tuple[str, str, bool]]:
     """Kernel, text and whether it is slower, of each kernel with a time or a check."""
     worst: dict[str, TriagedRegression] = {}
+    # The newest one comes first in the list, so it is written last and wins.
     for triaged in reversed(regressions):
         if triaged.is_open and triaged.regression.verdict is Verdict.REGRESSED:
             for kernel in triaged.regression.kernel.split(", "):

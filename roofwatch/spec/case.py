@@ -138,10 +138,12 @@ def cases(
         for name, length in shape.items():
             if isinstance(length, str) and _WORD.fullmatch(length):
                 continue
+            # In Python, True is an integer.
             if not isinstance(length, int) or isinstance(length, bool) or length < 0:
                 raise SpecError(f"dimension {name}={length!r}: use an integer >= 0, or a word")
     return [
         Case(
+            # The spec that gets the cases writes its name into them.
             kernel="",
             shape=tuple(shape.items()),
             dtype=dtype,

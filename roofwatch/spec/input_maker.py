@@ -61,6 +61,7 @@ class InputMaker:
         roles: dict[str, Role] = {}
         for name, value in inputs.items():
             for tensor, role in self._made:
+                # By identity: an input that was changed after it was made has no known role.
                 if value is tensor:
                     roles[name] = role
         return roles
@@ -84,30 +85,64 @@ class InputMaker:
         `roofwatch check` also tries other values, by the input's role. The methods below draw the
         same numbers for inputs with a special role.
         """
-        return self._normal(shape, scale, dtype, Role.VALUES)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.VALUES,
+        )
 
     def logits(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normal numbers for a softmax; also checked where one dominates, and with -inf."""
-        return self._normal(shape, scale, dtype, Role.LOGITS)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.LOGITS,
+        )
 
     def scores(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normal numbers for queries and keys; also checked with sharp and uniform attention."""
-        return self._normal(shape, scale, dtype, Role.SCORES)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.SCORES,
+        )
 
     def gates(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normal numbers for a sigmoid, SiLU, GELU or tanh; also checked where it saturates."""
-        return self._normal(shape, scale, dtype, Role.GATES)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.GATES,
+        )
 
     def terms(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normal numbers to add up; also checked where they cancel."""
-        return self._normal(shape, scale, dtype, Role.TERMS)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.TERMS,
+        )
 
     def weights(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normal numbers for learned parameters, which are checked with no other values."""
-        return self._normal(shape, scale, dtype, Role.WEIGHTS)
+        return self._normal(
+            shape=shape,
+            scale=scale,
+            dtype=dtype,
+            role=Role.WEIGHTS,
+        )
 
     def _normal(
-        self, shape: tuple[int, ...], scale: float, dtype: str | None, role: Role
+        self,
+        shape: tuple[int, ...],
+        scale: float,
+        dtype: str | None,
+        role: Role,
     ) -> torch.Tensor:
         if self.only_integers:
             return self._uninitialised(shape, dtype)
@@ -161,7 +196,13 @@ class InputMaker:
         """Booleans; about `share` of them are true."""
         return self.integers(*shape, high=2**30) < int(share * 2**30)
 
-    def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
+    def routing(
+        self,
+        tokens: int,
+        experts: int,
+        top_k: int,
+        load: str = "uniform",
+    ) -> torch.Tensor:
         """Draw `top_k` different ones of the experts for each token, [tokens, top_k] int32.
 
         The load is `uniform`; `zipf`, where that of the n-th expert is proportional to 1 / n; or
@@ -170,11 +211,13 @@ class InputMaker:
         """
         import torch
 
+        # A permutation, so that the busy experts are not the first ones.
         log_rank = torch.log(self.permutation(experts).cpu() + 1.0)
         if load == "all_to_one":
             scores = -log_rank.expand(tokens, experts)
         else:
-            # from integers: floating-point inputs may be left uninitialised
+            # From integers: floating-point inputs may be left uninitialised.
+            # The half keeps both logarithms finite.
             uniform = (self.integers(tokens, experts, high=2**30).cpu().double() + 0.5) / 2**30
             scores = -torch.log(-torch.log(uniform))
             if load == "zipf":
@@ -182,6 +225,7 @@ class InputMaker:
         return scores.topk(top_k, dim=1).indices.to(device=self.device, dtype=torch.int32)
 
     def _next_seed(self) -> int:
+        # Each input of a case has its own numbers.
         seed = self._case.seed - self._drawn_count
         self._drawn_count += 1
         return seed

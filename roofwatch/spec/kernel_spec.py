@@ -107,12 +107,15 @@ class KernelSpec:
             raise SpecError(
                 f"{self.name}: cases and edges are made by roofwatch.cases(shapes=[...])"
             )
+        # `cases()` is called before the kernel has a name.
         self.cases = tuple(replace(case, kernel=self.name) for case in self.cases)
         self.edges = tuple(replace(case, kernel=self.name) for case in self.edges)
+        # Results are stored by the id of their case.
         if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(
             self.edges
         ):
             raise SpecError(f"{self.name}: a case is declared twice")
+        # A group in the interpreter has as many ranks as the group on GPUs.
         if self.rank_dimension in self.interpreted_shape:
             raise SpecError(f"{self.name}: interpreted_shape must not change {self.rank_dimension}")
         for case in (*self.cases, *self.edges):
@@ -240,6 +243,7 @@ class KernelSpec:
 
 # --- a launch of a jitted function: compiled by `roofwatch static`, never run
 
+# Any number will do: only dtype and alignment are part of the compiled code.
 _POINTER_ELEMENTS = 64
 
 
@@ -250,13 +254,16 @@ def pointer(dtype: str, *, aligned: bool = True) -> "torch.Tensor":
     import torch
 
     # torch aligns allocations; one element further, the address is divisible by the element size
-    # only
+    # only.
     elements = torch.empty(_POINTER_ELEMENTS + 1, dtype=getattr(torch, dtype))
     return elements[:-1] if aligned else elements[1:]
 
 
 def jit_launch(
-    name: str, function: Any, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    name: str,
+    function: Any,
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
 ) -> KernelSpec:
     """Declare a launch of a jitted, perhaps autotuned function as a kernel with one case and
     without a reference.
@@ -270,6 +277,7 @@ def jit_launch(
         for key, parameter in parameters.items()
         if "constexpr" in str(parameter.annotation)
     }
+    # By type, as a bool is an integer: flags are no lengths.
     lengths = {key: value for key, value in constexprs.items() if type(value) is int and value >= 0}
     dtypes = [
         str(value.dtype).removeprefix("torch.")
@@ -313,6 +321,7 @@ def _parameters(function: Any) -> tuple[Mapping[str, inspect.Parameter], set[str
     around it sets.
     """
     tuned: set[str] = set()
+    # Autotuner and heuristics wrap the jitted function, each as `fn`.
     while hasattr(function, "fn"):
         tuned |= set(getattr(function, "values", ()))
         tuned |= {key for config in getattr(function, "configs", ()) for key in config.kwargs}

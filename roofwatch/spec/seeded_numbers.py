@@ -21,7 +21,12 @@ SECOND_LENGTH = 1_048_583
 
 
 def normal_numbers(
-    shape: tuple[int, ...], *, seed: int, device: str, dtype: torch.dtype, scale: float = 1.0
+    shape: tuple[int, ...],
+    *,
+    seed: int,
+    device: str,
+    dtype: torch.dtype,
+    scale: float = 1.0,
 ) -> torch.Tensor:
     """Draw normally distributed numbers around 0 with standard deviation `scale`."""
     import torch
@@ -36,7 +41,15 @@ def normal_numbers(
     def finish(numbers: torch.Tensor) -> torch.Tensor:
         return numbers * scale
 
-    return _numbers(shape, seed, device, dtype, draw, combine, finish)
+    return _numbers(
+        shape=shape,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        draw=draw,
+        combine=combine,
+        finish=finish,
+    )
 
 
 def uniform_numbers(
@@ -61,11 +74,25 @@ def uniform_numbers(
     def finish(numbers: torch.Tensor) -> torch.Tensor:
         return numbers * (high - low) + low
 
-    return _numbers(shape, seed, device, dtype, draw, combine, finish)
+    return _numbers(
+        shape=shape,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        draw=draw,
+        combine=combine,
+        finish=finish,
+    )
 
 
 def integer_numbers(
-    shape: tuple[int, ...], *, seed: int, device: str, dtype: torch.dtype, low: int, high: int
+    shape: tuple[int, ...],
+    *,
+    seed: int,
+    device: str,
+    dtype: torch.dtype,
+    low: int,
+    high: int,
 ) -> torch.Tensor:
     """Draw integers that are uniformly distributed over low … high − 1."""
     import torch
@@ -79,7 +106,15 @@ def integer_numbers(
     def finish(numbers: torch.Tensor) -> torch.Tensor:
         return numbers
 
-    return _numbers(shape, seed, device, dtype, draw, combine, finish)
+    return _numbers(
+        shape=shape,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        draw=draw,
+        combine=combine,
+        finish=finish,
+    )
 
 
 def _numbers(

@@ -46,12 +46,14 @@ def counted_cost(
         from torch.utils._pytree import tree_leaves
         from torch.utils.flop_counter import FlopCounterMode
 
+        # The meta device has shapes and no data, so that a large model costs nothing here.
         arguments = inputs(case, InputMaker(case, "meta", only_integers=True))
         with FlopCounterMode(display=False) as counter:
             forward(**{name: value for name, value in arguments.items() if name != GRADIENT})
-        tensors = [
-            leaf for leaf in tree_leaves([arguments, step(**arguments)]) if hasattr(leaf, "nbytes")
-        ]
+        # Modules return tuples and dictionaries, too.
+        leaves = tree_leaves([arguments, step(**arguments)])
+        tensors = [leaf for leaf in leaves if hasattr(leaf, "nbytes")]
+        # One for the forward pass, two for the gradients of inputs and of weights.
         pass_count = 3 if GRADIENT in arguments else 1
         return _StepCost(
             float(pass_count * counter.get_total_flops()),
@@ -82,12 +84,13 @@ def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[t
             for name, value in arguments.items():
                 if _is_floating(value):
                     leaves[name] = value.detach().requires_grad_()
-            # the FLOP counter fails in autograd.grad
+            # The FLOP counter fails in autograd.grad.
             out = forward(**leaves, then=lambda out: out.backward(grad_out))
         differentiable = [value for value in leaves.values() if _is_floating(value)]
         return (
             out.detach(),
             *(
+                # A parameter that the output does not depend on has no gradient.
                 torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
                 for leaf in differentiable
             ),

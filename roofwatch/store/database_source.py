@@ -69,7 +69,11 @@ class DatabaseSource:
         return self._ask(list_acceptances, project)
 
     def resolve_revisions(
-        self, project: str, base: str, head: str, runner_class: str | None = None
+        self,
+        project: str,
+        base: str,
+        head: str,
+        runner_class: str | None = None,
     ) -> tuple[UUID, UUID]:
         """Return the runs to compare for two commits (sha, may be abbreviated) or run ids."""
         return self._ask(resolve_revisions, project, base, head, runner_class=runner_class)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.questions import Question
 
 _MAX_ANSWER_BYTES = 2**28
+"""An answer is parsed as a whole."""
 _MAX_REASON_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
@@ -90,6 +91,7 @@ def server_to_read(url: str | None) -> Server | None:
     A URL takes precedence, then the setting `database_url`, then the setting `server_url`.
     """
     settings = load_settings()
+    # Someone who names a database in the settings has the rights to read it.
     if url is None and settings.database_url is not None:
         return None
     url = url or settings.server_url
@@ -129,14 +131,20 @@ class Server:
         """Return the complete answer of a route, up to a size; query parameters that are None are
         left out.
         """
-        return self._read(f"{path}?{_encode(query)}" if query else path, None, max_bytes)
+        if query:
+            path = f"{path}?{_encode(query)}"
+        return self._read(path, None, max_bytes)
 
     def read(self, path: str, query: Mapping[str, object], kind: TypeAdapter[_Value]) -> _Value:
         """Return the parsed answer of a route."""
         return self._parse(self.get(path, query), kind)
 
     def post(
-        self, path: str, query: Mapping[str, object], document: bytes, kind: TypeAdapter[_Value]
+        self,
+        path: str,
+        query: Mapping[str, object],
+        document: bytes,
+        kind: TypeAdapter[_Value],
     ) -> _Value:
         """Post a document and return the parsed answer of a route."""
         body = self._read(f"{path}?{_encode(query)}", document, _MAX_ANSWER_BYTES)
@@ -144,9 +152,8 @@ class Server:
 
     def _post(self, question: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
         """Post the parameters of a question and return the parsed answer."""
-        return self._parse(
-            self._read(f"/v1/questions/{question}", document, _MAX_ANSWER_BYTES), kind
-        )
+        body = self._read(f"/v1/questions/{question}", document, _MAX_ANSWER_BYTES)
+        return self._parse(body, kind)
 
     def pages(
         self,
@@ -162,13 +169,15 @@ class Server:
         size = min(size or _PAGE_SIZE, _PAGE_SIZE)
         cursor: str | None = ""
         while cursor is not None:
-            page = self.read(path, {**query, "limit": size, "cursor": cursor or None}, _PAGE)
+            parameters = {**query, "limit": size, "cursor": cursor or None}
+            page = self.read(path, parameters, _PAGE)
             try:
                 yield from entries.validate_python(page.items)
             except ValidationError:
                 raise self._unexpected() from None
+            # A page that points to itself would never end.
             if page.next == cursor:
-                raise self._unexpected()  # endless
+                raise self._unexpected()
             cursor = page.next
 
     @contextmanager
@@ -190,9 +199,11 @@ class Server:
 
     @contextmanager
     def _request(self, path: str, document: bytes | None) -> Iterator[HTTPResponse]:
-        method, headers = "GET", _HEADERS
+        method = "GET"
+        headers = _HEADERS
         if document is not None:
-            method, headers = "POST", {**_HEADERS, "Content-Type": "application/json"}
+            method = "POST"
+            headers = {**_HEADERS, "Content-Type": "application/json"}
         try:
             with self.client.request(method, path, headers, document) as response:
                 self._check(response, path.partition("?")[0])
@@ -208,17 +219,19 @@ class Server:
         body = response.read(_MAX_REASON_BYTES)
         reason = _problem(body).get("detail") or body.decode(errors="replace").strip()
         message = f"HTTP {response.status}: {reason or 'no reason given'}"
+        # The other address was not asked for the token.
         if 300 <= response.status < 400:
             location = response.headers.get("Location")
             message = f"redirects to {location}; the token is not sent there, use it as --url"
         elif response.status == 401:
             message += f"; the token is read from {TOKEN_VARIABLE}"
+        # An unknown resource names itself; an unknown route is a wrong or older server.
         elif response.status == 404 and (not reason or str(reason).startswith(_NO_ROUTE)):
             message = (
                 f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
             )
-        elif (wait_s := response.headers.get("Retry-After")) is not None:
-            message += f"; after {wait_s} s"
+        elif "Retry-After" in response.headers:
+            message += f"; after {response.headers['Retry-After']} s"
         kind = AgedError if response.status == 410 else SpoolError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
@@ -233,6 +246,7 @@ class Server:
             raise ConnectionFailedError(
                 self.client.clean(f"the connection broke: {error}")
             ) from None
+        # A proxy may end a connection as if the answer were complete.
         if length.isdecimal() and size_bytes < int(length):
             raise ConnectionFailedError("the connection broke within the answer")
 
@@ -275,9 +289,18 @@ class Server:
         self.post("/v1/acceptances", {"project": project}, document, TypeAdapter(object))
 
     def resolve_revisions(
-        self, project: str, base: str, head: str, runner_class: str | None = None
+        self,
+        project: str,
+        base: str,
+        head: str,
+        runner_class: str | None = None,
     ) -> tuple[UUID, UUID]:
-        query = {"project": project, "base": base, "head": head, "runner_class": runner_class}
+        query = {
+            "project": project,
+            "base": base,
+            "head": head,
+            "runner_class": runner_class,
+        }
         run_ids = self.read("/v1/comparison/runs", query, _COMPARED_RUNS)
         return run_ids.base_run_id, run_ids.head_run_id
 
@@ -286,7 +309,12 @@ class Server:
         return RunRecord.from_json(document, name=f"run {run_id} of {self.url}")
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
-        query = {"project": project, "base": run_id, "head": run_id, "noise_floor": True}
+        query = {
+            "project": project,
+            "base": run_id,
+            "head": run_id,
+            "noise_floor": True,
+        }
         return self.read("/v1/comparison/runs", query, _COMPARED_RUNS).noise_floor
 
     def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
@@ -328,4 +356,5 @@ def _problem(body: bytes) -> dict[str, Any]:
         problem = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
+    # JSON of another service need not be an object.
     return problem if isinstance(problem, dict) else {}

@@ -54,11 +54,16 @@ def summary(delivery: SpoolDelivery, spool: Spool) -> list[str]:
 def exit_status(delivery: SpoolDelivery) -> int:
     if delivery.left:
         return EXIT_CANNOT
-    return EXIT_WRONG if delivery.refused or delivery.incomplete else 0
+    if delivery.refused or delivery.incomplete:
+        return EXIT_WRONG
+    return 0
 
 
 def fetch_records(
-    url: str | None, project: str, commits: Sequence[str], folder: Path
+    url: str | None,
+    project: str,
+    commits: Sequence[str],
+    folder: Path,
 ) -> list[tuple[RunSummary, Path]]:
     """Write the newest record of each commit into a folder, named by its run; return the runs with
     their files.
@@ -92,7 +97,10 @@ def fetch_records(
 
 
 def name_artefacts(
-    record: RunRecord, path: Path, files: Sequence[Path], redaction: Redaction
+    record: RunRecord,
+    path: Path,
+    files: Sequence[Path],
+    redaction: Redaction,
 ) -> RunRecord:
     """Copy files next to a record's file, and return the record with their names; files of the same
     name are replaced.
@@ -112,7 +120,10 @@ def name_artefacts(
 
 
 def store_artefacts(
-    engine: Engine, run_id: UUID, artefacts: Sequence[Artefact], file: Path
+    engine: Engine,
+    run_id: UUID,
+    artefacts: Sequence[Artefact],
+    file: Path,
 ) -> list[str]:
     """Store the files of a record that are not stored yet; return one sentence for each that is
     missing.
@@ -142,11 +153,21 @@ def store_artefacts(
             )
             continue
         with path.open("rb") as content:
-            store_artefact(engine, run_id, artefact.sha256, content)
+            store_artefact(
+                engine=engine,
+                run_id=run_id,
+                sha256=artefact.sha256,
+                content=content,
+            )
     return missing
 
 
-def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: Path) -> list[Path]:
+def fetch_artefacts(
+    source: Source,
+    run_id: UUID,
+    names: Sequence[str],
+    folder: Path,
+) -> list[Path]:
     """Write files of a run, by name or all that are stored, into a folder; return their paths.
 
     Raises:

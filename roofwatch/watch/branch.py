@@ -109,7 +109,12 @@ class Branch:
 
     def open(self, sha: str) -> AbstractContextManager[SuiteAt]:
         """Check the suite out at a commit."""
-        return open_suite(self.path, sha, self.fork_server, self.benchmarks)
+        return open_suite(
+            path=self.path,
+            revision=sha,
+            fork_server=self.fork_server,
+            benchmarks=self.benchmarks,
+        )
 
     # --- sources of kernels
 

@@ -71,7 +71,8 @@ class FactSearch:
             if end.sha not in records:
                 records[end.sha] = self._measure(end, branch)
         while True:
-            history = read_history(records.values(), commits, records[commits[0].sha].environment)
+            environment = records[commits[0].sha].environment
+            history = read_history(records.values(), commits, environment)
             ranges = self._ranges(history, branch)
             job = self._next_job(history, ranges)
             self.on_step(self._progress(ranges, records))
@@ -79,6 +80,7 @@ class FactSearch:
                 return self._changes(history)
             try:
                 records[job.head.sha] = self._measure(job.head, branch)
+            # The search goes on with the neighbours of a commit that does not build.
             except SuiteError as error:
                 self._skipped[job.head.sha] = str(error)
             self._note_step(job.head)
@@ -89,13 +91,17 @@ class FactSearch:
 
     def _ranges(self, history: KnownHistory, branch: Branch) -> list[ChangedRange]:
         """The changes of the case that are not timed, with the commits that may be the cause."""
-        return [
-            self._with_candidates(changed, history.state.commits, branch)
+        # A change of times needs pairs, which another search measures.
+        own_ranges = [
+            changed
             for changed in history.state.ranges
             if self.subject in changed.subjects and not changed.is_timed
         ]
+        commits = history.state.commits
+        return [self._with_candidates(changed, commits, branch) for changed in own_ranges]
 
     def _next_job(self, history: KnownHistory, ranges: Sequence[ChangedRange]) -> Job | None:
+        # Of the plan of a branch, only the search for this change.
         state = replace(
             history.state,
             suspects=(),
@@ -107,16 +113,15 @@ class FactSearch:
         return next((job for job in jobs if job.kind is JobKind.LOCATE), None)
 
     def _note_step(self, commit: CommitRef) -> None:
-        self._steps.append(
-            BisectionStep(
-                sha=commit.sha,
-                pair_count=0,
-                relative_change=None,
-                probability=0.0,
-                note=self._skipped.get(commit.sha, "compiled and checked"),
-                finished_at=utc_now(),
-            )
+        step = BisectionStep(
+            sha=commit.sha,
+            pair_count=0,
+            relative_change=None,
+            probability=0.0,
+            note=self._skipped.get(commit.sha, "compiled and checked"),
+            finished_at=utc_now(),
         )
+        self._steps.append(step)
 
     def _progress(
         self, ranges: Sequence[ChangedRange], records: Mapping[str, RunRecord]
@@ -130,20 +135,33 @@ class FactSearch:
                 for commit in self.commits.commits
                 if changed.base < commit <= changed.head
             }
-            candidates = inside if changed.candidates is None else set(changed.candidates)
+            # Without candidates, any commit may be the cause.
+            candidates = inside
+            if changed.candidates is not None:
+                candidates = set(changed.candidates)
             causes |= candidates
             same |= inside - candidates
         commits: list[BisectionCommit] = []
         for commit in self.commits.commits:
-            status, reason = CommitStatus.OPEN, ""
+            status = CommitStatus.OPEN
+            reason = ""
             if commit.sha in self._skipped:
-                status, reason = CommitStatus.SKIPPED, self._skipped[commit.sha]
+                status = CommitStatus.SKIPPED
+                reason = self._skipped[commit.sha]
             elif commit.sha in records:
-                status, reason = CommitStatus.MEASURED, "compiled and checked"
+                status = CommitStatus.MEASURED
+                reason = "compiled and checked"
             elif commit.sha in same - causes:
-                status, reason = CommitStatus.SAME, "same sources as the commit before"
+                status = CommitStatus.SAME
+                reason = "same sources as the commit before"
             probability = 1 / len(causes) if commit.sha in causes else 0.0
-            commits.append(BisectionCommit(commit, probability, status, reason))
+            searched = BisectionCommit(
+                commit=commit,
+                probability=probability,
+                status=status,
+                reason=reason,
+            )
+            commits.append(searched)
         return BisectionProgress(
             commits=tuple(commits), steps=tuple(self._steps), is_weighed=bool(causes)
         )
@@ -165,7 +183,12 @@ class FactSearch:
             subjects=frozenset({self.subject}),
             is_timed=False,
         )
-        runner = JobRunner(branch, self.plan, self.project, self.on_progress)
+        runner = JobRunner(
+            branch=branch,
+            plan=self.plan,
+            project=self.project,
+            on_progress=self.on_progress,
+        )
         (record,) = runner.measure(job, {})
         record.write(self.output / f"{commit.sha[:12]}{RECORD_SUFFIX}")
         return record
@@ -174,7 +197,8 @@ class FactSearch:
         changes: list[Regression] = []
         for regression in history.regressions:
             keys = [point.series for point in regression.change_points]
-            if self.subject in {(key.case_id, key.implementation) for key in keys}:
+            subjects = {(key.case_id, key.implementation) for key in keys}
+            if self.subject in subjects:
                 changes.append(regression)
         return tuple(changes)
 
@@ -195,13 +219,22 @@ def result_of_search(changes: Sequence[Regression], progress: BisectionProgress)
     notes = tuple(fact_lines(changes))
     if not changes:
         return BisectionResult(BisectionState.NO_CHANGE, progress, notes=notes)
+    # A later change may hide an earlier one, so the newest is the answer.
     newest = max(changes, key=lambda change: change.commit)
-    commits = [searched.commit for searched in progress.commits]
-    inside = [commit for commit in commits if newest.base < commit <= newest.commit]
-    state = BisectionState.NARROWED if newest.is_range else BisectionState.FOUND
-    first = inside[0] if newest.is_range else newest.commit
+    state = BisectionState.FOUND
+    first = newest.commit
+    if newest.is_range:
+        commits = [searched.commit for searched in progress.commits]
+        inside = [commit for commit in commits if newest.base < commit <= newest.commit]
+        state = BisectionState.NARROWED
+        first = inside[0]
     answer = Answer(first=first, last=newest.commit, confidence=1.0)
-    return BisectionResult(state, progress, answer, notes)
+    return BisectionResult(
+        state=state,
+        progress=progress,
+        answer=answer,
+        notes=notes,
+    )
 
 
 def search_and_store(
@@ -224,7 +257,12 @@ def search_and_store(
         good_sha=search.commits.good_sha,
         bad_sha=search.commits.shas[-1],
     )
-    stored = begin(url, commit_range, search.output, regression_id)
+    stored = begin(
+        url=url,
+        commit_range=commit_range,
+        output=search.output,
+        regression_id=regression_id,
+    )
     last_progress = BisectionProgress()
 
     def on_step(progress: BisectionProgress) -> None:

@@ -110,10 +110,10 @@ class JobRunner:
             self.on_progress(Progress(0, 0, text))
 
         more = AdaptiveBlocks(
-            judge_pull_request,
-            is_noise_floor_unknown if is_calibration else _helps_decide,
-            _MORE_BLOCKS_S,
-            note,
+            judge=judge_pull_request,
+            helps=is_noise_floor_unknown if is_calibration else _helps_decide,
+            budget_s=_MORE_BLOCKS_S,
+            on_status=note,
         )
         with ExitStack() as stack:
             suites = [

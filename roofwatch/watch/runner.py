@@ -83,6 +83,7 @@ class Watch:
         """
         commits = self.branch.commits()
         records = self._read_records()
+        # Analysing takes seconds; without a new record or commit, the result is the same.
         key = (commits, len(self._known_records), frozenset(self._unmeasurable))
         if self._history is None or self._history[0] != key:
             self._history = (key, self._analyse(records, commits))
@@ -90,47 +91,52 @@ class Watch:
 
     def _analyse(self, records: Sequence[RunRecord], commits: Sequence[CommitRef]) -> KnownHistory:
         history = read_history(records, commits, self.environment)
+        # A commit that changes documents only is measured by nothing.
         unmeasured = [commit for commit in commits if commit.sha not in history.state.measured]
         skipped = self.branch.documentation(unmeasured) | self._unmeasurable
+        ranges = tuple(self._with_candidates(changed) for changed in history.state.ranges)
         state = replace(
             history.state,
             skipped=skipped,
             is_range=self.branch.commit_range is not None,
-            ranges=tuple(self._with_candidates(changed) for changed in history.state.ranges),
+            ranges=ranges,
         )
         return replace(history, state=state)
 
     def _read_records(self) -> list[RunRecord]:
+        # Records are written once and never changed.
         for file in sorted(self.records.glob("*.json*")):
             if file not in self._known_records:
                 self._known_records[file] = RunRecord.read(file)
-        return [record for record in self._known_records.values() if record.project == self.project]
+        records = self._known_records.values()
+        return [record for record in records if record.project == self.project]
 
     def _with_candidates(self, changed: ChangedRange) -> ChangedRange:
+        # Between neighbours there is nothing to search.
         if changed.head.first_parent_count - changed.base.first_parent_count < 2:
             return changed
-        inside = [
-            commit for commit in self.branch.commits() if changed.base < commit <= changed.head
-        ]
+        commits = self.branch.commits()
+        inside = [commit for commit in commits if changed.base < commit <= changed.head]
         kernels = {case_id.split("/")[0] for case_id, _ in changed.subjects}
         candidates = self.branch.candidates(changed.base, inside, kernels)
-        # a change without a change of the sources may come from anywhere
+        # A change without a change of the sources may come from anywhere.
         return replace(changed, candidates=candidates or None)
 
     def agenda(self) -> list[Job]:
         """Plan from the records."""
         jobs = make_agenda(self.read().state, now=utc_now())
-        return [
-            job
-            for job in jobs
-            if job.kind in self.kinds and (job.key, job.subjects) not in self._finished
-        ]
+        wanted_jobs = [job for job in jobs if job.kind in self.kinds]
+        return [job for job in wanted_jobs if not self._is_finished(job)]
+
+    def _is_finished(self, job: Job) -> bool:
+        return (job.key, job.subjects) in self._finished
 
     def run(self, *, budget_s: float, max_jobs: int | None = None) -> Iterator[Done]:
         """Measure the most valuable job and plan again, until nothing or no time is left."""
         deadline = time.monotonic() + budget_s
         count = 0
         while time.monotonic() < deadline and (max_jobs is None or count < max_jobs):
+            # Another runner may have measured what would be next here.
             if self.service is not None:
                 self.service.exchange(self._read_records())
             job = self._take(self._with_requested(self.agenda()))
@@ -155,6 +161,7 @@ class Watch:
             job = planned.pop(request.key, None)
             head = commits.get(request.head_sha)
             base = commits.get(request.base_sha or "")
+            # A requested pair need not be in the plan.
             if job is None and head is not None and base is not None:
                 job = Job(
                     kind=request.kind,
@@ -163,11 +170,12 @@ class Watch:
                     head=head,
                     base=base,
                 )
-            if job is not None and (job.key, job.subjects) not in self._finished:
+            if job is not None and not self._is_finished(job):
                 first.append(job)
         return [*first, *planned.values()]
 
     def _take(self, jobs: Sequence[Job]) -> Job | None:
+        # The server gives each job to one runner only.
         if self.service is not None:
             return self.service.take(jobs)
         return jobs[0] if jobs else None
@@ -179,18 +187,26 @@ class Watch:
 
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()
+        # Noted before measuring: a job that fails is not tried for ever.
         if job.kind not in _REPEATED:
             self._finished.add((job.key, job.subjects))
-        runner = JobRunner(self.branch, self.plan, self.project, self.on_progress)
+        runner = JobRunner(
+            branch=self.branch,
+            plan=self.plan,
+            project=self.project,
+            on_progress=self.on_progress,
+        )
         try:
             measured = runner.measure(job, self.read().state.timed_at)
         except SuiteError as error:
+            # The commit does not build or load here; the plan goes on with its neighbours.
             self._unmeasurable.add(job.head.sha)
             self._finished.add((job.key, job.subjects))
             return Done(job, time.monotonic() - began, note=str(error))
         if not measured:
             self._unmeasurable.add(job.head.sha)
-            note = f"no kernel changed since {job.base.short_sha if job.base else 'the base'}"
+            base_name = job.base.short_sha if job.base else "the base"
+            note = f"no kernel changed since {base_name}"
             return Done(job, time.monotonic() - began, note=note)
         files: list[str] = []
         for record in measured:
@@ -203,5 +219,9 @@ class Watch:
 
 
 def _file_name(job: Job, record: RunRecord) -> str:
-    side = "run" if record.pairing is None else str(record.pairing.side)
-    return f"{job.kind}-{record.commit.sha[:12]}-{side}-{str(record.run_id)[:8]}{RECORD_SUFFIX}"
+    side = "run"
+    if record.pairing is not None:
+        side = str(record.pairing.side)
+    sha = record.commit.sha[:12]
+    run_id = str(record.run_id)[:8]
+    return f"{job.kind}-{sha}-{side}-{run_id}{RECORD_SUFFIX}"

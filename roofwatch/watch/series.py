@@ -27,6 +27,7 @@ from roofwatch.model.results import Counters, StaticFacts
 from roofwatch.model.run_setting import setting_of
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
 
+# The metric that regressions are about.
 TIME = "median_ns"
 _SECONDARY = ("host_ns", "peak_allocated_bytes")
 _ERROR = "rmse_ratio"
@@ -95,10 +96,11 @@ def series_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) ->
         ):
             for key, point in keyed_points:
                 points[key].append(point)
-    return [
-        Series(key, tuple(sorted(own_points, key=_place_of)))
-        for key, own_points in sorted(points.items())
-    ]
+    series: list[Series] = []
+    for key, own_points in sorted(points.items()):
+        in_order = sorted(own_points, key=_place_of)
+        series.append(Series(key, tuple(in_order)))
+    return series
 
 
 def _place_of(point: SeriesPoint) -> tuple[CommitRef, object, str]:
@@ -116,6 +118,7 @@ def _times(run: _Run) -> Iterator[_Keyed]:
         _add_conditions(point, measured)
         key = run.key_on_runner(measured.case_id, measured.implementation, TIME)
         yield key, point
+        # They share the conditions of the time, but have no interval of their own.
         for metric in _SECONDARY:
             value = getattr(measured, metric)
             if value is not None:
@@ -137,13 +140,17 @@ def _add_conditions(point: SeriesPoint, measured: Measurement) -> None:
     reasons: set[str] = set()
     for state in states:
         reasons.update(state.degraded_by)
-    point.sm_clock_mhz = statistics.median(clocks) if clocks else None
+    point.sm_clock_mhz = None
+    if clocks:
+        point.sm_clock_mhz = statistics.median(clocks)
+    # The hottest block is the one that may have been throttled.
     point.temperature_c = max(temperatures_c, default=None)
     point.degraded_by = tuple(sorted(reasons))
-    point.choices = tuple(
-        TunedChoice(tuned.function, tuned.key, _configuration_text(tuned.chosen))
-        for tuned in measured.autotuning
-    )
+    choices: list[TunedChoice] = []
+    for tuned in measured.autotuning:
+        configuration = _configuration_text(tuned.chosen)
+        choices.append(TunedChoice(tuned.function, tuned.key, configuration))
+    point.choices = tuple(choices)
 
 
 def _configuration_text(chosen: Mapping[str, object]) -> str:
@@ -167,6 +174,7 @@ def _errors(run: _Run, tensors: Mapping[tuple[str, str], set[str]]) -> Iterator[
         key = run.key_on_runner(*subject, _ERROR)
         for tensor in tensors[subject] or {""}:
             value = ratios.get(tensor)
+            # A tensor that this commit does not have.
             if accuracy.outcome is Outcome.OK and value is None:
                 continue
             point = run.point(accuracy.outcome, value, accuracy.message)
@@ -203,6 +211,7 @@ def _operator_costs(run: _Run) -> Iterator[_Keyed]:
 def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> list[Pair]:
     """List the pairs of records: each case and implementation that both sides timed."""
     sides: dict[tuple[str, Side], RunRecord] = {}
+    # The two sides are records of their own, with one pair ID.
     for record in records:
         if record.pairing is not None:
             sides[str(record.pairing.pair_id), record.pairing.side] = record
@@ -211,31 +220,33 @@ def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> 
         base = sides.get((pair_id, Side.BASE))
         if side is not Side.HEAD or base is None:
             continue
-        base_measurements = {
-            (measured.case_id, measured.implementation): measured for measured in base.measurements
-        }
+        base_measurements = {_subject_of(measured): measured for measured in base.measurements}
         for measured in head.measurements:
-            base_measured = base_measurements.get((measured.case_id, measured.implementation))
+            base_measured = base_measurements.get(_subject_of(measured))
+            # A case that failed on one side has no pair of times.
             if base_measured is None or not (measured.blocks and base_measured.blocks):
                 continue
-            pairs.append(
-                Pair(
-                    project=head.project,
-                    pair_id=pair_id,
-                    base=commits[base.commit.sha],
-                    head=commits[head.commit.sha],
-                    case_id=measured.case_id,
-                    implementation=measured.implementation,
-                    runner_class=head.environment.runner_class,
-                    measured_at=head.started_at,
-                    base_blocks_ns=_blocks_ns(base_measured),
-                    head_blocks_ns=_blocks_ns(measured),
-                    timing=timing_of(measured.timer, measured.cache),
-                    harness_version=head.harness_version,
-                    preset=head.preset,
-                )
+            pair = Pair(
+                project=head.project,
+                pair_id=pair_id,
+                base=commits[base.commit.sha],
+                head=commits[head.commit.sha],
+                case_id=measured.case_id,
+                implementation=measured.implementation,
+                runner_class=head.environment.runner_class,
+                measured_at=head.started_at,
+                base_blocks_ns=_blocks_ns(base_measured),
+                head_blocks_ns=_blocks_ns(measured),
+                timing=timing_of(measured.timer, measured.cache),
+                harness_version=head.harness_version,
+                preset=head.preset,
             )
+            pairs.append(pair)
     return pairs
+
+
+def _subject_of(measured: Measurement) -> tuple[str, str]:
+    return measured.case_id, measured.implementation
 
 
 def _blocks_ns(measured: Measurement) -> tuple[tuple[float, ...], ...]:
@@ -270,6 +281,7 @@ def profiled_runs(
     """List the profiles of each case and run, in the order of the branch."""
     runs: list[ProfiledRun] = []
     for record in records:
-        runner_class, commit = record.environment.runner_class, commits[record.commit.sha]
+        runner_class = record.environment.runner_class
+        commit = commits[record.commit.sha]
         runs.extend(ProfiledRun(runner_class, commit, profile) for profile in record.profiles)
     return sorted(runs, key=lambda run: run.commit)

@@ -31,6 +31,7 @@ from roofwatch.watch.series import TIME, counted_runs, pairs_of, profiled_runs, 
 
 _DEFAULT_RUN_S = 600.0
 _DEFAULT_CASE_S = 10.0
+"""Before anything was measured here."""
 _MIN_CASE_S = 0.1
 _COMMITS_WITH_EVERY_CASE = 30
 """Measured commits among which each case was timed at least once: a tenth of the carried cases is
@@ -58,12 +59,7 @@ def read_history(
     """
     by_sha = {commit.sha: commit for commit in commits}
     own_records = [
-        record
-        for record in records
-        if record.commit.sha in by_sha
-        and not record.commit.is_dirty
-        and record.foreign_code is None
-        and record.environment.runner_class == environment.runner_class
+        record for record in records if _is_of_history(record, by_sha, environment.runner_class)
     ]
     series = series_of(own_records, by_sha)
     pairs = pairs_of(own_records, by_sha)
@@ -90,11 +86,19 @@ def read_history(
     return KnownHistory(state, regressions)
 
 
+def _is_of_history(record: RunRecord, by_sha: Mapping[str, CommitRef], runner_class: str) -> bool:
+    if record.commit.sha not in by_sha or record.environment.runner_class != runner_class:
+        return False
+    # What was measured must be the code of the commit.
+    return not record.commit.is_dirty and record.foreign_code is None
+
+
 def _bridges(
     records: Sequence[RunRecord], by_sha: Mapping[str, CommitRef], environment: Environment
 ) -> list[Bridge]:
     """Find what other software measured last, and this machine's did not measure at that commit."""
     software = _software_of(environment)
+    # Of two runs of one software, the newer says more.
     earlier: dict[Subject, RunRecord] = {}
     measured_now: set[tuple[Subject, str]] = set()
     for record in sorted(records, key=lambda record: record.started_at):
@@ -109,6 +113,7 @@ def _bridges(
                 measured_now.add((subject, record.commit.sha))
     open_subjects: dict[tuple[CommitRef, tuple[str, ...]], set[Subject]] = defaultdict(set)
     for subject, record in earlier.items():
+        # Measuring one commit with both shows what the software alone changes.
         if (subject, record.commit.sha) not in measured_now:
             differences = _differences(_software_of(record.environment), software)
             open_subjects[by_sha[record.commit.sha], differences].add(subject)
@@ -119,11 +124,13 @@ def _bridges(
 
 
 def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        f"{name} {before.get(name, 'none')} to {after.get(name, 'none')}"
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    )
+    differences: list[str] = []
+    for name in sorted({*before, *after}):
+        old_version = before.get(name, "none")
+        new_version = after.get(name, "none")
+        if old_version != new_version:
+            differences.append(f"{name} {old_version} to {new_version}")
+    return tuple(differences)
 
 
 def _software_of(environment: Environment) -> dict[str, str]:
@@ -140,7 +147,8 @@ def _times_of_cases(
 ) -> dict[Subject, datetime]:
     """When each case of the newest commits was timed last; older ones may be gone."""
     measured = {by_sha[record.commit.sha] for record in records}
-    newest = frozenset(sorted(measured)[-_COMMITS_WITH_EVERY_CASE:])
+    newest_commits = sorted(measured)[-_COMMITS_WITH_EVERY_CASE:]
+    newest = frozenset(newest_commits)
     timed_at: dict[Subject, datetime] = {}
     for record in records:
         if by_sha[record.commit.sha] not in newest:
@@ -157,6 +165,7 @@ def _calibrations_of_cases(pairs: Iterable[Pair]) -> dict[Subject, datetime]:
     calibrated_at: dict[Subject, datetime] = {}
     for pair in pairs:
         subject = (pair.case_id, pair.implementation)
+        # Base and head are one commit: their difference is the noise of a pair.
         if pair.base == pair.head:
             calibrated_at[subject] = max(
                 pair.measured_at, calibrated_at.get(subject, pair.measured_at)
@@ -172,6 +181,7 @@ def _open_regressions(
 ) -> Iterator[OpenRegression]:
     """List the open regressions of times, with the newest commit that changed their kernel."""
     for regression in regressions:
+        # People closed it, or it is fast again.
         is_over = regression.recovered_at is not None
         is_open = regression.state is RegressionState.OPEN and not is_over
         timed_points = [point for point in regression.change_points if _is_timed(point)]
@@ -181,9 +191,20 @@ def _open_regressions(
             (point.series.case_id, point.series.implementation) for point in timed_points
         )
         kernels = {case_id.split("/")[0] for case_id, _ in subjects}
-        changed_again_at = _last_change(kernels, regression.commit, records, by_sha)
-        if changed_again_at is None or _is_decided(
-            subjects, regression.commit, changed_again_at, pairs
+        changed_again_at = _last_change(
+            kernels=kernels,
+            since=regression.commit,
+            records=records,
+            by_sha=by_sha,
+        )
+        # Its kernel has not changed since, so there is nothing new to say.
+        if changed_again_at is None:
+            continue
+        if _is_decided(
+            subjects=subjects,
+            regressed_at=regression.commit,
+            changed_at=changed_again_at,
+            pairs=pairs,
         ):
             continue
         yield OpenRegression(
@@ -207,6 +228,7 @@ def _last_change(
     for record in records:
         commit = by_sha[record.commit.sha]
         known_digests = tuple(record.source_digests.get(kernel) for kernel in sorted(kernels))
+        # A record without digests cannot tell whether the sources changed.
         if commit >= since and None not in known_digests:
             digests[commit] = known_digests
     if since not in digests:
@@ -215,8 +237,12 @@ def _last_change(
     current = digests[since]
     for commit in sorted(digests):
         if digests[commit] != current:
-            current, changed_at = digests[commit], commit
-    return None if current == digests[since] else changed_at
+            current = digests[commit]
+            changed_at = commit
+    # The kernel is as it was when it regressed: it was changed and changed back.
+    if current == digests[since]:
+        return None
+    return changed_at
 
 
 def _is_decided(
@@ -235,6 +261,7 @@ def _is_decided(
 
 
 def _count_jobs(pairs: Iterable[Pair]) -> Mapping[tuple[str, str], int]:
+    # A job has a pair for each case.
     jobs = {(pair.base.sha, pair.head.sha, pair.pair_id) for pair in pairs}
     return Counter((base, head) for base, head, _ in jobs)
 
@@ -243,6 +270,7 @@ def _ranges(regressions: Sequence[Regression]) -> list[ChangedRange]:
     """The confirmed changes, by the commits between which they lie."""
     ranges: dict[tuple[CommitRef, CommitRef, bool], set[Subject]] = defaultdict(set)
     for regression in regressions:
+        # An unconfirmed change is a suspicion, which has jobs of its own.
         if not regression.is_confirmed or regression.state is not RegressionState.OPEN:
             continue
         for point in regression.change_points:
@@ -265,8 +293,11 @@ def _is_timed(point: ChangePoint) -> bool:
 
 
 def _seconds_of_run(records: Sequence[RunRecord]) -> float:
+    # Pairs take as long as their number of blocks, so they are counted by case.
     durations = [_seconds_of(record) for record in records if record.pairing is None]
-    return statistics.median(durations) if durations else _DEFAULT_RUN_S
+    if durations:
+        return statistics.median(durations)
+    return _DEFAULT_RUN_S
 
 
 def _seconds_of_case(records: Sequence[RunRecord]) -> float:

@@ -43,6 +43,8 @@ _COMMAND = (
     "roofwatch.posting",
     "roofwatch.profiles.diagnosing",
     "roofwatch.tables",
+    "roofwatch.check_tables",
+    "roofwatch.kernel_tables",
 )
 
 

@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def refuse_to_compile(*_: object) -> None:
+def refuse_to_compile(**_: object) -> None:
     raise AssertionError("compiled again")
 
 

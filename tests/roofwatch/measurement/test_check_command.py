@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from roofwatch.check_tables import checks
 from roofwatch.measurement.check import check_target
 from roofwatch.measurement.explain_check import exit_status, explain_failures, explain_overflows
 from roofwatch.measurement.proofs import Proved, SuiteClaim, proofs_of
@@ -16,7 +17,6 @@ from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.proofs import Proof, SizeLimit
 from roofwatch.model.regime import Regime
 from roofwatch.model.suite_source import SuiteSource
-from roofwatch.tables import checks
 from tests.builders import (
     make_check_report,
     make_overflow_proof,

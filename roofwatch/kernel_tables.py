@@ -1,0 +1,63 @@
+"""Kernels of a suite as a table and as JSON."""
+
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.model.worker_protocol import KernelInfo
+from roofwatch.table_cells import joined
+from roofwatch.terminal import make_table
+
+
+def kernels(infos: Iterable[KernelInfo]) -> Table:
+    """One row per kernel of a suite."""
+    rows = []
+    for info in infos:
+        compiled = compiled_targets(info)
+        rows.append(
+            (
+                info.name,
+                info.family,
+                " ".join(implementation.name for implementation in info.implementations),
+                joined(case.direction for case in info.cases),
+                joined(case.dtype for case in info.cases),
+                "all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none",
+                len(info.cases),
+                info.edge_count,
+            )
+        )
+    columns = (
+        "kernel",
+        "family",
+        "implementations",
+        "directions",
+        "dtypes",
+        "targets",
+        "cases",
+        "edges",
+    )
+    return make_table(columns, rows)
+
+
+def compiled_targets(kernel: KernelInfo) -> list[str]:
+    """Default targets for which at least one implementation of the kernel is compiled."""
+    targets: set[str] = set()
+    for implementation in kernel.implementations:
+        if implementation.language != "torch":
+            targets.update(set(DEFAULT_TARGETS).difference(implementation.unsupported_targets))
+    return [target for target in DEFAULT_TARGETS if target in targets]
+
+
+def kernel_summary(kernel: KernelInfo) -> dict[str, object]:
+    """What the cases of a kernel have, for JSON."""
+    cases = kernel.cases
+    return {
+        **kernel.model_dump(mode="json", exclude={"checkable", "rank_dimension"}),
+        "directions": sorted({case.direction for case in cases}, reverse=True),
+        "dtypes": sorted({case.dtype for case in cases}),
+        "targets": compiled_targets(kernel),
+        "rank_counts": sorted({kernel.rank_count(case) for case in cases}),
+        "tags": sorted(set().union(*(case.tags for case in cases))),
+        "edge_count": kernel.edge_count,
+    }
