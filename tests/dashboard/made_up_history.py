@@ -18,15 +18,6 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Engine
 
-from bench.made_up_plan import COMMIT_COUNT, GPUS, KERNELS, PLANTED, Gpu
-from bench.made_up_results import (
-    make_case,
-    make_ceilings,
-    make_environment,
-    make_measurement,
-    make_static_facts,
-    source_digest,
-)
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.agenda import take_job
 from roofwatch.db.engine.session import open_store
@@ -37,6 +28,15 @@ from roofwatch.model.measurement import (
     Measurement,
 )
 from roofwatch.model.record import Commit, PairMember, RunRecord, Side, SourceLine
+from tests.dashboard.made_up_plan import COMMIT_COUNT, GPUS, KERNELS, PLANTED, Gpu
+from tests.dashboard.made_up_results import (
+    make_case,
+    make_ceilings,
+    make_environment,
+    make_measurement,
+    make_static_facts,
+    source_digest,
+)
 
 PROJECT = "acme/kernels"
 DAY_COUNT = 95

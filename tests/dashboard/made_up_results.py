@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from bench.made_up_plan import KERNELS, PLANTED, Gpu, Kernel
 from roofwatch.model.machine import Ceiling, DeviceState, Environment
 from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.model.results import StaticFacts
+from tests.dashboard.made_up_plan import KERNELS, PLANTED, Gpu, Kernel
 
 BLOCK_COUNT = 4
 _DRIVER_AT = 62
