@@ -218,8 +218,12 @@ def _limits_in_words(limits: Sequence[tuple[str, int | None, int | None]]) -> Re
     parts: list[str] = []
     words: list[str] = []
     for dimension, base, head in limits:
-        sizes = ["any size" if size is None else f"{size:,}" for size in (base, head)]
-        parts.append(f"offsets fit up to {{}} = {' → '.join(sizes)}")
+        if base is None:
+            parts.append(f"offsets fit at any {{}} → only up to {head:,}")
+        elif head is None:
+            parts.append(f"offsets fit up to {{}} = {base:,} → at any size")
+        else:
+            parts.append(f"offsets fit up to {{}} = {base:,} → {head:,}")
         words.append(dimension)
     return Remark(", ".join(parts), tuple(words))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,12 @@ from roofwatch.collector.accuracy.accuracy import (
     worst_message,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase
-from roofwatch.collector.accuracy.fairness import why_unfair
+from roofwatch.collector.accuracy.fairness import UnfairError, limits_of_few
 from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
 from roofwatch.collector.suite import forget_failed_imports
-from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
+from roofwatch.model.check_report import Arrangement, CheckReport, Errors, Layout, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.regime import Regime
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
@@ -170,34 +171,38 @@ def _in_fair_regime(
     change = partial(in_regime, regime=regime)
     try:
         varied, baseline = cache.vary(prepared, implementation, change, regime)
-        reason = _why_unfair(varied, baseline)
+        least_limits = _least_limits(varied, baseline)
+    except UnfairError as error:
+        raise _NotTriedError(str(error)) from error
     except Exception as error:  # a reference that does not allow these values
         raise _NotTriedError(f"the reference: {type(error).__name__}: {error}") from error
-    if reason is not None:
-        raise _NotTriedError(reason)
-    return varied, baseline
+    return varied, replace(baseline, least_limits=least_limits)
 
 
-def _why_unfair(prepared: PreparedCase, baseline: Baseline) -> str | None:
-    """Why a right implementation may fail at other values."""
+def _least_limits(prepared: PreparedCase, baseline: Baseline) -> dict[str, Errors]:
+    """The limits that a right implementation needs at other values.
+
+    Raises:
+        UnfairError: a right implementation may fail.
+    """
     limits_from = baseline
     for name, expected in prepared.expected.items():
         if bool(expected.isnan().any()):
-            return f"{name} of the reference has NaN"
+            raise UnfairError(f"{name} of the reference has NaN")
     eager = "the torch implementation"
     if not baseline.dtypes:
         # without one, the reference in the case's own dtype shows what can be expected
         eager = f"the reference in {prepared.case.dtype}"
         baseline = measure_baseline(prepared, prepared.spec.reference, eager)
         if baseline.missing is not None:
-            return baseline.missing
+            raise UnfairError(baseline.missing)
     if baseline.errors.keys() != prepared.expected.keys():
-        return f"{eager} has NaN or infinity where the reference has none"
+        raise UnfairError(f"{eager} has NaN or infinity where the reference has none")
     for name, errors in baseline.errors.items():
         limit = prepared.spec.tolerance(prepared.case, name_of(baseline.dtypes[name]))
         if errors.elementwise > limit.elementwise or errors.rmse_ratio > limit.rmse_ratio:
-            return f"{eager} is not accurate enough for {name}"
-    return why_unfair(
+            raise UnfairError(f"{eager} is not accurate enough for {name}")
+    return limits_of_few(
         prepared,
         baseline.dtypes,
         lambda case, outputs: compare_with_reference(case, outputs, limits_from),

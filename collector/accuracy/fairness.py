@@ -1,11 +1,11 @@
-"""Whether a right kernel must pass at values that a spec does not draw."""
+"""Whether a right kernel must pass at values that a spec does not draw, and how closely."""
 
 from collections.abc import Callable, Mapping
 
 import torch
 
 from roofwatch.collector.accuracy.evaluation import PreparedCase, evaluate
-from roofwatch.model.check_report import TensorReport
+from roofwatch.model.check_report import Errors, TensorReport
 
 Compare = Callable[[PreparedCase, Mapping[str, torch.Tensor]], tuple[TensorReport, ...]]
 
@@ -15,17 +15,24 @@ _MARGIN_OF_FEW, _FEW = 12.0, 16
 """The same for results of few elements: the reference's error may be small by luck."""
 
 
-def why_unfair(
+class UnfairError(Exception):
+    """A right kernel may fail at these values."""
+
+
+def limits_of_few(
     prepared: PreparedCase, dtypes: Mapping[str, torch.dtype], compare: Compare
-) -> str | None:
-    """Evaluate the reference in single precision, and say where its error is too close to the
-    limit.
+) -> dict[str, Errors]:
+    """Evaluate the reference in single precision, and derive the least limits of results of few
+    elements from its error.
 
     Args:
         prepared: With the values in question.
         dtypes: Of the results of a right implementation, to which those of the reference are
             rounded.
         compare: Compares results with the reference in double precision.
+
+    Raises:
+        UnfairError: the error is too close to the limit.
     """
     single = {
         name: value.detach().float().requires_grad_(value.requires_grad)
@@ -42,19 +49,23 @@ def why_unfair(
         lay_out_upstream=prepared.lay_out_upstream,
     )
     rounded = {name: outputs[name].detach().to(dtype) for name, dtype in dtypes.items()}
+    least_limits: dict[str, Errors] = {}
     for report in compare(prepared, rounded):
         errors = report.errors
         limits = report.limits
-        margin = _MARGIN
-        if rounded[report.tensor].numel() < _FEW:
-            margin = _MARGIN_OF_FEW
         is_close = (
-            margin * errors.elementwise > limits.elementwise
-            or margin * errors.rmse_ratio > limits.rmse_ratio
+            _MARGIN * errors.elementwise > limits.elementwise
+            or _MARGIN * errors.rmse_ratio > limits.rmse_ratio
         )
         if report.nonfinite_count or is_close:
-            return f"single precision is not accurate enough for {report.tensor}"
-    return None
+            raise UnfairError(f"single precision is not accurate enough for {report.tensor}")
+        # A loss is one number: leaving it out would hide a wrong one, so its limit gives way.
+        if rounded[report.tensor].numel() < _FEW:
+            least_limits[report.tensor] = Errors(
+                elementwise=_MARGIN_OF_FEW * errors.elementwise,
+                rmse_ratio=_MARGIN_OF_FEW * errors.rmse_ratio,
+            )
+    return least_limits
 
 
 def _is_low_precision(value: object) -> bool:

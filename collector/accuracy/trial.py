@@ -25,7 +25,7 @@ from roofwatch.collector.accuracy.evaluation import (
     prepare_inputs,
     upstream_gradients,
 )
-from roofwatch.collector.accuracy.fairness import why_unfair
+from roofwatch.collector.accuracy.fairness import UnfairError, limits_of_few
 from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import (
@@ -34,7 +34,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateGoneError,
     Returned,
 )
-from roofwatch.model.check_report import TensorReport
+from roofwatch.model.check_report import Errors, TensorReport
 from roofwatch.model.errors import CollectorError
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
 from roofwatch.spec.tolerance import EXACT_DTYPES
@@ -67,6 +67,8 @@ class Pair:
     arguments: Arguments
     base: Returned
     candidate: Returned
+    least_limits: Mapping[str, Errors] = field(default_factory=dict)
+    """Of results of few elements at values that the spec does not draw."""
 
 
 @dataclass
@@ -122,10 +124,13 @@ class Bench:
             CandidateError: the candidate's result is wrong or missing.
         """
         case, arguments, base = self.call_base(trial)
+        least_limits: Mapping[str, Errors] = {}
         try:
             message = self.what_is_wrong(case, arguments, base)
             if message is None and trial.test in {Test.VALUES, Test.TIES}:
-                message = self._why_unfair(case, arguments, base)
+                least_limits = self._least_limits(case, arguments, base)
+        except UnfairError as error:
+            message = str(error)
         except Exception as error:  # of the reference
             raise NotComparableError(
                 f"the reference on {trial.name}: {type(error).__name__}: {error}"
@@ -144,6 +149,7 @@ class Bench:
                 arguments=arguments,
                 base=base,
                 candidate=candidate,
+                least_limits=least_limits,
             )
         )
         return True
@@ -176,7 +182,12 @@ class Bench:
             CandidateError: they are wrong.
         """
         self.checked_count += 1
-        message = _other_form(pair) or self.what_is_wrong(pair.case, pair.arguments, pair.candidate)
+        message = _other_form(pair) or self.what_is_wrong(
+            pair.case,
+            pair.arguments,
+            pair.candidate,
+            least_limits=pair.least_limits,
+        )
         if message is not None:
             raise CandidateError(message)
 
@@ -186,7 +197,14 @@ class Bench:
         """
         return self._call_base(pair.arguments, None).elapsed_ns
 
-    def what_is_wrong(self, case: Case, arguments: Arguments, returned: Returned) -> str | None:
+    def what_is_wrong(
+        self,
+        case: Case,
+        arguments: Arguments,
+        returned: Returned,
+        *,
+        least_limits: Mapping[str, Errors] | None = None,
+    ) -> str | None:
         """Evaluate the reference, now that the result has arrived, and apply the accuracy rules."""
         changed = set(returned.changed_inputs) - set(self.spec.mutates)
         if changed:
@@ -195,7 +213,8 @@ class Bench:
                 f"new tensor"
             )
         try:
-            return worst_message(self._compare(self._prepare(case, arguments), returned.outputs))
+            prepared = self._prepare(case, arguments)
+            return worst_message(self._compare(prepared, returned.outputs, least_limits))
         except IncorrectResultError as error:
             return str(error)
 
@@ -208,14 +227,20 @@ class Bench:
         self.call_count += 1
         return self.candidate.call(arguments, timeout_s=self.timeout_s(), is_recorded=is_recorded)
 
-    def _why_unfair(self, case: Case, arguments: Arguments, base: Returned) -> str | None:
-        """Why a right kernel may fail at values that the spec does not draw."""
+    def _least_limits(
+        self, case: Case, arguments: Arguments, base: Returned
+    ) -> Mapping[str, Errors]:
+        """The limits that a right kernel needs at values that the spec does not draw.
+
+        Raises:
+            UnfairError: a right kernel may fail.
+        """
         if self.trial.test is Test.TIES and not EXACT_DTYPES.isdisjoint(
             map(dtype_name, base.outputs.values())
         ):
-            return "equal values may be chosen in any order"
+            raise UnfairError("equal values may be chosen in any order")
         dtypes = {name: tensor.dtype for name, tensor in base.outputs.items()}
-        return why_unfair(self._prepare(case, arguments), dtypes, self._compare)
+        return limits_of_few(self._prepare(case, arguments), dtypes, self._compare)
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
         tensors = {
@@ -230,11 +255,14 @@ class Bench:
         )
 
     def _compare(
-        self, prepared: PreparedCase, outputs: Mapping[str, torch.Tensor]
+        self,
+        prepared: PreparedCase,
+        outputs: Mapping[str, torch.Tensor],
+        least_limits: Mapping[str, Errors] | None = None,
     ) -> tuple[TensorReport, ...]:
-        return compare_with_reference(
-            prepared, outputs, CheckCache().baseline(prepared, _CANDIDATE)
-        )
+        baseline = CheckCache().baseline(prepared, _CANDIDATE)
+        baseline = replace(baseline, least_limits=least_limits or {})
+        return compare_with_reference(prepared, outputs, baseline)
 
     def _is_far(self, pair: Pair) -> bool:
         """Whether the two results differ by more than two right ones can; compares without the

@@ -94,8 +94,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self.counts = CallCounts()
         self._live.clear()
 
-    def count_wait(self) -> None:
+    def count_wait(self, name: str = "synchronize") -> None:
         self.counts.wait_count += 1
+        self.counts.by_name[name] += 1
 
     # --- ranges of integers
 
@@ -134,10 +135,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             with self:  # its torch operators count too
                 return launcher(*args, **kwargs)
         if name == "equal" and isinstance(args[0], FakeTensor):
-            self.counts.wait_count += 1
+            self.count_wait(name)
             return False
         if name == "_local_scalar_dense" and isinstance(args[0], FakeTensor):
-            self.counts.wait_count += 1
+            # The name that a user knows
+            self.count_wait("item")
             return self._plausible_value(args[0])
         if name in _PRODUCTS and not isinstance(args[-1], FakeTensor):
             _refuse_large(name, args)

@@ -116,6 +116,48 @@ padded_high = declare_softmax("padded_high", -30.0)
 
 
 @triton.jit
+def _loss_kernel(
+    x_ptr, target_ptr, loss_ptr, n_rows, n_cols, PADDING: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * n_cols + cols, mask=mask, other=PADDING).to(tl.float32)  # [BLOCK]
+    picked = tl.load(x_ptr + row * n_cols + tl.load(target_ptr + row)).to(tl.float32)
+    largest = tl.max(x, axis=0)
+    lse = largest + tl.log(tl.sum(tl.exp(x - largest), axis=0))
+    tl.atomic_add(loss_ptr, (lse - picked) / n_rows)
+
+
+def _loss(x, target, padding):
+    x = x.contiguous()
+    n_rows, n_cols = x.shape
+    loss = torch.zeros((), dtype=torch.float32)
+    _loss_kernel[(n_rows,)](x, target, loss, n_rows, n_cols, PADDING=padding, BLOCK=64)
+    return loss.to(x.dtype)
+
+
+def declare_loss(name, padding):
+    spec = KernelSpec(
+        name=name,
+        inputs=_inputs,
+        reference=lambda x, target: torch.nn.functional.cross_entropy(x, target),
+        cases=cases(shapes=[{"n_rows": 16, "n_cols": 60}], dtypes=["bfloat16"]),
+        flop_count=lambda case: 4 * case["n_rows"] * case["n_cols"],
+        memory_bytes=lambda case: 2 * case["n_rows"] * case["n_cols"],
+    )
+    spec.implementation("torch")(
+        lambda x, target: torch.nn.functional.cross_entropy(x.float(), target).to(x.dtype)
+    )
+    spec.implementation("triton")(lambda x, target: _loss(x, target, padding))
+    return spec
+
+
+right_loss = declare_loss("right_loss", float("-inf"))
+padded_loss = declare_loss("padded_loss", -30.0)
+
+
+@triton.jit
 def _row_sum_kernel(x_ptr, y_ptr, n_cols, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)

@@ -93,7 +93,15 @@ def test_a_larger_limit_is_an_improvement() -> None:
     (larger,) = judged(proof(149_797), proof())
 
     assert larger.verdict is Verdict.IMPROVED
-    assert str(larger.detail) == "offsets fit up to n_rows = 149,797 → any size"
+    assert str(larger.detail) == "offsets fit up to n_rows = 149,797 → at any size"
+
+
+def test_a_limit_where_there_was_none_is_a_regression() -> None:
+    base = proof().model_copy(update={"limits": ()})
+    (limited,) = judged(base, proof(8_388_608))
+
+    assert (limited.verdict, limited.reason) == (Verdict.REGRESSED, Reason.OFFSET_LIMIT_CHANGED)
+    assert str(limited.detail) == "offsets fit at any n_rows → only up to 8,388,608"
 
 
 def test_an_equal_limit_is_no_change() -> None:
@@ -120,10 +128,10 @@ def test_an_extra_copy_in_a_launcher_is_a_regression() -> None:
 
 
 def test_a_new_wait_for_the_device_is_a_regression() -> None:
-    (item,) = judged(cost(), cost(wait_count=1))
+    (item,) = judged(cost(), cost(wait_count=1, calls={"item": 1}))
 
     assert item.verdict is Verdict.REGRESSED
-    assert str(item.detail) == "waits for the device 0 → 1"
+    assert str(item.detail) == "waits for the device 0 → 1, item 0 → 1"
 
 
 def test_reading_a_flag_of_a_few_bytes_is_no_change() -> None:

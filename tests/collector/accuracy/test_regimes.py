@@ -126,3 +126,15 @@ def test_special_roles_draw_the_same_numbers_as_normal() -> None:
 
     for name in ("logits", "scores", "gates", "terms", "weights"):
         assert torch.equal(values(name), values("normal"))
+
+
+@pytest.mark.parametrize("regime", [Regime.PEAKED, Regime.LOWERED, Regime.EQUAL])
+def test_a_right_loss_of_one_number_is_tried_and_passes(reports: Reports, regime: Regime) -> None:
+    assert reports["right_loss", regime].outcome is Outcome.OK, reports[
+        "right_loss", regime
+    ].message
+
+
+def test_a_loss_of_one_number_that_is_wrong_below_zero_is_found(reports: Reports) -> None:
+    assert reports["padded_loss", None].outcome is Outcome.OK
+    assert reports["padded_loss", Regime.LOWERED].outcome is Outcome.INCORRECT

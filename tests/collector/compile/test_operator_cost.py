@@ -58,7 +58,10 @@ def test_reading_a_value_and_copying_to_the_host_are_waits() -> None:
         x[:1].cpu()
         return x
 
-    assert cost_of(launch).wait_count == 2
+    cost = cost_of(launch)
+
+    assert cost.wait_count == 2
+    assert cost.calls["item"] == 1
 
 
 def test_launchers_see_the_gpu_of_the_target() -> None:

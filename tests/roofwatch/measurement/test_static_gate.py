@@ -170,6 +170,7 @@ def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
 
 LARGE = ('"n_rows": 64, "n_cols": 4096', '"n_rows": 524289, "n_cols": 4096')
 WIDE = ("tl.program_id(0) * n_cols", "tl.program_id(0).to(tl.int64) * n_cols")
+READ = ("y = torch.empty_like(x)\n", "y = torch.empty_like(x)\n    float(x[0, 0])\n")
 COPY = ("y = torch.empty_like(x)\n", "y = torch.empty_like(x)\n    x = x.clone()\n")
 
 
@@ -201,8 +202,24 @@ def test_a_smaller_limit_and_a_copy_in_a_launcher_are_regressions(repository: Re
 
     assert status == 1
     reasons = {item["reason"]: item["detail"] for item in document["judged"]}
-    assert "offsets fit up to n_rows = any size → 524,288" in reasons["offset_limit_changed"]
+    assert "offsets fit at any n_rows → only up to 524,288" in reasons["offset_limit_changed"]
     assert "clone 0 → 1" in reasons["operator_cost_changed"]
+
+
+@pytest.mark.slow
+def test_reading_a_value_in_a_launcher_is_a_regression_until_it_is_accepted(
+    repository: Repository,
+) -> None:
+    repository.change(READ)
+
+    status, document = repository.judged()
+    (item,) = document["judged"]
+    accepted = repository.static("--base", "HEAD", "--accept", "the launcher needs the value")
+    passed = repository.static("--base", "HEAD")
+
+    assert (status, item["reason"]) == (1, "operator_cost_changed")
+    assert item["detail"] == "waits for the device 0 → 1, item 0 → 1"
+    assert (accepted.status, passed.status) == (0, 0)
 
 
 def _commit_a_base_without_the_file(repository: Repository) -> None:
