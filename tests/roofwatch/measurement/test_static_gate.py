@@ -110,14 +110,15 @@ def test_comments_names_and_the_order_of_imports_are_the_same_code(repository: R
     assert document["unchanged_by_target"] == {"gfx942": 1, "sm_90": 1}
 
 
-def test_a_tile_that_spills_is_a_regression_on_every_target(repository: Repository) -> None:
+def test_a_tile_that_spills_into_memory_is_a_regression(repository: Repository) -> None:
     repository.change(SPILL)
 
     status, document = repository.judged(targets="sm_80,gfx942")
 
     assert status == 1
+    # on gfx942 the values go to other registers, which costs moves but no memory
     assert [(item["target"], item["verdict"], item["reason"]) for item in document["judged"]] == [
-        ("gfx942", "regressed", "spills_changed"),
+        ("gfx942", "predicted_slower", "time_predicted"),
         ("sm_80", "regressed", "spills_changed"),
     ]
     assert (
