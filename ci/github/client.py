@@ -96,9 +96,17 @@ class GitHubRepository:
             if "pull_request" not in document
         ]
 
-    def create_issue(self, title: str, body: str, labels: Sequence[str]) -> None:
-        fields = {"title": title, "body": body, "labels": list(labels)}
-        self._requests.call("POST", "issues", fields)
+    def create_issue(
+        self, title: str, body: str, labels: Sequence[str], assignees: Sequence[str] = ()
+    ) -> int:
+        """Open an issue and return its number; assignees are logins."""
+        fields = {
+            "title": title,
+            "body": body,
+            "labels": list(labels),
+            "assignees": list(assignees),
+        }
+        return int(self._requests.call("POST", "issues", fields)["number"])
 
     def close_issue(self, number: int) -> None:
         fields = {"state": "closed", "state_reason": "completed"}

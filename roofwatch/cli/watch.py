@@ -18,6 +18,7 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_result, print_table, progress
 
 if TYPE_CHECKING:
+    from roofwatch.ci.github.client import GitHubRepository
     from roofwatch.ci.watching.news import News
     from roofwatch.model.agenda import Job
     from roofwatch.watch.runner import Done, Watch
@@ -56,6 +57,16 @@ def watch(
         bool, typer.Option("--all", help="Also kernels whose sources did not change.")
     ] = False,
     project: ProjectName = None,
+    issues: Annotated[
+        bool,
+        typer.Option(
+            "--issues",
+            help="Open an issue on GitHub for each confirmed regression, and close it on recovery.",
+        ),
+    ] = False,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label of these issues; repeatable.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the agenda, with reasons and minutes.")
     ] = False,
@@ -74,6 +85,12 @@ def watch(
     from roofwatch.watch.ledger import only_watch
     from roofwatch.watch.runner import Watch
 
+    repository: GitHubRepository | None = None
+    # refused before anything is measured
+    if issues:
+        from roofwatch.watch.issues import repository_of_job
+
+        repository = repository_of_job()
     name = project or suite_at(path, None).project
     with only_watch(records), ForkServer() as fork_server:
         watched = Watch(
@@ -112,12 +129,23 @@ def watch(
             if news or done or not follow:
                 _show(agenda, done, news, watched, as_json=as_json)
             watched.ledger.add(news)
+            if repository is not None:
+                _post_issues(watched, repository, label or [])
             if not follow:
                 break
             time.sleep(every)
             watched.branch.fetch()
     if any(message.is_alert for message in news):
         raise typer.Exit(EXIT_WRONG)
+
+
+def _post_issues(watched: "Watch", repository: "GitHubRepository", labels: list[str]) -> None:
+    """Bring the issues on GitHub in line with all that was told so far."""
+    from roofwatch.terminal import print_error
+    from roofwatch.watch.issues import post_issues
+
+    for line in post_issues(watched, repository, labels):
+        print_error(line)
 
 
 def _show(

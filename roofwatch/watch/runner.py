@@ -111,6 +111,15 @@ class Watch:
         records = self._known_records.values()
         return [record for record in records if record.project == self.project]
 
+    def source_paths(self) -> dict[str, str]:
+        """File of each kernel, from the root of its repository, as the newest record names it."""
+        paths: dict[str, str] = {}
+        for record in sorted(self._read_records(), key=lambda record: record.started_at):
+            # a caller, unless the record names the function that Triton compiles
+            for line in sorted(record.source_lines, key=lambda line: line.is_jitted):
+                paths[line.kernel] = line.file
+        return paths
+
     def _with_candidates(self, changed: ChangedRange) -> ChangedRange:
         # Between neighbours there is nothing to search.
         if changed.head.first_parent_count - changed.base.first_parent_count < 2:

@@ -168,3 +168,13 @@ def test_an_invalid_range_is_refused(tmp_path: Path, commits: str) -> None:
 
     assert done.status == 2
     assert "write A..B" in done.error or "no commits between" in done.error
+
+
+def test_issues_without_a_repository_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    done = roofwatch("watch", "--issues", "--records", tmp_path)
+
+    assert done.status == 2
+    assert "--issues needs GITHUB_TOKEN" in done.error
