@@ -12,7 +12,9 @@ Compare = Callable[[PreparedCase, Mapping[str, torch.Tensor]], tuple[TensorRepor
 _MARGIN = 3.0
 """Right kernels may be less accurate than the reference by this factor."""
 _MARGIN_OF_FEW, _FEW = 12.0, 16
-"""The same for results of few elements: the reference's error may be small by luck."""
+"""The same for results of few elements, as their least limit: the reference's error may be small
+by luck.
+"""
 
 
 class UnfairError(Exception):
@@ -53,14 +55,16 @@ def limits_of_few(
     for report in compare(prepared, rounded):
         errors = report.errors
         limits = report.limits
+        is_few = rounded[report.tensor].numel() < _FEW
+        # A loss is one number: leaving it out would hide a wrong one, so its limit gives way.
+        margin = 1.0 if is_few else _MARGIN
         is_close = (
-            _MARGIN * errors.elementwise > limits.elementwise
-            or _MARGIN * errors.rmse_ratio > limits.rmse_ratio
+            margin * errors.elementwise > limits.elementwise
+            or margin * errors.rmse_ratio > limits.rmse_ratio
         )
         if report.nonfinite_count or is_close:
             raise UnfairError(f"single precision is not accurate enough for {report.tensor}")
-        # A loss is one number: leaving it out would hide a wrong one, so its limit gives way.
-        if rounded[report.tensor].numel() < _FEW:
+        if is_few:
             least_limits[report.tensor] = Errors(
                 elementwise=_MARGIN_OF_FEW * errors.elementwise,
                 rmse_ratio=_MARGIN_OF_FEW * errors.rmse_ratio,
