@@ -105,7 +105,8 @@ def explain_failures(
         if with_traceback and first.traceback:
             lines.append(first.traceback.rstrip())
         if others:
-            names = [_name(report) for report in others[:_MAX_NAMED]]
+            named = _each_kernel_first(first, others)[:_MAX_NAMED]
+            names = [_name(report) for report in named]
             ellipsis = ", …" if len(others) > _MAX_NAMED else ""
             lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
         repeat = repeat_command(target, first, device)
@@ -132,9 +133,27 @@ def explain_overflows(proofs: Sequence[OverflowProof]) -> Iterator[str]:
         yield f"\n{first}: {description}{more}"
 
 
+def _each_kernel_first(first: CheckReport, others: Sequence[CheckReport]) -> list[CheckReport]:
+    """Order failures so that a list that is cut off names as many kernels as it can."""
+    named_kernels = {_kernel(first)}
+    new: list[CheckReport] = []
+    repeated: list[CheckReport] = []
+    for report in others:
+        if _kernel(report) in named_kernels:
+            repeated.append(report)
+        else:
+            named_kernels.add(_kernel(report))
+            new.append(report)
+    return [*new, *repeated]
+
+
+def _kernel(report: CheckReport) -> str:
+    return report.case_id.partition("/")[0]
+
+
 def _cause(report: CheckReport) -> tuple[object, ...]:
     """What failures with one cause have in common."""
-    kernel = report.case_id.partition("/")[0]
+    kernel = _kernel(report)
     # A fault has a place in the code, whatever the case.
     if report.faults:
         fault = report.faults[0]
@@ -160,12 +179,14 @@ def _name(report: CheckReport) -> str:
 
 def explain_failure(report: CheckReport) -> Iterator[str]:
     yield f"{_name(report)}: {report.outcome}"
-    for fault in report.faults:
-        yield f"  {fault.message}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
-    # A message beside wrong tensors repeats what they show.
-    if report.message and not wrong and not report.faults:
+    faults = report.faults
+    # A message beside wrong tensors repeats what they show. It begins with the first fault.
+    if report.message and not wrong:
         yield f"  {report.message}"
+        faults = faults[1:]
+    for fault in faults:
+        yield f"  {fault.message}"
     for tensor in wrong:
         yield from _explain_tensor(tensor)
     if wrong and report.baseline_missing:

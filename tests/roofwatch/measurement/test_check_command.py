@@ -119,6 +119,29 @@ def test_stores_past_the_end_of_one_operand_are_one_cause_in_any_case() -> None:
     assert "the same in 2 more: k/n=16/float32/fwd triton, k/n=32/float32/fwd triton" in text
 
 
+def test_a_crash_says_first_what_was_written_past_the_end_and_names_every_kernel() -> None:
+    fault = make_fault()
+    reports = [
+        make_check_report(
+            case_id=f"{kernel}/n={length}/float32/fwd",
+            executor="interpreter",
+            outcome=Outcome.INCORRECT,
+            message=f"{fault.message}; then RuntimeError: the stream is gone",
+            faults=(fault, make_fault(other_program=(1, 0, 0))),
+        )
+        for kernel in ("first", "second")
+        for length in (8, 16, 24, 32)
+    ]
+    (text,) = explain_failures("bench_x.py", reports, "cpu")
+
+    _, name, cause, race, others, _ = text.splitlines()
+    assert name == "first/n=8/float32/fwd triton: incorrect"
+    assert cause.startswith("  wrote past the end of `y_ptr`")
+    assert cause.endswith("; then RuntimeError: the stream is gone")
+    assert race.startswith("  race")
+    assert others.startswith("  the same in 7 more: second/n=8/float32/fwd triton, first/n=16")
+
+
 def claims_of(suite: CheckedSuite) -> dict[str, SuiteClaim]:
     return {claim.claim: claim for claim in proofs_of(suite)}
 
