@@ -17,6 +17,7 @@ def _double_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
 
 
 def double(x):
+    x = x.contiguous()
     y = torch.zeros_like(x)
     n_rows, n_cols = x.shape
     _double_kernel[(n_rows,)](x, y, n_cols, BLOCK=triton.next_power_of_2(n_cols))

@@ -19,6 +19,7 @@ def _softmax_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
 
 
 def softmax(x):
+    x = x.contiguous()
     y = torch.empty_like(x)
     n_rows, n_cols = x.shape
     block = triton.next_power_of_2(n_cols)

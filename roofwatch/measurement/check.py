@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.build.provenance import require_own_code
-from roofwatch.collector.runs.case_run import select
+from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, RunPlan, Steps, matches
 from roofwatch.collector.runs.static_compiler import compilers, prove_subjects
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -37,7 +37,9 @@ _LARGE_TAG = "large"
 
 class Depth(StrEnum):
     QUICK = "quick"
-    """Other values, torch.compile and proofs for the first case of each dtype and direction."""
+    """Other values and torch.compile for the first case of each dtype and direction, proofs for the
+    largest.
+    """
     FULL = "full"
 
 
@@ -96,7 +98,8 @@ def select_jobs(
 def select_proofs(info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK) -> list[Subject]:
     """Select the declared cases to analyse without a GPU, at the sizes of a GPU.
 
-    At quick depth these are the first case of each dtype and direction, and those tagged `large`.
+    At quick depth these are the largest case of each dtype and direction, which overflows first,
+    and those tagged `large`.
     """
     usual = replace(plan, usual_tag="quick")
     try:
@@ -107,20 +110,23 @@ def select_proofs(info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK) ->
     if plan.cases is None:
         with suppress(SuiteError):  # no case is tagged
             cases += select(info, replace(usual, tags=(_LARGE_TAG,)))
+    # PyTorch's own kernels are not ours to prove.
+    provable = [run for run in cases if run.implementation.language != "torch"]
+    largest_bytes: dict[tuple[str, ...], float] = {}
+    for run in provable:
+        kind = _kind_of(run)
+        largest_bytes[kind] = max(largest_bytes.get(kind, 0.0), run.case.memory_bytes)
     subjects: dict[Subject, None] = {}
-    seen_kinds: set[tuple[str, ...]] = set()
-    for run in cases:
-        # PyTorch's own kernels are not ours to prove.
-        if run.implementation.language == "torch":
-            continue
-        kernel, _shape, dtype, direction = run.case.case_id.split("/")
-        kind = (kernel, dtype, direction, run.implementation.name)
-        is_first = kind not in seen_kinds
-        seen_kinds.add(kind)
-        if depth is Depth.FULL or is_first or _LARGE_TAG in run.case.tags:
-            subjects[run.subject] = None
+    for run in provable:
+        is_largest = run.case.memory_bytes == largest_bytes[_kind_of(run)]
+        if depth is Depth.FULL or is_largest or _LARGE_TAG in run.case.tags:
             subjects[run.subject] = None
     return list(subjects)
+
+
+def _kind_of(run: CaseRun) -> tuple[str, ...]:
+    kernel, _shape, dtype, direction = run.case.case_id.split("/")
+    return kernel, dtype, direction, run.implementation.name
 
 
 def check_suite(
