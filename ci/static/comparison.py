@@ -81,7 +81,13 @@ class CodeEvidence:
             return None
         if self.base.estimate is None or self.head.estimate is None:
             return None
-        return compare_estimates(self.base.estimate, self.head.estimate)
+        occupancies = self.base.theoretical_occupancy, self.head.theoretical_occupancy
+        return compare_estimates(
+            self.base.estimate,
+            self.head.estimate,
+            has_other_warps=self.base.thread_count != self.head.thread_count,
+            has_other_occupancy=occupancies[0] != occupancies[1],
+        )
 
     @property
     def moved_facts(self) -> dict[str, tuple[float, float]]:
@@ -273,10 +279,19 @@ def _with_prediction(
     is_opposite = verdict.is_change and (
         (verdict is Verdict.REGRESSED) == (predicted is Verdict.PREDICTED_FASTER)
     )
-    is_outweighed = reason in _OUTWEIGHED and not _spills_much(evidence)
-    if verdict is Verdict.UNCHANGED or (is_opposite and is_outweighed):
+    if verdict is Verdict.UNCHANGED or (is_opposite and _is_outweighed(reason, evidence)):
         return predicted, Reason.TIME_PREDICTED
     return verdict, reason
+
+
+def _is_outweighed(reason: Reason, evidence: CodeEvidence) -> bool:
+    """Whether the rest of a change outweighs the fact that speaks against it."""
+    prediction = evidence.prediction
+    if reason not in _OUTWEIGHED or prediction is None or _spills_much(evidence):
+        return False
+    # a false green costs more than a false alarm, so only a gain needs more than a verdict
+    is_faster = prediction.verdict is Verdict.PREDICTED_FASTER
+    return prediction.outweighs_spills or not is_faster
 
 
 def _spills_much(evidence: CodeEvidence) -> bool:

@@ -7,7 +7,7 @@ The prediction counts if all of these ratios point in the same direction.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofwatch.ci.messages import Remark
 from roofwatch.model.results import CodeEstimate, StaticFacts
@@ -17,9 +17,14 @@ _MIN_PREDICTED = math.log(1.05)
 """Smallest predicted change: below it, code that only moved differs by as much."""
 _MIN_OF_EACH = math.log(1.015)
 """Smallest change under every assumption."""
+_MIN_OF_OTHER_WARPS = math.log(1.3)
+"""Smallest predicted change if blocks have another number of warps: smaller ones were predicted for
+the same code, whose measured times hardly differ."""
 _MIN_WORK = 0.02
 """Smallest change of an amount of work. Without one, only the placement of blocks differs, and
 whether more resident blocks are faster depends on the GPU."""
+_LOCAL = "local_bytes"
+_SERIAL = "serial_products"
 _MODEL_ERROR = 0.25
 """Of a predicted log ratio, beyond the range over assumptions: how far predictions of changes that
 were measured are off."""
@@ -31,19 +36,28 @@ class TimePrediction:
 
     log_ratio: float
     log_interval: tuple[float, float]
-    has_other_work: bool
-    """The amount of work differs, or how much of it overlaps."""
+    more_work: frozenset[str]
+    """Amounts that grew. Less overlap counts as more work."""
+    less_work: frozenset[str]
+    has_other_warps: bool = False
 
     @property
     def verdict(self) -> Verdict:
         low, high = self.log_interval
-        if not self.has_other_work:
-            return Verdict.UNCHANGED
-        if self.log_ratio >= _MIN_PREDICTED and low >= _MIN_OF_EACH:
+        least = _MIN_OF_OTHER_WARPS if self.has_other_warps else _MIN_PREDICTED
+        # a time that moves against the work comes from occupancy alone
+        if self.log_ratio >= least and low >= _MIN_OF_EACH and self.more_work:
             return Verdict.PREDICTED_SLOWER
-        if self.log_ratio <= -_MIN_PREDICTED and high <= -_MIN_OF_EACH:
+        if self.log_ratio <= -least and high <= -_MIN_OF_EACH and self.less_work:
             return Verdict.PREDICTED_FASTER
         return Verdict.UNCHANGED
+
+    @property
+    def outweighs_spills(self) -> bool:
+        """Whether it is faster for another reason than spills, and by more than the model errs."""
+        saved = self.less_work - {_LOCAL}
+        is_large = self.log_ratio <= -_MIN_PREDICTED / (1 - _MODEL_ERROR)
+        return bool(saved) and is_large and not self.has_other_warps
 
     @property
     def in_words(self) -> str:
@@ -60,12 +74,24 @@ def _ends(low: float, high: float) -> list[tuple[float, float]]:
     return [(error, value) for error in (-_MODEL_ERROR, _MODEL_ERROR) for value in (low, high)]
 
 
-def compare_estimates(base: CodeEstimate, head: CodeEstimate) -> TimePrediction:
+def compare_estimates(
+    base: CodeEstimate,
+    head: CodeEstimate,
+    *,
+    has_other_warps: bool = False,
+    has_other_occupancy: bool = False,
+) -> TimePrediction:
     """Compare two launches."""
-    return _compare([base], [head])
+    prediction = _compare([base], [head], has_other_occupancy=has_other_occupancy)
+    return replace(prediction, has_other_warps=has_other_warps)
 
 
-def _compare(base: Sequence[CodeEstimate], head: Sequence[CodeEstimate]) -> TimePrediction:
+def _compare(
+    base: Sequence[CodeEstimate],
+    head: Sequence[CodeEstimate],
+    *,
+    has_other_occupancy: bool = False,
+) -> TimePrediction:
     base_ns, head_ns = _variants(base), _variants(head)
     # with unknown trips on one side only, the common assumptions remain
     count = min(len(base_ns), len(head_ns))
@@ -74,8 +100,17 @@ def _compare(base: Sequence[CodeEstimate], head: Sequence[CodeEstimate]) -> Time
         for base_time, head_time in zip(base_ns[:count], head_ns[:count], strict=True)
     ]
     base_work, head_work = _amounts(base), _amounts(head)
-    is_other = any(_differs(base_work[name], head_work[name]) for name in base_work)
-    return TimePrediction(ratios[0], (min(ratios), max(ratios)), is_other)
+    # the waits of all waves also follow from the occupancy, which is no work
+    if has_other_occupancy:
+        del base_work[_SERIAL], head_work[_SERIAL]
+    changed = [name for name in base_work if _differs(base_work[name], head_work[name])]
+    more_work = frozenset(name for name in changed if head_work[name] > base_work[name])
+    return TimePrediction(
+        log_ratio=ratios[0],
+        log_interval=(min(ratios), max(ratios)),
+        more_work=more_work,
+        less_work=frozenset(changed) - more_work,
+    )
 
 
 def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
@@ -90,15 +125,15 @@ def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
 
 def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
     """Amounts of work, of all launches together."""
-    amounts = {"requested_bytes": 0.0, "local_bytes": 0.0, "instructions": 0.0, "atomics": 0.0}
+    amounts = dict.fromkeys(("requested_bytes", _LOCAL, "instructions", "atomics", _SERIAL), 0.0)
     for estimate in estimates:
         elements = estimate.element_count
         amounts["requested_bytes"] += estimate.requested_bytes
-        amounts["local_bytes"] += estimate.local_bytes_moved
+        amounts[_LOCAL] += estimate.local_bytes_moved
         amounts["instructions"] += estimate.instructions_per_element * elements
         amounts["atomics"] += estimate.atomics_per_element * elements
         # products that wait for each other cost time and no work
-        amounts["tensor"] = amounts.get("tensor", 0.0) + _serial_ns(estimate)
+        amounts[_SERIAL] += _serial_ns(estimate)
     return amounts
 
 

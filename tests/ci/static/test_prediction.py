@@ -106,3 +106,43 @@ def test_a_call_of_other_functions_is_predicted_by_its_sum() -> None:
     (call,) = [change for change in changes if change.subject.part == ALL_LAUNCHES]
     assert call.verdict is Verdict.PREDICTED_SLOWER
     assert "1 to 2 functions" in str(call.detail)
+
+
+def test_a_spill_for_occupancy_alone_is_a_regression() -> None:
+    base = make_facts(2_000, code="a")
+    estimate = make_estimate(1_000, local_bytes_moved=1e5)
+    head = make_static_facts(code="b", local_bytes=8, estimate=estimate)
+
+    change = judge(base, head)
+
+    assert (change.verdict, change.reason) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
+
+
+def test_a_gain_within_the_model_error_outweighs_no_spill() -> None:
+    base = make_facts(1_000, code="a")
+    head = make_facts(940, code="b", local_bytes=8, instructions=25.0)
+
+    assert judge(base, head).verdict is Verdict.REGRESSED
+    assert judge(base, make_facts(940, code="b", instructions=25.0)).verdict is (
+        Verdict.PREDICTED_FASTER
+    )
+
+
+def test_less_time_with_more_work_comes_from_occupancy_and_is_evidence_only() -> None:
+    base, head = make_estimate(2_000), make_estimate(1_000, instructions=40.0)
+
+    assert compare_estimates(base, head).verdict is Verdict.UNCHANGED
+
+
+def test_another_number_of_warps_needs_a_larger_change() -> None:
+    base = make_estimate(1_000)
+    slightly_slower, much_slower = [
+        make_estimate(time_ns, instructions=40.0) for time_ns in (1_240, 1_500)
+    ]
+
+    assert compare_estimates(base, slightly_slower).verdict is Verdict.PREDICTED_SLOWER
+    for head, verdict in (
+        (slightly_slower, Verdict.UNCHANGED),
+        (much_slower, Verdict.PREDICTED_SLOWER),
+    ):
+        assert compare_estimates(base, head, has_other_warps=True).verdict is verdict
