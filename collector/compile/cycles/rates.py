@@ -1,22 +1,21 @@
 """Rates of each GPU's multiprocessor, for the cycle model. One table, each number with its source.
 
-Sources, by the letters used below:
+A letter names a published value. [~] is an approximation: rounded, or carried over from another
+GPU, and checked only by the tables in docs/explanation/cycle-model.md.
 
 - [G] NVIDIA, CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions":
   results per clock and multiprocessor, by compute capability.
-- [T] NVIDIA, CUDA C++ Programming Guide, technical specifications per compute capability.
+- [T] NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": size of
+  shared memory and L1. Four warp schedulers: tuning guides of Ampere and Hopper.
 - [D] Data sheets, in `collector/device/datasheets.py`.
-- [H] Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
-  Microbenchmarking (2024): latencies, and mma.sync at about 63 % of wgmma's rate.
-- [J] Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking (2018): LDS and
-  L1 move 128 bytes a clock, a barrier and a shuffle take 20 to 30 clocks.
-- [A] AMD, CDNA 3 and CDNA 4 instruction set architecture and white papers: a wavefront of 64 takes
-  4 clocks on one of 4 SIMDs, a transcendental 16; LDS moves 128 bytes a clock (CDNA 4: 256 for
-  reads), the vector L1 64 (CDNA 4: 128).
-- [R] AMD, RDNA 3 instruction set architecture: a wavefront of 32 takes 1 clock on one of 2 SIMDs.
+- [H] Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, arXiv 2402.13499
+  (2024): mma.sync at about 63 % of wgmma's peak on an H100; latency of the L2.
+- [J] Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking, arXiv
+  1804.06826 (2018): 128 bytes a clock from shared memory.
+- [A] AMD, CDNA 3 instruction set architecture: a wavefront of 64 runs on one of 4 SIMDs with 16
+  lanes, so it takes 4 clocks. Transcendentals run at a quarter of that rate.
 - [W] NVIDIA, A100 architecture white paper: the L2 delivers 5,120 bytes a clock to 108
-  multiprocessors; AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die.
-- [C] Chips and Cheese, latency and bandwidth measurements of A100, H100, MI300X and RTX cards.
+  multiprocessors. AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die.
 """
 
 from collections.abc import Mapping
@@ -28,12 +27,13 @@ DRAM_EFFICIENCY = 0.9
 """Share of the data sheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s on an H200, read."""
 TENSOR_EFFICIENCY = 0.8
 """Share of the peak that a long product keeps under its power limit: cuBLAS reaches 790 of 989
-TFLOP/s (bfloat16, 8192³) on an H200, read; hipBLASLt about the same share of an MI300X."""
+TFLOP/s (bfloat16, 8192³) on an H200, read. An approximation for every other GPU."""
 ISSUE_EFFICIENCY = 0.8
-"""Share of the issue slots that dependent instructions fill at best: from 80 % on, Nsight Compute
-calls a pipe the bottleneck."""
+"""Share of the issue slots that dependent instructions fill at best: an approximation, from the
+80 % at which Nsight Compute calls a pipe the bottleneck."""
 LAUNCH_NS = 2_000.0
-"""From the start of the grid to its end when it does nothing: the usual empty kernel."""
+"""From the start of the grid to its end when it does nothing: an approximation. It matters only to
+launches of a few microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,38 +43,42 @@ class Rates:
     sheet: Datasheet
     warp_threads: int
     issue: float
-    """Instructions of a warp per clock [T, A, R]."""
+    """Instructions of a warp per clock [T, A]."""
     fma_lanes: float
-    """[G, A, R]."""
+    """[G, A]."""
     alu_lanes: float
     """Integer additions, logic and comparisons [G]; AMD has one vector pipe."""
     special_lanes: float
-    """exp2, reciprocals, and conversions to and from integers [G, A, R]."""
+    """exp2, reciprocals, and conversions to and from integers [G, A]."""
     double_lanes: float
     """float64 [G, A]."""
     shared_bytes: float
-    """LDS or shared memory [J, A]."""
+    """LDS or shared memory: [J] for Volta, [~] for later GPUs and AMD."""
     l1_bytes: float
-    """Accesses that hit the L1, and local memory [J, A]."""
+    """Accesses that hit the L1, and local memory [~]."""
     l1_size: int
-    """Bytes of the L1 that local memory can fill: what the usual shared memory leaves [T, A]."""
+    """Bytes of the L1 that local memory can fill: about half of L1 and shared memory [T, ~]."""
     l2_bytes: float
-    """From the L2 to one multiprocessor, if all read [W]."""
+    """From the L2 to one multiprocessor, if all read: [W] for A100 and MI300X, else [~]."""
     memory_latency: float
-    """Clocks from a load to its data from memory in a loaded system [H, C]."""
+    """Clocks from a load to its data from memory in a loaded system: about twice the latency of an
+    idle one [~]."""
     l2_latency: float
-    """Clocks of a load that hits the L2: spilled registers that the L1 does not hold [H, C]."""
+    """Clocks of a load that hits the L2: spilled registers that the L1 does not hold. [H] for
+    NVIDIA, [~] for AMD."""
     barrier: float
-    """Clocks of a barrier of a block [J]."""
+    """Clocks of a barrier of a block [~]."""
     shuffle: float
-    """Clocks of a reduction over the lanes of a warp: five dependent shuffles [J]."""
+    """Clocks of a reduction over the lanes of a warp: five dependent shuffles of about 24 [~]."""
     tensor_wait: float
-    """Clocks from issuing an asynchronous product to its first result, beyond its work [H]."""
+    """Clocks from issuing an asynchronous product to its first result, beyond its work: an
+    approximation, calibrated on attention and block-scaled fp8 of an H100."""
     old_tensor_share: float
-    """Of the tensor cores' rate, what mma.sync reaches [H]; 1 if it is the only way."""
+    """Of the tensor cores' rate, what mma.sync reaches: [H] for H100, [~] for B200, 1 if it is the
+    only way."""
     atomic_lanes: float
-    """float32 atomics of the whole device per clock: one in two clocks for each slice of the L2, as
-    layer norm's gradient of weights shows on an A100 (Liger-Kernel #945: 5 to 12 times)."""
+    """float32 atomics of the whole device per clock: an approximation, calibrated on layer norm's
+    gradient of weights on an A100 (Liger-Kernel #945: 5 to 12 times); the others follow it."""
 
     @property
     def processor_count(self) -> int:
