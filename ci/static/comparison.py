@@ -2,7 +2,7 @@
 function.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +12,7 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
+from roofwatch.ci.static.matching import by_subject_and_target, compiles, matched
 from roofwatch.ci.static.prediction import (
     TimePrediction,
     compare_calls,
@@ -57,14 +58,14 @@ class CodeEvidence:
 
     @property
     def has_compiled(self) -> bool:
-        return _compiles(self.base) and _compiles(self.head)
+        return compiles(self.base) and compiles(self.head)
 
     @property
     def has_failed(self) -> bool:
         """Whether both sides were compiled in vain."""
         if self.base is None or self.head is None:
             return False
-        return not _compiles(self.base) and not _compiles(self.head)
+        return not compiles(self.base) and not compiles(self.head)
 
     @property
     def is_same(self) -> bool:
@@ -153,8 +154,8 @@ def judge_static(
     Compiler versions in the facts take precedence over those of a whole side. `head_cases` are
     cases and implementations that the head has, even if it did not compile them.
     """
-    base_groups = _by_subject_and_target(base)
-    head_groups = _by_subject_and_target(head)
+    base_groups = by_subject_and_target(base)
+    head_groups = by_subject_and_target(head)
     compiled_cases = {(case_id, implementation) for case_id, implementation, _ in head_groups}
     cases_of_head = compiled_cases | set(head_cases)
     changes: list[Change[CodeEvidence]] = []
@@ -168,7 +169,7 @@ def judge_static(
         if not head_functions and (case_id, implementation) not in cases_of_head:
             gone[case_id, implementation] = None
             continue
-        pairs = _matched(base_functions, head_functions)
+        pairs = matched(base_functions, head_functions)
         if any(base_facts is None or head_facts is None for _, base_facts, head_facts in pairs):
             changes += _judge_call(group, base_functions, head_functions)
         for function, base_facts, head_facts in pairs:
@@ -378,76 +379,7 @@ def machine_code(
     return of_device or codes
 
 
-# --- matching functions
-
-_Pair = tuple[str, StaticFacts | None, StaticFacts | None]
-
-
-def _by_subject_and_target(
-    facts: Sequence[StaticFacts],
-) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
-    grouped: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
-    for function in facts:
-        group = function.case_id, function.implementation, function.target
-        grouped[group][function.function] = function
-    return grouped
-
-
-def _matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -> list[_Pair]:
-    """Pair functions by name and code, then by code (renamed), then by name; a single one left per
-    side is renamed.
-
-    If a whole launch failed, its one entry has the name of the implementation and is paired with
-    every function.
-    """
-    base_left, head_left = dict(base), dict(head)
-    pairs: list[_Pair] = []
-
-    def take(base_name: str, head_name: str) -> None:
-        pairs.append((head_name, base_left.pop(base_name), head_left.pop(head_name)))
-
-    for name in sorted(base_left.keys() & head_left.keys()):
-        code_hash = base_left[name].code_hash
-        if code_hash is not None and code_hash == head_left[name].code_hash:
-            take(name, name)
-    names_by_code = {
-        facts.code_hash: name
-        for name, facts in sorted(base_left.items(), reverse=True)
-        if _compiles(facts)
-    }
-    for name in sorted(head_left):
-        base_name = names_by_code.pop(head_left[name].code_hash, None)
-        if base_name is not None:
-            take(base_name, name)
-    for name in sorted(base_left.keys() & head_left.keys()):
-        take(name, name)
-    if not pairs:
-        failed = _failed_launch(head_left)
-        if failed is not None and any(map(_compiles, base_left.values())):
-            return [(name, facts, failed) for name, facts in sorted(base_left.items())]
-        failed = _failed_launch(base_left)
-        if failed is not None and any(map(_compiles, head_left.values())):
-            return [(name, failed, facts) for name, facts in sorted(head_left.items())]
-    if len(base_left) == len(head_left) == 1:
-        take(*base_left, *head_left)
-    pairs += [(name, None, facts) for name, facts in head_left.items()]
-    pairs += [(name, facts, None) for name, facts in base_left.items()]
-    return sorted(pairs, key=lambda pair: (pair[2] is None, pair[0]))
-
-
-def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
-    if len(functions) != 1:
-        return None
-    (only,) = functions.values()
-    is_whole_launch = only.function == only.implementation
-    return only if is_whole_launch and not _compiles(only) else None
-
-
 # --- judging a pair
-
-
-def _compiles(facts: StaticFacts | None) -> bool:
-    return facts is not None and facts.outcome is Outcome.OK
 
 
 def _judge(
@@ -462,13 +394,13 @@ def _judge(
         if is_target_compiled:
             return Verdict.UNCHANGED, Reason.REMOVED_CASE
         return Verdict.INCONCLUSIVE, Reason.TARGET_LOST
-    if not _compiles(head):
+    if not compiles(head):
         if base is None and head.outcome is Outcome.UNSUPPORTED:
             return Verdict.INCONCLUSIVE, Reason.NEW_CASE
-        return Verdict.REGRESSED, Reason.TARGET_LOST if _compiles(base) else Reason.FAILED
+        return Verdict.REGRESSED, Reason.TARGET_LOST if compiles(base) else Reason.FAILED
     if base is None:
         return Verdict.INCONCLUSIVE, Reason.NEW_CASE
-    if not _compiles(base):
+    if not compiles(base):
         return Verdict.IMPROVED, Reason.FIXED
     verdict, reason = judge_code(code_facts(base), code_facts(head))
     if verdict is Verdict.UNCHANGED and base.code_hash == head.code_hash:
@@ -479,10 +411,10 @@ def _judge(
 
 
 def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None:
-    if base is not None and head is not None and _compiles(base) and _compiles(head):
+    if base is not None and head is not None and compiles(base) and compiles(head):
         return _with_estimate(explain(base, head), CodeEvidence(base, head))
     for side in (head, base):
-        if side is not None and not _compiles(side):
+        if side is not None and not compiles(side):
             if not side.message:
                 return None
             return Remark("{}", (side.message,))

@@ -116,7 +116,7 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(
         "slower",
     ]
     assert "nothing changed" in second.output
-    # a table breaks lines of a cell, and what stands beside it comes in between
+    # a table wraps its cells, so words of other cells are between these
     words = command("list").output.split()
     assert "acknowledged" in words
     assert "Person" in words
