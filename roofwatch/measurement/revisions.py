@@ -228,8 +228,10 @@ def find_base(
         return base
     repository = repository_of(path)
     target = _target(repository, variables)
-    tip = resolve_commit(repository, head or "HEAD")
-    base_sha = merge_base(repository, target, tip)
+    head_sha = head or run_git(repository, "rev-parse", "HEAD").strip()
+    base_sha = merge_base(repository, target, head_sha)
+    # only now: a shallow checkout may have lacked the head
+    tip = resolve_commit(repository, head_sha)
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
     if base_sha == tip and not is_changed:
         raise GitError(

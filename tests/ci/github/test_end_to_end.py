@@ -152,6 +152,7 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
 
     runner.job(job, {})
 
+    assert github.comments, "\n".join(runner.outputs)
     (comment,), (check_run,) = github.comments.values(), github.check_runs.values()
     assert (comment["number"], check_run["head_sha"]) == (7, pull_request.head)
     assert check_run["conclusion"] == "failure"
