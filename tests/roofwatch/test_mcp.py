@@ -403,7 +403,13 @@ def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(job
         assert "KernelSpec(" in text
         compile(text, "bench_example.py", "exec")
         names = {prompt.name for prompt in (await agent.client.list_prompts()).prompts}
-        assert names == {"solve_slow_program", "review_pull_request", "compare_releases"}
+        assert names == {
+            "solve_slow_program",
+            "find_the_limit",
+            "check_a_kernel",
+            "review_pull_request",
+            "compare_releases",
+        }
         prompt = await agent.client.get_prompt("solve_slow_program", {"subject": "train.py"})
         assert "train.py" in str(prompt.messages[0].content)
 
