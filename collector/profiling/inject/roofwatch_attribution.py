@@ -273,7 +273,9 @@ def module_names() -> dict[int, str]:
 
     # not isinstance, which asks proxies for their class and runs their code
     modules = [value for value in gc.get_objects() if issubclass(type(value), Module)]
-    inner = {id(child) for module in modules for child in module.children()}
+    inner: set[int] = set()
+    for module in modules:
+        inner.update(id(child) for child in module.children())
     names: dict[int, str] = {}
     for module in modules:
         if id(module) in inner:

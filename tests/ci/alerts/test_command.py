@@ -120,6 +120,9 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(
     words = command("list").output.split()
     assert "acknowledged" in words
     assert "Person" in words
+    listed = command("list", "--json").parsed["alerts"]
+    (slower,) = [one for one in listed if one["alert"]["rules"] == ["slower"]]
+    assert slower["alert"]["acknowledged_by"] == "A Person"
 
 
 def test_a_failed_message_waits_and_the_exit_status_is_1(
