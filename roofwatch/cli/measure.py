@@ -168,10 +168,10 @@ def check(
     from roofwatch.measurement.sanitize import run_sanitized
 
     if sanitize:
-        status, errors = run_sanitized([word for word in sys.argv[1:] if word != "--sanitize"])
-        if errors is not None:
-            print_error(errors)
-        raise typer.Exit(EXIT_WRONG if errors is not None else status)
+        sanitized = run_sanitized([word for word in sys.argv[1:] if word != "--sanitize"])
+        for text in sanitized.messages:
+            print_error(text)
+        raise typer.Exit(sanitized.exit_status)
     target = benchmark_of(target, like, reference)
     with ForkServer() as fork_server:
         fork_server.start()

@@ -29,7 +29,16 @@ def exit_status(suite: CheckedSuite) -> int:
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
-    """Number of cases, layouts and other values per outcome."""
+    """Number of cases, layouts and other values per outcome.
+
+    A case that fails in another layout or with other values does not count as ok.
+    """
+    failed_variation: dict[tuple[str, str], str] = {}
+    for report in reports:
+        if report.outcome.is_failure and report.layout is not None:
+            failed_variation.setdefault(_subject(report), "wrong in other layouts")
+        elif report.outcome.is_failure and report.regime is not None:
+            failed_variation.setdefault(_subject(report), "wrong with other values")
     groups: dict[str, Counter[str]] = {}
     for report in reports:
         outcome = str(report.outcome)
@@ -44,12 +53,18 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
             name = "with other values"
             if is_unsupported:
                 outcome = "not tried"
+        elif report.outcome is Outcome.OK:
+            outcome = failed_variation.get(_subject(report), outcome)
         groups.setdefault(name, Counter())[outcome] += 1
     texts: list[str] = []
     for name, counts in groups.items():
         listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         texts.append(f"{name}: {listed}")
     return "; ".join(texts)
+
+
+def _subject(report: CheckReport) -> tuple[str, str]:
+    return report.case_id, report.implementation
 
 
 def repeat_command(target: str, report: CheckReport, device: str | None) -> str:

@@ -8,7 +8,12 @@ from rich.text import Text
 
 from roofwatch.check_tables import checks
 from roofwatch.measurement.check import check_target
-from roofwatch.measurement.explain_check import exit_status, explain_failures, explain_overflows
+from roofwatch.measurement.explain_check import (
+    check_summary,
+    exit_status,
+    explain_failures,
+    explain_overflows,
+)
 from roofwatch.measurement.proofs import Proved, SuiteClaim, proofs_of
 from roofwatch.model.check_report import Arrangement, CheckedSuite, CheckReport, Layout
 from roofwatch.model.errors import SuiteError
@@ -102,6 +107,20 @@ def test_a_case_that_fails_in_a_layout_is_not_shown_as_ok() -> None:
     assert isinstance(outcome, Text)
     assert outcome.plain == "incorrect: layout"
     assert "red" in str(outcome.style)
+
+
+def test_a_case_that_fails_in_a_layout_or_with_other_values_does_not_count_as_ok() -> None:
+    layout = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
+    cases = ("k/n=8/float32/fwd", "k/n=16/float32/fwd", "k/n=32/float32/fwd")
+    reports = [
+        *[make_check_report(case_id=case_id) for case_id in cases],
+        make_check_report(case_id=cases[1], layout=layout, outcome=Outcome.INCORRECT),
+        make_check_report(case_id=cases[2], regime=Regime.PEAKED, outcome=Outcome.INCORRECT),
+    ]
+    assert check_summary(reports) == (
+        "checked: 1 ok, 1 wrong in other layouts, 1 wrong with other values; "
+        "in other layouts: 1 incorrect; with other values: 1 incorrect"
+    )
 
 
 def test_stores_past_the_end_of_one_operand_are_one_cause_in_any_case() -> None:

@@ -1,0 +1,106 @@
+"""Check the kernels of a suite one at a time, each with a time limit, and print the answers.
+
+    python bench/false_alarms.py [SUITE.py] [--only 'rms_*'] [--depth full] [--folder FOLDER]
+
+Without a suite, the bundled one is checked. FOLDER gets the report of each kernel.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+_ROOFWATCH = [sys.executable, "-m", "roofwatch"]
+_CLAIMS = ("results", "layouts", "values", "bounds", "races", "offsets")
+
+
+def kernel_names(suite: str | None) -> list[str]:
+    """Names of a suite's kernels; whole models are no kernels."""
+    command = [*_ROOFWATCH, "list", *([] if suite is None else [suite]), "--json"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    kernels = json.loads(listed.stdout)["kernels"]
+    return [kernel["name"] for kernel in kernels if kernel.get("family") != "workloads"]
+
+
+def command_of(suite: str | None, kernel: str, options: argparse.Namespace) -> list[str]:
+    """The command whose answer is judged."""
+    if options.static:
+        path = [] if suite is None else [suite]
+        targets = ["--targets", options.targets, "--no-cache"]
+        return [*_ROOFWATCH, "static", *path, "--kernel", kernel, *targets, "--json"]
+    # a bundled kernel is a target itself
+    target = [kernel] if suite is None else [suite, "--case", f"{kernel}/*"]
+    return [*_ROOFWATCH, "check", *target, "--depth", options.depth, "--json"]
+
+
+def run(command: list[str], limit_s: float) -> tuple[int | None, str, str, float]:
+    """Exit status (None beyond the limit), both outputs, and seconds."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        # its workers are processes of their own
+        os.killpg(process.pid, signal.SIGTERM)
+        output, errors = process.communicate()
+        status = None
+    return status, output, errors, time.monotonic() - started
+
+
+def answers_of(document: dict[str, Any]) -> Iterator[str]:
+    """What a report says against a kernel."""
+    for claim in document.get("proofs", ()):
+        if claim["result"] == "refuted":
+            yield f"{claim['claim']}: {claim['detail']}"
+    for proof in document.get("overflow_proofs", ()):
+        if proof["proof"] == "unsafe" and "proofs" not in document:
+            yield f"offsets: {proof['case_id']}"
+    for failure in document.get("failures", ()):
+        yield f"failed: {failure}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", nargs="?")
+    parser.add_argument("--only", default="*", help="A pattern of kernels.")
+    parser.add_argument("--depth", default="quick", choices=("quick", "full"))
+    parser.add_argument("--static", action="store_true", help="Compile instead.")
+    parser.add_argument("--targets", default="sm_90")
+    parser.add_argument("--limit", type=float, default=300.0, help="Seconds for each kernel.")
+    parser.add_argument("--folder", type=Path, default=Path("build/false-alarms"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    print("| kernel | seconds | exit status | alarms |")
+    print("|---|---|---|---|", flush=True)
+    alarm_count = 0
+    for kernel in kernel_names(options.suite):
+        if not fnmatch(kernel, options.only):
+            continue
+        command = command_of(options.suite, kernel, options)
+        status, output, errors, elapsed_s = run(command, options.limit)
+        (options.folder / f"{kernel}.json").write_text(output)
+        (options.folder / f"{kernel}.err").write_text(errors)
+        answers = ["time limit"] if status is None else []
+        if output and status is not None:
+            answers += answers_of(json.loads(output))
+        alarm_count += bool(answers)
+        print(f"| {kernel} | {elapsed_s:.0f} | {status} | {'; '.join(answers)} |", flush=True)
+    print(f"\n{alarm_count} kernels with an alarm or without an answer")
+
+
+if __name__ == "__main__":
+    main()
