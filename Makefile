@@ -22,6 +22,8 @@ OLDEST := build/oldest
 OLDEST_STAMP := $(OLDEST)/.set-up
 OLDEST_PAIR := torch==2.11.0 triton==3.6.0
 
+# packages that a machine without network brings along
+GPU_SITE := build/gpu-site
 GPU_PYTHON_VERSION ?= 3.12
 GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfig markdown-it-py mdurl ncu-report \
   nvidia-ml-py orjson packaging pluggy pydantic pydantic-core pygments pytest pytest-xdist rich shellingham typer \
@@ -55,12 +57,12 @@ test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at on
 test-slow: $(STAMP) ## Run the other tests that need no GPU: browsers, killed processes, large stores
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m 'slow and not compose'
 
-# torch 2.11 needs an older setuptools than the pinned one
+# torch 2.11 needs an older setuptools than the pinned one, our build a newer one than venv brings
 $(OLDEST_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@grep --invert-match --extended-regexp '^(torch|triton|setuptools)==' constraints.txt > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --no-compile \
-	  --constraint $(OLDEST)/constraints.txt $(OLDEST_PAIR) setuptools wheel
+	  --constraint $(OLDEST)/constraints.txt $(OLDEST_PAIR) 'setuptools>=80' wheel
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --no-compile \
 	  --constraint $(OLDEST)/constraints.txt --no-build-isolation --editable '.[measure,dev,cuda]'
 	@touch $@
@@ -71,11 +73,17 @@ test-oldest: $(OLDEST_STAMP) ## Run the tests of kernels and collector with the 
 compose-test: $(STAMP) ## Build the image and run the service in containers, as docs/how-to/operate.md says
 	@$(BIN)/python -m pytest --numprocesses 0 --exitfirst -m compose -o faulthandler_timeout=1800 tests/test_compose.py
 
+# renamed when it is whole: an installation that was interrupted is made again
+$(GPU_SITE):
+	@test ! -d build/gpu-bundle || { rm -rf $@.part && \
+	  $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target $@.part build/gpu-bundle/*.whl && \
+	  mv $@.part $@; }
+
 # pytest goes where it can be brought along to a machine without network, and changes nothing else of that machine
-test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
-	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || test -d build/pytest || \
+test-gpu: $(GPU_SITE) ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with a bundle or pytest
+	@PYTHONPATH=$(GPU_SITE) $(GPU_PYTHON) -c 'import pytest' 2>/dev/null || test -d build/pytest || \
 	  $(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --target build/pytest pytest
-	@PYTHONPATH=$${PYTHONPATH:+$$PYTHONPATH:}build/pytest $(GPU_PYTHON) -m pytest -m gpu -o addopts=
+	@PYTHONPATH=$${PYTHONPATH:+$$PYTHONPATH:}$(GPU_SITE):build/pytest $(GPU_PYTHON) -m pytest -m gpu -o addopts=
 
 gpu-bundle: $(STAMP) ## Put what a machine with a GPU, torch and triton lacks into build/gpu-bundle (GPU_PYTHON_VERSION: 3.12)
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest build/gpu-bundle \
@@ -83,14 +91,12 @@ gpu-bundle: $(STAMP) ## Put what a machine with a GPU, torch and triton lacks in
 	  --constraint constraints.txt $(GPU_PACKAGES)
 	@$(BIN)/python -c 'from pathlib import Path; from roofwatch.collector.git import read_commit; \
 	  Path("build/gpu-bundle/commit.json").write_text(read_commit(Path()).model_dump_json())'
+	$(BIN)/python -m bench.gpu_evidence --predictions > build/gpu-bundle/predictions.json
 	@du -sh build/gpu-bundle
 
-gpu-evidence: ## Tests, timers, the quick suite, noise and counters on this machine's GPU, into examples/gpu; repeat until done (ARCHIVE: all in one file)
-	@test -d build/gpu-site || test ! -d build/gpu-bundle || { rm -rf build/gpu-site.part && \
-	  $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target build/gpu-site.part build/gpu-bundle/*.whl && \
-	  mv build/gpu-site.part build/gpu-site; }
+gpu-evidence: $(GPU_SITE) ## Tests, timers, the quick suite, noise and counters on this machine's GPU, into examples/gpu; repeat until done (ARCHIVE: all in one file)
 	@ROOFWATCH_COMMIT="$$(cat build/gpu-bundle/commit.json 2>/dev/null)" \
-	  PYTHONPATH=.:build/gpu-site $(GPU_PYTHON) -m bench.gpu_evidence examples/gpu $(if $(ARCHIVE),--archive $(ARCHIVE))
+	  PYTHONPATH=.:$(GPU_SITE) $(GPU_PYTHON) -m bench.gpu_evidence examples/gpu $(if $(ARCHIVE),--archive $(ARCHIVE))
 
 lint: $(STAMP) ## Check the style of code and prose
 	@$(BIN)/ruff check .

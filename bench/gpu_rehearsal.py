@@ -16,7 +16,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from bench.gpu_evidence import PLANTED_CASE_COUNT, EvidenceStep, steps
+from bench.gpu_plan import EvidenceStep, steps
+from bench.gpu_planted import PLANTED_CASE_COUNT
 from roofwatch.collector.jobs.kernel_info import describe_kernel
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.run_plan import RunPlan
@@ -43,7 +44,7 @@ _COUNTERS_S = 45.0
 """Of one case: `ncu` replays a launch some 40 times, in a process of its own."""
 _GPU_TEST_S = 0.7
 _TEST_GROUP_S = 10.0
-_FIXED_S = {"peers": 15.0, "submit": 60.0}
+_FIXED_S = {"timers": 20.0, "submit": 60.0}
 
 
 @dataclass(frozen=True)

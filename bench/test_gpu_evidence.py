@@ -1,30 +1,25 @@
-"""The steps of `bench/gpu_evidence.py`, and its page of targets."""
+"""The steps of `bench/gpu_evidence.py`: commands, limits, resumption and the archive."""
 
 import json
+import os
 import random
+import signal
 import sys
 import tarfile
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 import typer
 
-from bench.gpu_evidence import EvidenceStep, main, read_archive, run_step, steps, write_archive
-from bench.gpu_page import compare_timers, measured_targets, page
-from bench.kernel_bounds import Bound, bound_of
+from bench.gpu_archive import read_archive, write_archive
+from bench.gpu_evidence import carry_predictions, main, run_step
+from bench.gpu_plan import PREDICTIONS, EvidenceStep, steps
+from bench.gpu_timers import time_launches
 from roofwatch.cli.main import app
-from roofwatch.kernels.registry import find_kernel
-from roofwatch.spec import Case
-from tests.builders import (
-    CASE_ID,
-    make_case,
-    make_environment,
-    make_measurement,
-    make_record,
-    make_static_facts,
-)
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import TimingMethod
+from tests.builders import make_measurement, make_record
 
 
 def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
@@ -38,7 +33,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     commands = [step.command(tmp_path) for step in steps("cuda")]
 
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
-    assert len(ours) == 19
+    assert len(ours) == 20
     for words in ours:
         commands_of_app = typer.main.get_command(app)
         command = commands_of_app.get_command(None, words[0])  # type: ignore[attr-defined]
@@ -123,7 +118,7 @@ def test_an_archive_continues_in_an_empty_folder(tmp_path: Path) -> None:
 def test_the_largest_file_is_left_out_of_an_archive_that_grows_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.gpu_evidence.MAX_ARCHIVE_BYTES", 10_000)
+    monkeypatch.setattr("bench.gpu_archive.MAX_ARCHIVE_BYTES", 10_000)
     folder = tmp_path / "results"
     folder.mkdir()
     (folder / "first.json").write_text("{}")
@@ -134,159 +129,94 @@ def test_the_largest_file_is_left_out_of_an_archive_that_grows_too_large(
         assert packed.getnames() == ["first.json"]
 
 
-def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: Path) -> None:
-    copy = "memory_copy/n=8/float32/fwd"
-    norm = "rms_norm/n=8/float32/fwd"
-    times_ns = [
-        (copy, "torch", 100.0),
-        (norm, "triton", 200.0),
-        (norm, "compile", 250.0),
-    ]
-    record = make_record(
-        measurements=[
-            make_measurement(case, implementation=name, median_ns=ns) for case, name, ns in times_ns
-        ]
+def test_a_step_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    child_file = tmp_path / "child"
+    child = (
+        f"import os, signal; open({str(child_file)!r}, 'w').write(str(os.getpid())); signal.pause()"
     )
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    step = EvidenceStep("made.json", lambda _: [sys.executable, "-c", program])
 
-    share, speed = measured_targets(tmp_path, record)
+    seconds = 1.0
+    while not child_file.exists():  # a loaded machine starts Python slowly
+        assert run_step(step, tmp_path, seconds) is not None
+        seconds *= 2
 
-    assert (share.value, share.is_met) == (0.5, False)
-    assert (speed.value, speed.is_met) == (1.25, True)
-    record.write(tmp_path / "quick.json.gz")
-    (tmp_path / "submit.json").write_text('{"verdict": "not_faster", "reason": "as fast"}')
-    text = page(tmp_path, {"noise": "no time left"})
-    assert f"| {share.text} | 0.5 | no |" in text
-    assert "- noise: no time left" in text
-    assert "`submit`: not_faster, as fast" in text
-
-
-def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
-    rivals = {"matmul": ("torch", 1.0), "attention": ("sdpa_cudnn", 0.9)}
-    cases = {name: quick_case(name) for name in rivals}
-    measurements = []
-    for name, (rival, _) in rivals.items():
-        for implementation, median_ns in ((rival, 95.0), ("triton", 100.0)):
-            measurements.append(
-                make_measurement(cases[name].id, implementation=implementation, median_ns=median_ns)
-            )
-    record = make_record(
-        measurements=measurements,
-        cases=tuple(
-            make_case(
-                case.id,
-                kernel=name,
-                family=find_kernel(name).family,
-                direction=case.direction,
-            )
-            for name, case in cases.items()
-        ),
-    )
-
-    targets = {target.text.split("/")[0]: target for target in measured_targets(tmp_path, record)}
-
-    assert {name: (target.value, target.limit) for name, target in targets.items()} == {
-        name: (0.95, limit) for name, (_, limit) in rivals.items()
-    }
+    pid = int(child_file.read_text())
+    was_running = is_running(pid)
+    if was_running:
+        os.kill(pid, signal.SIGKILL)
+    assert not was_running
 
 
-def quick_case(kernel: str) -> Case:
-    return next(case for case in find_kernel(kernel).cases if "quick" in case.tags)
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that was killed and not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
-def test_timers_are_compared() -> None:
-    cupti, event = (
-        make_record(measurements=[make_measurement(median_ns=ns)]) for ns in (1_000, 1_100)
-    )
-    rows = list(
-        compare_timers(
-            {"cupti": cupti, "cuda_graph": make_record(measurements=[]), "cuda_event": event}
+def test_a_call_on_another_machine_does_what_is_missing_and_first_what_never_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+
+    def step(name: str, *, needs: str) -> EvidenceStep:
+        program = (
+            f"open({str(log)!r}, 'a').write('{name} '); import pathlib; "
+            f"print('{{}}' if pathlib.Path({str(tmp_path)!r}, {needs!r}).exists() else 'failed')"
         )
-    )
+        return EvidenceStep(f"{name}.json", lambda _: [sys.executable, "-c", program, "--json"])
 
-    assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
-    assert rows[2] == f"| {CASE_ID} | torch | 1 µs |  | 1.1 µs | 10.0% |"
+    made_steps = [step("works", needs=""), step("fails_once", needs="repaired")]
+    archive = tmp_path / "evidence.tar.gz"
+
+    def call(folder: str, *more: EvidenceStep) -> int:
+        monkeypatch.setattr("bench.gpu_evidence.steps", lambda _: [*made_steps, *more])
+        options = [str(tmp_path / folder), "--device", "cpu", "--archive", str(archive)]
+        monkeypatch.setattr(sys, "argv", ["gpu_evidence", *options])
+        return main()
+
+    assert call("first_machine") == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "fails_once": "exit status 0; see fails_once.log"
+    }
+    (tmp_path / "repaired").touch()
+    assert call("second_machine", step("is_new", needs="")) == 0
+
+    assert log.read_text().split() == ["works", "fails_once", "is_new", "fails_once"]
+    assert archive.stat().st_size < 16 * 10**6
 
 
-@pytest.mark.parametrize(
-    ("kernel", "instructions", "roof", "in_flight_bytes", "predicted"),
-    [
-        # 2048 threads with one load of 16 bytes each; 17,766 bytes cover the latency
-        ("memory_copy", {"global_load.128": 1}, "memory", 32_768, 1.0),
-        ("memory_copy", {"global_load.32": 1}, "memory", 8_192, 8_192 / 17_765),
-        # two blocks' shared memory
-        ("memory_copy", {"tma": 2}, "memory", 200_000, 1.0),
-        ("matmul", {"tma": 2, "tensor.HGMMA": 4}, "compute", 200_000, 1.0),
-        ("int8_matmul", {"tma": 2, "tensor.IGMMA": 4}, "compute", 200_000, 1.0),
-        ("matmul", {"async_copy.128": 2, "tensor.HMMA": 4}, "compute", 200_000, 0.6),
-    ],
-)
-def test_compiled_code_bounds_what_a_kernel_reaches(
-    kernel: str,
-    instructions: dict[str, int],
-    roof: str,
-    in_flight_bytes: int,
-    predicted: float,
+def test_predictions_of_another_machine_are_taken_over_once(tmp_path: Path) -> None:
+    bundle, folder = tmp_path / "bundle", tmp_path / "results"
+    bundle.mkdir()
+    folder.mkdir()
+    carry_predictions(bundle, folder)
+    assert list(folder.iterdir()) == []
+
+    (bundle / PREDICTIONS).write_text("[1]")
+    carry_predictions(bundle, folder)
+    (bundle / PREDICTIONS).write_text("[2]")
+    carry_predictions(bundle, folder)
+
+    assert (folder / PREDICTIONS).read_text() == "[1]"
+
+
+def test_a_launch_is_timed_by_every_timer_and_one_that_fails_costs_only_its_value(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spec = find_kernel(kernel)
-    case = next(case for case in spec.cases if case.dtype != "float32" and "quick" in case.tags)
-    facts = make_static_facts(
-        case.id,
-        thread_count=256,
-        instructions=instructions,
-        shared_bytes=100_000,
-    )
-    if any(kind.startswith("global_load") for kind in instructions):
-        blocks = 8
-    else:
-        blocks = 2
+    methods = [TimingMethod(timer, CacheState.HOT) for timer in (Timer.PERF_COUNTER, Timer.CUPTI)]
+    monkeypatch.setattr("bench.gpu_timers.possible_methods", lambda *_, **__: methods)
 
-    bound = bound_of(
-        spec, case, facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64})
-    )
+    times_by_launch = time_launches("cpu")
 
-    assert (bound.roof, bound.in_flight_bytes) == (roof, in_flight_bytes)
-    assert bound.predicted == pytest.approx(predicted, rel=1e-3)
-
-
-def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(
-    tmp_path: Path,
-) -> None:
-    bounds = [
-        Bound(
-            case_id=CASE_ID,
-            function="kernel",
-            target="sm_90",
-            roof="memory",
-            loads="tma",
-            in_flight_bytes=1,
-            needed_bytes=2,
-            tensor="",
-            occupancy=0.5,
-            spilled_bytes=0,
-            predicted=0.5,
-        ),
-        Bound(
-            case_id=CASE_ID,
-            function="kernel",
-            target="sm_100",
-            roof="memory",
-            loads="tma",
-            in_flight_bytes=1,
-            needed_bytes=2,
-            tensor="",
-            occupancy=0.5,
-            spilled_bytes=0,
-            predicted=0.25,
-        ),
+    assert list(times_by_launch) == [
+        "add of one number",
+        "copy of 65536 numbers",
+        "matmul of 64^3",
     ]
-    make_record(
-        measurements=[make_measurement(implementation="triton", bound="memory", utilisation=0.4)],
-        environment=make_environment(device_kind="cuda", compute_capability="9.0"),
-    ).write(tmp_path / "quick.json.gz")
-    (tmp_path / "bounds.json").write_text(json.dumps([asdict(bound) for bound in bounds]))
-
-    rows = [
-        line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")
-    ]
-
-    assert rows == [f"| {CASE_ID} | kernel | memory | 0.50 | 0.40 |"]
+    for times in times_by_launch.values():
+        assert isinstance(times["perf_counter"], float)
+        assert str(times["cupti"]).startswith("TimerError: ")

@@ -189,7 +189,7 @@ def compare_calls(
     base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]
 ) -> PredictedCall | None:
     """Compare the sums over all functions of a call; None if a launch has no estimate."""
-    base_estimates, head_estimates = _launches(base), _launches(head)
+    base_estimates, head_estimates = estimates_of_call(base), estimates_of_call(head)
     if not base_estimates or not head_estimates:
         return None
     change = _compare(base_estimates, head_estimates)
@@ -200,8 +200,11 @@ def compare_calls(
     return PredictedCall(change, Remark(text))
 
 
-def _launches(functions: Mapping[str, StaticFacts]) -> list[CodeEstimate]:
-    """Return the estimate of each launched function: of an autotuned one, the fastest."""
+def estimates_of_call(functions: Mapping[str, StaticFacts]) -> list[CodeEstimate]:
+    """Return the estimate of each launched function: of an autotuned one, the fastest.
+
+    Empty if one of them has none.
+    """
     fastest: dict[str, CodeEstimate] = {}
     for name, facts in functions.items():
         if facts.estimate is None:
