@@ -142,11 +142,11 @@ def main() -> int:
     missing = [step for step in steps(options.device) if not (folder / step.output).exists()]
     # A step that failed before must not keep the others from being tried; sorting is stable.
     missing.sort(key=lambda step: (folder / f"{step.name}.log").exists())
-    wanted = missing
+    selected = missing
     if options.only:
-        wanted = [step for step in missing if step.name.startswith(tuple(options.only))]
-    failures = {step.name: "not asked for" for step in missing if step not in wanted}
-    failures |= collect(wanted, folder, seconds=options.seconds, archive=options.archive)
+        selected = [step for step in missing if step.name.startswith(tuple(options.only))]
+    failures = {step.name: "not asked for" for step in missing if step not in selected}
+    failures |= collect(selected, folder, seconds=options.seconds, archive=options.archive)
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))
     return 1 if failures else 0

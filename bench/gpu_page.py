@@ -146,12 +146,12 @@ def _counter_row(
     declared_flop_count: float | None,
 ) -> str:
     values = counters["values"]
-    shown = {name: format_counter(name, values[name]) for name in _COUNTERS if name in values}
+    cell_texts = {name: format_counter(name, values[name]) for name in _COUNTERS if name in values}
     executed = _flop_text(values.get("executed_flop_count"))
     cells = [
         f"{call['case_id']} {call['implementation']}",
         counters["function"],
-        *(shown.get(name, "") for name in _COUNTERS),
+        *(cell_texts.get(name, "") for name in _COUNTERS),
         f"{executed} / {_flop_text(declared_flop_count)}",
     ]
     return f"| {' | '.join(cells)} |"
