@@ -1,8 +1,9 @@
-"""Title and preview of a page, in the HTML that chat programs and search engines read."""
+"""The head of a page's HTML: title and preview for chat programs, and what must run first."""
 
 import re
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -20,14 +21,20 @@ from roofwatch.db.queries import questions
 from roofwatch.settings import SettingsError
 
 _TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
+_KEYS = (Path(__file__).parent / "assets" / "keys.js").read_text(encoding="utf-8")
 _ABOUT = "Which commit made a GPU kernel slower, by how much, how far it is from the roof, and why."
 _LONGEST = 200
+_NOT_PASSED_ON = frozenset({b"accept-encoding", b"if-none-match", b"if-modified-since"})
+_OF_THE_FILE = frozenset({"content-length", "etag", "last-modified"})
 
 
 class PreviewMiddleware(BaseHTTPMiddleware):
     """Writes title and description of the asked page into Streamlit's HTML."""
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        # a title is replaced in whole pages only: not in compressed ones, nor in "not modified"
+        headers = request.scope["headers"]
+        request.scope["headers"] = [pair for pair in headers if pair[0] not in _NOT_PASSED_ON]
         response = await call_next(request)
         if not response.headers.get("content-type", "").startswith("text/html"):
             return response
@@ -36,10 +43,10 @@ class PreviewMiddleware(BaseHTTPMiddleware):
             preview_of, request.url.path, dict(request.query_params)
         )
         body = _TITLE.sub(lambda _: _tags(title, description), b"".join(chunks), count=1)
-        headers = {
-            name: value for name, value in response.headers.items() if name != "content-length"
+        page_headers = {
+            name: value for name, value in response.headers.items() if name not in _OF_THE_FILE
         }
-        return Response(body, status_code=response.status_code, headers=headers)
+        return Response(body, status_code=response.status_code, headers=page_headers)
 
 
 def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
@@ -80,4 +87,5 @@ def _tags(title: str, description: str) -> bytes:
         f'<meta property="og:description" content="{shown_text}">'
         '<meta property="og:type" content="website">'
         '<meta property="og:site_name" content="roofwatch">'
+        f"<script>{_KEYS}</script>"
     ).encode()

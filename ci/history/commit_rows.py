@@ -44,6 +44,11 @@ class CommitEntry:
     """That it is real; None if it is confirmed."""
 
     @property
+    def key(self) -> str:
+        """What tells it from other rows."""
+        return f"{self.commit.sha} {self.verdict}"
+
+    @property
     def worst(self) -> ChangePoint:
         """The change that stands for the row: a time rather than another metric."""
         points = [point for part in self.parts for point in part.regression.change_points]

@@ -37,7 +37,13 @@ export default ({ data, parentElement, setTriggerValue }) => {
     event.preventDefault()
     send()
   }
+  // a row was chosen whose page is not drawn yet: a letter is for that page
+  const isLeft = () => {
+    const row = document.querySelector("[data-row][aria-current]")
+    return row !== null && row.dataset.row !== form.elements.row.value
+  }
   const onKey = event => {
+    if (isLeft()) return
     if (event.key === "Escape" && form.contains(event.target)) line.hidden = true
     const isPlain = !event.metaKey && !event.ctrlKey && !event.altKey
     if (!isPlain || event.target.closest("input, textarea, select, [contenteditable]")) return
@@ -52,5 +58,6 @@ export default ({ data, parentElement, setTriggerValue }) => {
   document.removeDecideListeners?.()
   document.removeDecideListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
+  document.replayKeys(onKey)
   return remove
 }

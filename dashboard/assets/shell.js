@@ -16,6 +16,10 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const url = new URL(href, document.baseURI)
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
+  const markRow = row => {
+    document.querySelectorAll("[data-row][aria-current]").forEach(marked => marked.removeAttribute("aria-current"))
+    row.setAttribute("aria-current", "true")
+  }
   const onClick = event => {
     const row = event.target.closest("[data-row]")
     const link = event.target.closest("a[href]") ?? (row && row.querySelector("a[href]"))
@@ -29,6 +33,8 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const isPart = link.getAttribute("href").startsWith("#")
     if (event.defaultPrevented || !isPlain(event) || isElsewhere || isPart) return
     event.preventDefault()
+    document.forgetKeys()
+    if (row) markRow(row)
     go(link.href)
   }
   const onChange = event => {
@@ -49,8 +55,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const next = step === undefined ? rows[place] : rows[Math.max(0, Math.min(place + step, rows.length - 1))]
     if (!next || (step === undefined && !(event.key === "Enter" && isOnPage))) return
     event.preventDefault()
-    rows.forEach(row => row.removeAttribute("aria-current"))
-    next.setAttribute("aria-current", "true")
+    markRow(next)
     next.scrollIntoView({ block: "nearest" })
     go(next.querySelector("a[href]").href)
   }
@@ -97,5 +102,6 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   document.removeShellListeners?.()
   document.removeShellListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
+  document.replayKeys(onKey)
   return remove
 }

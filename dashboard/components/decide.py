@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from roofwatch.ci.history.commit_rows import CommitEntry
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, signature_here
 from roofwatch.dashboard.headline import kernel_text
@@ -90,12 +91,9 @@ def _buttons(person: str) -> Sequence[_Button]:
     )
 
 
-def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
-    """Show the buttons, or why there are none, and carry out what was pressed.
-
-    Args:
-        project: Of the regressions.
-        parts: Regressions of one commit; a decision is about all of them, or one.
+def show_decisions(project: str, row: CommitEntry) -> None:
+    """Show the buttons, or why there are none, and carry out what was pressed: about all
+    regressions of a row, or one.
     """
     message = st.session_state.pop(f"{_KEY}:message", None)
     if message is not None:
@@ -114,13 +112,14 @@ def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
     def carry_out() -> None:
         fields = st.session_state[_KEY]["decision"]
         if fields is not None:
-            _carry_out(project, parts, fields)
+            _carry_out(project, row, fields)
 
-    html = _form_html(parts, signature.person)
+    html = _form_html(row, signature.person)
     _decide(key=_KEY, data={"html": html}, on_decision_change=carry_out)
 
 
-def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
+def _form_html(row: CommitEntry, person: str) -> str:
+    parts = row.parts
     which = ""
     if len(parts) > 1:
         options = "".join(
@@ -137,7 +136,8 @@ def _form_html(parts: Sequence[TriagedRegression], person: str) -> str:
     if any(_is_repeatable(part) for part in parts):
         buttons = _CONFIRM.html + buttons
     return (
-        f"<form><div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
+        f'<form><input type=hidden name=row value="{escape(row.key)}">'
+        f"<div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
         f"<input name=value maxlength={_LONGEST_TEXT} aria-label=Value>"
         f"<input name=reason maxlength={_LONGEST_TEXT} placeholder=Reason aria-label=Reason>"
         f"<button class=rw-button>OK</button>"
@@ -149,10 +149,12 @@ def _is_repeatable(part: TriagedRegression) -> bool:
     return any(point.series.metric == TIME.key for point in part.regression.change_points)
 
 
-def _carry_out(
-    project: str, parts: Sequence[TriagedRegression], fields: Mapping[str, object]
-) -> None:
+def _carry_out(project: str, row: CommitEntry, fields: Mapping[str, object]) -> None:
     """Store a decision about each part; one that changed meanwhile keeps its state."""
+    # the page of another row may be drawn while somebody presses a button of this one
+    if fields.get("row") != row.key:
+        st.session_state[f"{_KEY}:failure"] = "Another commit was opened; press the button again."
+        return
     signature, why_not = signature_here(project)
     if signature is None:
         st.session_state[f"{_KEY}:failure"] = why_not
@@ -167,7 +169,7 @@ def _carry_out(
         return
     part_id = fields.get("part")
     outcomes: list[str] = []
-    for part in parts:
+    for part in row.parts:
         if part_id not in (None, "", part.regression_id):
             continue
         try:
@@ -179,6 +181,5 @@ def _carry_out(
     if outcomes:
         st.session_state[f"{_KEY}:message"] = "; ".join(outcomes)
         # the commit stays selected, although it may be settled now
-        regression = parts[0].regression
-        st.query_params["commit"] = regression.commit.sha
-        st.query_params["verdict"] = str(regression.verdict)
+        st.query_params["commit"] = row.commit.sha
+        st.query_params["verdict"] = str(row.verdict)

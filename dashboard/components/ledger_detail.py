@@ -50,7 +50,7 @@ def show_detail(
     regression = part.regression
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
-    show_decisions(view.project, row.parts)
+    show_decisions(view.project, row)
     _show_standing(view, part)
     _show_trend(view, change, cells)
     st.html(

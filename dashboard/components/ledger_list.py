@@ -114,7 +114,8 @@ def _row_html(view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen
         subject = f"<i>{escaped(regression.range_text)}</i>"
     when = escape(short_date(commit.committed_at, view.zone))
     return (
-        f"<tr data-row{current}><td class=when>{when}</td>"
+        f'<tr data-row="{escape(row.key)}"{current}>'
+        f"<td class=when>{when}</td>"
         f'<td class=what><a href="{address}" target="_self">'
         f"<code>{escaped(commit.short_sha)}</code> {subject}</a></td>"
         f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"

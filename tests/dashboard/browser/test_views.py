@@ -163,6 +163,8 @@ def test_a_link_unfurls_and_one_to_something_gone_keeps_its_address(
     html = light.request.get(dashboard + path).text()
     assert re.search(r"<title>rms_norm \+42.0% on Example CPU since [0-9a-f]{8}</title>", html)
     assert '<meta property="og:description" content="rms_norm became 42 % slower' in html
+    other = light.request.get(dashboard + in_project("/roof", "example/project")).text()
+    assert "<title>Roof · example/project</title>" in other
     gone = in_project("/?regression=gone", "example/project")
     watched = watch(light, dashboard)
     watched.open(gone)
@@ -177,11 +179,8 @@ def test_slash_starts_a_search_whose_results_are_links(
     watched = watch(light, dashboard)
     watched.open(in_project("/machines?filter_kernel=matmul", "example/project"))
     field = watched.page.get_by_role("searchbox", name="Search")
-    for _ in range(100):  # until the script that listens is loaded
-        watched.page.keyboard.press("/")
-        if field.evaluate("field => field === document.activeElement"):
-            break
-        watched.page.wait_for_timeout(100)
+    watched.page.keyboard.press("/")
+    expect(field).to_be_focused()
     watched.page.keyboard.type("rms fwd")
     watched.page.get_by_role("link", name=f"case {RMS_NORM}").click()
     expect(watched.page).to_have_url(re.compile(f"case={quote(RMS_NORM, safe='')}"))
@@ -197,11 +196,14 @@ def test_slash_starts_a_search_whose_results_are_links(
     watched.close()
 
 
-def test_a_decision_is_signed_by_git_and_can_be_undone(
+def test_a_key_pressed_before_the_page_listens_counts_and_decisions_can_be_undone(
     light: BrowserContext, dashboard: str
 ) -> None:
     watched = watch(light, dashboard)
-    watched.open(in_project(VIEWS["ledger-commit"], "example/project"))
+    path = in_project(VIEWS["ledger-commit"], "example/project")
+    # nothing of the page but its HTML is there
+    watched.page.goto(dashboard + path, wait_until="commit")
+    watched.page.wait_for_function("document.replayKeys !== undefined")
     watched.page.keyboard.press("a")
     value = watched.page.get_by_role("textbox", name="Value")
     expect(value).to_be_focused()
@@ -210,6 +212,21 @@ def test_a_decision_is_signed_by_git_and_can_be_undone(
     expect(watched.main.get_by_text("rms_norm: assigned to wen@example.com")).to_be_visible()
     watched.page.get_by_role("button", name="Undo").click()
     expect(watched.main.get_by_text("rms_norm: undone: assign wen@example.com")).to_be_visible()
+    watched.close()
+
+
+def test_a_letter_decides_about_the_row_that_was_chosen_before_it(
+    light: BrowserContext, dashboard: str
+) -> None:
+    """The form of the row before is still on the page when the letter is pressed."""
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    first_form = watched.page.locator(".rw-decide input[name=row]")
+    expect(first_form).to_have_value(f"{make_commit(BROKEN_AT).sha} regressed")
+    watched.page.keyboard.press("j")
+    watched.page.keyboard.press("o")
+    expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
+    expect(first_form).to_have_value(f"{make_commit(SPILLS_AT).sha} regressed")
     watched.close()
 
 
