@@ -145,7 +145,10 @@ def _compare_hosts(base: Measurement, head: Measurement) -> PairedEstimate | Non
 
 def _host_times(blocks: Sequence[Block]) -> list[list[float]] | None:
     times_ns = [[block.host_ns] for block in blocks if block.host_ns is not None]
-    return times_ns if len(times_ns) == len(blocks) else None
+    # blocks are compared in pairs, so all need a time
+    if len(times_ns) < len(blocks):
+        return None
+    return times_ns
 
 
 def _worst_first(change: Change[None]) -> tuple[int, float, str, ChangeSubject]:
@@ -169,8 +172,9 @@ def judge_accuracy(pairing: Pairing) -> list[Change[None]]:
         if base is None or head is None or base.executor != head.executor:
             continue
         # the interpreter computes the same on every machine
+        is_same_machine = pairing.is_one_runner or head.executor == "interpreter"
         is_right = base.outcome is head.outcome is Outcome.OK
-        if is_right and (pairing.is_one_runner or head.executor == "interpreter"):
+        if is_right and is_same_machine:
             changes += _changed_errors(base, head)
     least = math.log1p(THRESHOLDS.error_relative_change)
     relevant = [change for change in changes if abs(change.log_ratio) >= least]
@@ -267,6 +271,7 @@ _Kernel = tuple[str, str, str, int]
 
 
 def _numbered(counters: Iterable[Counters]) -> Iterator[tuple[_Kernel, Counters]]:
+    """Number the launches of each kernel of a case, in their order."""
     counts = Counter[tuple[str, str, str]]()
     for launch in sorted(counters, key=lambda launch: launch.launch_index):
         name = launch.case_id, launch.implementation, launch.function

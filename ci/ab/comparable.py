@@ -1,6 +1,6 @@
 """Which results of two records are comparable, and what else differs between them. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.judge.pairing import Pairing
@@ -8,6 +8,7 @@ from roofwatch.ci.messages import Remark
 from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.provenance import WAY_OUT, LoadedFile
+from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import MeasuredCase
 from roofwatch.model.verdict import Reason
 
@@ -37,9 +38,14 @@ def differences_of(environments: Sequence[Environment]) -> list[DifferingField]:
     differences: list[DifferingField] = []
     for name in dict.fromkeys((*_TOOLCHAIN, *Environment.model_fields)):
         values = tuple(_in_words(getattr(environment, name)) for environment in environments)
-        if len(set(values)) > 1:
-            title = name.replace("_", " ")
-            differences.append(DifferingField(title, values, may_move_times=name in _TOOLCHAIN))
+        if len(set(values)) == 1:
+            continue
+        difference = DifferingField(
+            name.replace("_", " "),
+            values,
+            may_move_times=name in _TOOLCHAIN,
+        )
+        differences.append(difference)
     return differences
 
 
@@ -57,10 +63,10 @@ def refuse_whole(pairing: Pairing) -> list[Remark]:
     base, head = pairing.base, pairing.head
     refusals = []
     if base.project != head.project:
-        refusals.append(
-            Remark("the base is a record of {}, the head of {}", (base.project, head.project))
-        )
+        projects = (base.project, head.project)
+        refusals.append(Remark("the base is a record of {}, the head of {}", projects))
     refusals += refuse_harness(base.harness_version, head.harness_version)
+    # one job measured them as a pair, and they were given the wrong way round
     if pairing.is_one_job and not pairing.is_interleaved:
         sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
         refusals.append(
@@ -68,16 +74,22 @@ def refuse_whole(pairing: Pairing) -> list[Remark]:
                 f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"
             )
         )
-    foreign = refuse_foreign(base.foreign_code, head.foreign_code)
-    if any(record.imported and not record.measurements for record in (base, head)):
-        refusals.append(
-            Remark("imported results are judged over a history: store them with roofwatch ingest")
-        )
-    elif foreign:
-        refusals += foreign
-    elif not (head.measurements or head.accuracies or head.static_facts):
-        refusals.append(Remark("the head record holds no results"))
+    refusals += _refuse_contents(base, head)
     return refusals
+
+
+def _refuse_contents(base: RunRecord, head: RunRecord) -> list[Remark]:
+    """Why what the records hold is not compared; only the first reason that applies."""
+    if any(record.imported and not record.measurements for record in (base, head)):
+        return [
+            Remark("imported results are judged over a history: store them with roofwatch ingest")
+        ]
+    foreign = refuse_foreign(base.foreign_code, head.foreign_code)
+    if foreign:
+        return foreign
+    if not (head.measurements or head.accuracies or head.static_facts):
+        return [Remark("the head record holds no results")]
+    return []
 
 
 def refuse_foreign(base: LoadedFile | None, head: LoadedFile | None) -> list[Remark]:
@@ -196,11 +208,7 @@ def note_on_requirements(pairing: Pairing) -> Remark | None:
     # without provenance, nobody read the files that name the packages
     if not base.provenance or not head.provenance:
         return None
-    changed: list[str] = []
-    for name in sorted(base.requirements.keys() | head.requirements.keys()):
-        versions = [side.requirements.get(name, "none") or "any" for side in (base, head)]
-        if base.requirements.get(name) != head.requirements.get(name):
-            changed.append(f"{name} {' → '.join(versions)}")
+    changed = _changed_requirements(base.requirements, head.requirements)
     if not changed:
         return None
     more = ""
@@ -214,3 +222,14 @@ def note_on_requirements(pairing: Pairing) -> Remark | None:
         )
     names = ", ".join(changed[:_MAX_PACKAGES])
     return Remark(f"the dependencies differ ({{}}{more}): {which}", (names,))
+
+
+def _changed_requirements(base: Mapping[str, str], head: Mapping[str, str]) -> list[str]:
+    changed: list[str] = []
+    for name in sorted(base.keys() | head.keys()):
+        if base.get(name) == head.get(name):
+            continue
+        # a package without a version is required in any
+        versions = [side.get(name, "none") or "any" for side in (base, head)]
+        changed.append(f"{name} {' → '.join(versions)}")
+    return changed

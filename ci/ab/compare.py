@@ -20,7 +20,6 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
 
 from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.model.verdict import Reason, Verdict
@@ -184,11 +183,12 @@ class _BlockMedian:
     @classmethod
     def of(cls, block_ns: Iterable[float]) -> "_BlockMedian":
         ordered = sorted(block_ns)
-        middle = len(ordered) // 2
+        count = len(ordered)
         # the logarithm is monotone, so only the samples in the middle need one
-        low = float(ordered[(len(ordered) - 1) // 2])
-        high = float(ordered[middle])
-        return cls((low + high) / 2, (math.log(low) + math.log(high)) / 2)
+        low = float(ordered[(count - 1) // 2])
+        high = float(ordered[count // 2])
+        mean_log = (math.log(low) + math.log(high)) / 2
+        return cls((low + high) / 2, mean_log)
 
 
 def detectable_change(
@@ -297,17 +297,18 @@ class _Pairs:
 
     @classmethod
     def of(cls, log_ratios: Sequence[float]) -> "_Pairs":
-        # sums are exactly rounded, so swapping the sides negates the centre to the last bit
         count = len(log_ratios)
         if not count:
             raise ValueError("there are no blocks to compare")
         ordered = sorted(log_ratios)
         trimmed = _trimmed(count)
-        lowest = ordered[trimmed]
-        highest = ordered[count - trimmed - 1]
+        middle = ordered[trimmed : count - trimmed]
+        lowest = middle[0]
+        highest = middle[-1]
         winsorised = [min(max(log_ratio, lowest), highest) for log_ratio in ordered]
+        # sums are exactly rounded, so swapping the sides negates the centre to the last bit
         mean = math.fsum(winsorised) / count
-        centre = math.fsum(ordered[trimmed : count - trimmed]) / (count - 2 * trimmed)
+        centre = math.fsum(middle) / len(middle)
         squares = [(log_ratio - mean) ** 2 for log_ratio in winsorised]
         return cls(count, centre, math.fsum(squares) / count)
 
@@ -327,9 +328,13 @@ class _Pairs:
 
 
 def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
+    """Blocks to add until the centre would be decided; None if no planned look suffices."""
     distance = abs(abs(pairs.centre) - edge)
-    for blocks in takewhile(lambda blocks: blocks <= _MAX_PLANNED_BLOCKS, looks_after(pairs.count)):
-        if critical(_degrees(blocks), alpha_at(blocks)) * pairs.error_at(blocks) < distance:
+    for blocks in looks_after(pairs.count):
+        if blocks > _MAX_PLANNED_BLOCKS:
+            return None
+        quantile = critical(_degrees(blocks), alpha_at(blocks))
+        if quantile * pairs.error_at(blocks) < distance:
             return blocks - pairs.count
     return None
 

@@ -29,8 +29,11 @@ class Decisions:
             # a base that is newer than its head says nothing about the head
             if is_whole and pair.base < pair.head:
                 subject = (pair.case_id, pair.implementation)
-                self._pairs[subject, pair.base, pair.head].append(pair)
-        self._comparisons = {key: _compared(pairs) for key, pairs in self._pairs.items()}
+                key = subject, pair.base, pair.head
+                self._pairs[key].append(pair)
+        self._comparisons: dict[_PairKey, PairedEstimate] = {}
+        for key, same_pairs in self._pairs.items():
+            self._comparisons[key] = _compared(same_pairs)
         self._last_decided: dict[Subject, CommitRef] = {}
         self._last_changed: dict[Subject, CommitRef] = {}
         # sorted by commit, so the newest one is written last

@@ -187,12 +187,12 @@ def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
     """
     base_choices = _by_function(base.autotuning)
     flips: list[Remark] = []
-    for function, by_key in _by_function(head.autotuning).items():
+    for function, head_by_key in _by_function(head.autotuning).items():
         base_by_key = base_choices.get(function, {})
-        for key, head_tunings in by_key.items():
+        for key, head_tunings in head_by_key.items():
             base_tunings = base_by_key.get(key, [])
             # a change of the kernel's arguments changes the key
-            if not base_tunings and len(base_by_key) == len(by_key) == 1:
+            if not base_tunings and len(base_by_key) == len(head_by_key) == 1:
                 (base_tunings,) = base_by_key.values()
             if base_tunings and not _agree(base_tunings, head_tunings):
                 flips.append(_flip(base_tunings, head_tunings))
@@ -205,31 +205,39 @@ def _agree(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> bool:
 
 
 def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Autotuning]]]:
+    """Group choices by function, then by key of the autotuner."""
     by_function: dict[str, dict[str, list[Autotuning]]] = defaultdict(dict)
     for choice in choices:
-        by_function[choice.function].setdefault(choice.key, []).append(choice)
+        by_key = by_function[choice.function]
+        by_key.setdefault(choice.key, []).append(choice)
     return by_function
 
 
 def _flip(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> Remark:
     """Describe the choices of both sides, with their times by the head's tuning."""
     timed = next((tuning for tuning in head if tuning.timings), head[0])
-    head_time = _time_of(timed, timed.chosen)
-    base_time = _time_of(timed, base[0].chosen)
-    timings = ""
-    if head_time is not None:
-        against = ", and the other was not tried"
-        if base_time:
-            against = f" against {base_time}"
-        timings = f"; its own timings: {head_time}{against}"
+    others = [tuning for tuning in head if tuning is not timed]
     base_chosen = [tuning.chosen for tuning in base]
-    head_chosen = [timed.chosen, *(tuning.chosen for tuning in head if tuning is not timed)]
+    head_chosen = [tuning.chosen for tuning in (timed, *others)]
     words = (
         timed.function,
         _describe(head_chosen, base_chosen),
         _describe(base_chosen, head_chosen),
     )
+    timings = _timings_in_words(timed, base_chosen[0])
     return Remark(f"the autotuner of {{}} chose {{}} instead of {{}}{timings}", words)
+
+
+def _timings_in_words(timed: Autotuning, base_chosen: Configuration) -> str:
+    """What the head's autotuner measured of its choice and of the base's; empty if nothing."""
+    head_time = _time_of(timed, timed.chosen)
+    if head_time is None:
+        return ""
+    against = ", and the other was not tried"
+    base_time = _time_of(timed, base_chosen)
+    if base_time:
+        against = f" against {base_time}"
+    return f"; its own timings: {head_time}{against}"
 
 
 def _time_of(timed: Autotuning, configuration: Configuration) -> str | None:
@@ -244,10 +252,12 @@ def _describe(configurations: Sequence[Configuration], others: Sequence[Configur
     both = (*configurations, *others)
     names = dict.fromkeys(chain.from_iterable(both))
     differing = [name for name in names if _has_several_values(name, both)]
+    # processes of one side may have chosen the same
     described: dict[str, None] = {}
     for configuration in configurations:
         settings = [f"{name}={configuration[name]}" for name in differing if name in configuration]
-        described[", ".join(settings) or "the defaults"] = None
+        text = ", ".join(settings) or "the defaults"
+        described[text] = None
     return " or ".join(described)
 
 

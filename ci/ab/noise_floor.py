@@ -267,8 +267,9 @@ class RunnerNoise:
 def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
     """Summarise the noise of every calibrated runner class, by name; pairs are newest first."""
     by_class: defaultdict[str, list[Pair]] = defaultdict(list)
-    for pair in filter(is_calibration, pairs):
-        by_class[pair.runner_class].append(pair)
+    for pair in pairs:
+        if is_calibration(pair):
+            by_class[pair.runner_class].append(pair)
     return [_noise_of_runner(name, calibrations) for name, calibrations in sorted(by_class.items())]
 
 

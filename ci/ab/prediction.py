@@ -77,21 +77,24 @@ def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[CaseKey,
 def changes_of(points: Iterable[ChangePoint]) -> Iterator[Change[None]]:
     """Steps of times in a history as changes; a drift has no interval and is left out."""
     for point in points:
-        is_time = point.series.metric == TIME.key
-        if is_time and point.before and point.after and point.standard_errors:
-            log_ratio = math.log(point.after / point.before)
-            half = _Z_95 * abs(log_ratio) / point.standard_errors
-            yield Change(
-                subject=ChangeSubject(point.series.case_id, point.series.implementation),
-                metric=point.series.metric,
-                base=point.before,
-                head=point.after,
-                log_ratio=log_ratio,
-                log_interval=(log_ratio - half, log_ratio + half),
-                verdict=Verdict.of_change(is_worse=log_ratio > 0),
-                reason=Reason.BEYOND_THRESHOLD,
-                evidence=None,
-            )
+        series = point.series
+        if series.metric != TIME.key:
+            continue
+        if not (point.before and point.after and point.standard_errors):
+            continue
+        log_ratio = math.log(point.after / point.before)
+        half = _Z_95 * abs(log_ratio) / point.standard_errors
+        yield Change(
+            subject=ChangeSubject(series.case_id, series.implementation),
+            metric=series.metric,
+            base=point.before,
+            head=point.after,
+            log_ratio=log_ratio,
+            log_interval=(log_ratio - half, log_ratio + half),
+            verdict=Verdict.of_change(is_worse=log_ratio > 0),
+            reason=Reason.BEYOND_THRESHOLD,
+            evidence=None,
+        )
 
 
 def predict_steps(
@@ -152,7 +155,10 @@ def _predictions_of(
         bounds += case.relative_interval or ()
     median = statistics.median(case.relative_change for case in cases)
     for workload, share in _shares_of_steps(shares, names, group.dtype).items():
+        # the step's interval spans both uncertainties: of the share and of the kernel's change
         products = [part * bound for part, bound in product((share.low, share.high), bounds)]
+        lowest = math.log1p(min(products))
+        highest = math.log1p(max(products))
         evidence = StepEvidence(
             kernel=group.kernel,
             implementation=group.implementation,
@@ -164,7 +170,7 @@ def _predictions_of(
             subject=ChangeSubject(*workload),
             metric=TIME.key,
             log_ratio=math.log1p(share.estimate * median),
-            log_interval=(math.log1p(min(products)), math.log1p(max(products))),
+            log_interval=(lowest, highest),
             reason=Reason.STEP_PREDICTED,
             evidence=evidence,
         )
@@ -187,9 +193,11 @@ def _shares_of_steps(
     shares: Sequence[StepShare], names: Collection[str], dtype: str
 ) -> dict[CaseKey, _Share]:
     """Share of some functions in each step with a dtype."""
+    # shares come newest first, and only the newest of a function counts
     newest: dict[tuple[str, str, str], StepShare] = {}
     for share in shares:
-        newest.setdefault((share.case_id, share.implementation, share.function), share)
+        key = share.case_id, share.implementation, share.function
+        newest.setdefault(key, share)
     by_step: dict[CaseKey, list[StepShare]] = defaultdict(list)
     for (case_id, implementation, function), share in newest.items():
         if function in names and dtype in case_id.split("/"):
@@ -201,7 +209,10 @@ def _sum_of(shares: Iterable[StepShare]) -> _Share:
     total = spread = 0.0
     for share in shares:
         total += share.share
-        spread += _QUARTILE_TO_95 / 2 * ((share.high or 0.0) - (share.low or 0.0))
+        quartile_range = (share.high or 0.0) - (share.low or 0.0)
+        spread += _QUARTILE_TO_95 / 2 * quartile_range
     return _Share(
-        low=max(total - spread, 0.0), estimate=min(total, 1.0), high=min(total + spread, 1.0)
+        low=max(total - spread, 0.0),
+        estimate=min(total, 1.0),
+        high=min(total + spread, 1.0),
     )

@@ -51,7 +51,6 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     launches: list[Change[LaunchEvidence]] = []
     if base_results.profile is not None and head_results.profile is not None:
         launches = compare_profiles(base_results.profile, head_results.profile)
-    runners = (side.environment.runner_class for side in (base, head))
     code = judge_static(
         base_results.code,
         head_results.code,
@@ -61,13 +60,16 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     choices: tuple[Remark, ...] = ()
     if base_measured is not None and head_measured is not None:
         choices = find_flips(base_measured, head_measured)
+    refusals = refuse_whole(pairing)
+    refusals += refuse_runner(base.environment.runner_class, head.environment.runner_class)
+    counters = compare_counters(base_results.counters, head_results.counters)
     return SideBySide(
         base=base_measured,
         head=head_measured,
-        refusals=(*refuse_whole(pairing), *refuse_runner(*runners)),
+        refusals=tuple(refusals),
         code=code.changes,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
-        counters=tuple(compare_counters(base_results.counters, head_results.counters)),
+        counters=tuple(counters),
         launches=tuple(launches),
         choices=choices,
         environment=tuple(differences_of([base.environment, head.environment])),

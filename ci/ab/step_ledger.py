@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
+from typing import NamedTuple
 
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, key_of
 from roofwatch.ci.static.comparison import machine_code
@@ -159,7 +160,7 @@ def find_ledger(
 
 def _groups(base: StepTimes, head: StepTimes) -> Iterator[_Sides]:
     """Slots of both sides that belong together, over all steps."""
-    steps = [(fold(base.slots), fold(head.slots))]
+    steps: list[_Sides] = [(fold(base.slots), fold(head.slots))]
     # equally many steps are compared one by one, else the mean steps
     if base.step_count == head.step_count:
         steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
@@ -196,29 +197,38 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
 
 def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfile) -> StepTimes:
     codes: defaultdict[str, str] = defaultdict(str)
+    # several versions of a function may have been compiled: all of its code counts
     for (_, function), code in sorted(machine_code(environment, results.code).items()):
         codes[function_name(function)] += code or ""
     times = steps_of_profile(profile)
-    slots = [replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots]
+    slots: list[Slot] = []
+    for slot in times.slots:
+        code = codes[function_name(slot.name)]
+        slots.append(replace(slot, code=code))
     return replace(times, slots=tuple(slots))
 
 
 def _grouped(
     base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]
-) -> list[tuple[list[Slot], list[Slot]]]:
-    groups: defaultdict[object, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
+) -> list[_Sides]:
+    """Group the slots of both sides by a key, in the order in which the keys first occur."""
+    base_groups: defaultdict[object, list[Slot]] = defaultdict(list)
+    head_groups: defaultdict[object, list[Slot]] = defaultdict(list)
     for slot in base:
-        groups[key(slot)][0].append(slot)
+        base_groups[key(slot)].append(slot)
     for slot in head:
-        groups[key(slot)][1].append(slot)
-    return list(groups.values())
+        head_groups[key(slot)].append(slot)
+    all_keys = dict.fromkeys((*base_groups, *head_groups))
+    return [(base_groups[group], head_groups[group]) for group in all_keys]
 
 
 def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     """Divide the slots of both sides into groups that belong together."""
+    base_keys = list(map(_key, base))
+    head_keys = list(map(_key, head))
     gaps: list[_Sides] = []
     base_start = head_start = 0
-    for base_index, head_index in _common(list(map(_key, base)), list(map(_key, head))):
+    for base_index, head_index in _common(base_keys, head_keys):
         gaps.append((base[base_start:base_index], head[head_start:head_index]))
         yield [base[base_index]], [head[head_index]]
         base_start = base_index + 1
@@ -230,7 +240,8 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     moved = list(_pairs(base_gaps, head_gaps, _key))
     yield from map(_single, moved)
     for base_slots, head_slots in gaps:
-        yield from _changes(*_without(moved, base_slots, head_slots))
+        base_rest, head_rest = _without(moved, base_slots, head_slots)
+        yield from _changes(base_rest, head_rest)
 
 
 def _single(pair: tuple[Slot, Slot]) -> _Sides:
@@ -250,14 +261,16 @@ def _common(base: Sequence[Hashable], head: Sequence[Hashable]) -> Iterator[tupl
     for part in range(part_count):
         base_start, base_end = _bounds(len(base), part, part_count)
         head_start, head_end = _bounds(len(head), part, part_count)
-        for base_index, head_index in _longest_common(
-            base[base_start:base_end], head[head_start:head_end]
-        ):
+        base_part = base[base_start:base_end]
+        head_part = head[head_start:head_end]
+        for base_index, head_index in _longest_common(base_part, head_part):
             yield base_start + base_index, head_start + head_index
 
 
 def _bounds(length: int, part: int, part_count: int) -> tuple[int, int]:
-    return length * part // part_count, length * (part + 1) // part_count
+    start = length * part // part_count
+    end = length * (part + 1) // part_count
+    return start, end
 
 
 def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -270,11 +283,23 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
     positions: defaultdict[Hashable, int] = defaultdict(int)
     for index, entry in enumerate(base):
         positions[entry] |= 1 << index
-    rows = [(1 << len(base)) - 1]
+    all_set = (1 << len(base)) - 1
+    rows = [all_set]
     for entry in head:
-        matching = rows[-1] & positions[entry]
-        rows.append(((rows[-1] + matching) | (rows[-1] - matching)) & rows[0])
-    # walk back from the end: a bit that is 0 belongs to the subsequence or to a row above
+        row = rows[-1]
+        matching = row & positions[entry]
+        # the sum carries a bit past the others up to the next match
+        grown = (row + matching) | (row - matching)
+        rows.append(grown & all_set)
+    return _walk_back(base, head, rows)
+
+
+def _walk_back(
+    base: Sequence[Hashable], head: Sequence[Hashable], rows: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Read a longest common subsequence from the table: a bit that is 0 belongs to it, or to a
+    row above.
+    """
     indices: list[tuple[int, int]] = []
     base_index = len(base) - 1
     head_index = len(head) - 1
@@ -298,8 +323,11 @@ def _pairs(
     for slot in base:
         waiting[key(slot)].append(slot)
     for slot in head:
-        if key(slot) and waiting[key(slot)]:
-            yield waiting[key(slot)].popleft(), slot
+        slot_key = key(slot)
+        # an empty key is unknown code, which equals nothing
+        if slot_key and waiting[slot_key]:
+            base_slot = waiting[slot_key].popleft()
+            yield base_slot, slot
 
 
 def _without(
@@ -307,10 +335,11 @@ def _without(
 ) -> tuple[list[Slot], list[Slot]]:
     """Slots of both sides that are in no pair."""
     # by identity: slots of different places may be equal
-    base_paired = {id(slot) for slot, _ in pairs}
-    head_paired = {id(slot) for _, slot in pairs}
-    base_rest = [slot for slot in base if id(slot) not in base_paired]
-    head_rest = [slot for slot in head if id(slot) not in head_paired]
+    paired: set[int] = set()
+    for base_slot, head_slot in pairs:
+        paired.update((id(base_slot), id(head_slot)))
+    base_rest = [slot for slot in base if id(slot) not in paired]
+    head_rest = [slot for slot in head if id(slot) not in paired]
     return base_rest, head_rest
 
 
@@ -319,21 +348,27 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     sides have.
     """
     pairs = list(_pairs(base, head, lambda slot: slot.name))
-    pairs += _pairs(*_without(pairs, base, head), lambda slot: slot.code)
+    base_rest, head_rest = _without(pairs, base, head)
+    pairs += _pairs(base_rest, head_rest, lambda slot: slot.code)
     yield from map(_single, pairs)
-    for base_slots, head_slots in _by_innermost_place(*_without(pairs, base, head)):
+    base_rest, head_rest = _without(pairs, base, head)
+    for base_slots, head_slots in _by_innermost_place(base_rest, head_rest):
         if _is_one_change((base_slots, head_slots)):
             yield base_slots, head_slots
         elif len(base_slots) == len(head_slots):
+            # too many for one change: the order is the best guess
             yield from map(_single, zip(base_slots, head_slots, strict=True))
         else:
-            yield from (([slot], []) for slot in base_slots)
-            yield from (([], [slot]) for slot in head_slots)
+            for slot in base_slots:
+                yield [slot], []
+            for slot in head_slots:
+                yield [], [slot]
 
 
 def _by_innermost_place(base: Sequence[Slot], head: Sequence[Slot]) -> Sequence[_Sides]:
     """Group slots by the deepest module at which each group is one change; else by the deepest."""
-    deepest = max((len(slot.position) for slot in (*base, *head)), default=0)
+    depths = [len(slot.position) for slot in (*base, *head)]
+    deepest = max(depths, default=0)
     for depth in range(deepest, -1, -1):
         groups = _at_depth(base, head, depth)
         if all(map(_is_one_change, groups)):
@@ -362,32 +397,49 @@ class _AlikeLaunches:
 def _rows(groups: Iterable[_Sides], base_steps: int, head_steps: int) -> list[LedgerRow]:
     alike: dict[object, _AlikeLaunches] = {}
     for base_slots, head_slots in groups:
-        names = tuple(slot.name for slot in base_slots), tuple(slot.name for slot in head_slots)
+        base_names = tuple(slot.name for slot in base_slots)
+        head_names = tuple(slot.name for slot in head_slots)
         first_slot = (*base_slots, *head_slots)[0]
-        launches = alike.setdefault(
-            (first_slot.position, names), _AlikeLaunches((base_slots, head_slots))
-        )
+        kind_of_place = first_slot.position, base_names, head_names
+        launches = alike.setdefault(kind_of_place, _AlikeLaunches((base_slots, head_slots)))
         launches.count += 1
         launches.base += base_slots
         launches.head += head_slots
     return [_row(launches, base_steps, head_steps) for launches in alike.values()]
 
 
+class _PerStep(NamedTuple):
+    """Slots of one side, on average over its steps."""
+
+    launches: float
+    busy_ns: float
+    gap_ns: float
+
+    @classmethod
+    def of(cls, slots: Sequence[Slot], step_count: int) -> "_PerStep":
+        return cls(
+            launches=sum(slot.launch_count for slot in slots) / step_count,
+            busy_ns=sum(slot.busy_ns for slot in slots) / step_count,
+            gap_ns=sum(slot.gap_ns for slot in slots) / step_count,
+        )
+
+
 def _row(launches: _AlikeLaunches, base_steps: int, head_steps: int) -> LedgerRow:
     first_base, first_head = launches.first
-    base_gap_ns = sum(slot.gap_ns for slot in launches.base) / base_steps
-    head_gap_ns = sum(slot.gap_ns for slot in launches.head) / head_steps
+    first_slot = (*first_base, *first_head)[0]
+    base = _PerStep.of(launches.base, base_steps)
+    head = _PerStep.of(launches.head, head_steps)
     return LedgerRow(
         change=_kind(first_base, first_head),
-        place=(*first_base, *first_head)[0].place,
+        place=first_slot.place,
         base_names=tuple(slot.name for slot in first_base),
         head_names=tuple(slot.name for slot in first_head),
         place_count=launches.count,
-        base_launches=sum(slot.launch_count for slot in launches.base) / base_steps,
-        head_launches=sum(slot.launch_count for slot in launches.head) / head_steps,
-        base_ns=sum(slot.busy_ns for slot in launches.base) / base_steps,
-        head_ns=sum(slot.busy_ns for slot in launches.head) / head_steps,
-        gap_change_ns=head_gap_ns - base_gap_ns,
+        base_launches=base.launches,
+        head_launches=head.launches,
+        base_ns=base.busy_ns,
+        head_ns=head.busy_ns,
+        gap_change_ns=head.gap_ns - base.gap_ns,
     )
 
 
@@ -409,8 +461,10 @@ def _kind_of_one(base: Slot, head: Slot) -> LedgerKind:
     is_code_known = bool(base.code and head.code)
     is_same_code = base.code == head.code
     if base.name == head.name:
-        is_changed = is_code_known and not is_same_code
-        return LedgerKind.CODE_CHANGED if is_changed else LedgerKind.MATCHED
+        # without machine code on both sides, an equal name is all there is to go by
+        if is_code_known and not is_same_code:
+            return LedgerKind.CODE_CHANGED
+        return LedgerKind.MATCHED
     if is_code_known and is_same_code:
         return LedgerKind.SAME_CODE
     return LedgerKind.RENAMED

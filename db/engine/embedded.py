@@ -130,6 +130,7 @@ def find_postgres(data: Path) -> Postgres:
             "Postgres does not run as root: install setpriv (util-linux), or run as an ordinary "
             "user"
         )
+    # the folder's owner, if an ordinary user made it
     if data.exists() and data.stat().st_uid != 0:
         return Postgres(programs, (data.stat().st_uid, data.stat().st_gid))
     nobody = pwd.getpwnam("nobody")
@@ -141,6 +142,7 @@ def _socket_folder(data: Path) -> Path:
     """Folder of the socket for clients: `data`, or a link to it if its path is too long for a
     socket address.
     """
+    # the kernel limits the path of a socket, not of a folder
     if len(os.fsencode(data / _SOCKET)) <= _MAX_SOCKET_BYTES:
         return data
     link = Path(tempfile.mkdtemp(prefix="roofwatch-", dir="/tmp")) / "data"
@@ -181,6 +183,7 @@ class ServerHandle:
 
     def close(self) -> None:
         """End the use; a second call does nothing."""
+        # taken once, even if two threads close
         with _process_lock:
             lease_fd, self._lease_fd = self._lease_fd, None
             if lease_fd is None:
@@ -256,6 +259,7 @@ os.register_at_fork(after_in_child=_forget_all)
 def _start(folder: Path) -> ServerHandle:
     postgres = find_postgres(folder / "data")
     lease_fd = _open(folder / "lease")
+    # a shared lock is a use; the last user can take it exclusively
     try:
         fcntl.flock(lease_fd, fcntl.LOCK_SH)
         if not (folder / "data").exists():
@@ -287,6 +291,7 @@ def _create(folder: Path, postgres: Postgres) -> None:
         file.write(_SETTINGS)
         file.flush()
         os.fsync(file.fileno())
+    # renamed when it is whole: a folder named `data` is a finished one
     unfinished.rename(folder / "data")
     folder_fd = os.open(folder, os.O_RDONLY)
     try:
@@ -298,6 +303,7 @@ def _create(folder: Path, postgres: Postgres) -> None:
 def _ensure_running(folder: Path, postgres: Postgres) -> None:
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     while True:
+        # the server inherits this lock, so it is free only when no server runs
         alive_fd = _open(folder / "alive")
         try:
             if _try_lock(alive_fd):
@@ -311,6 +317,7 @@ def _ensure_running(folder: Path, postgres: Postgres) -> None:
             == Ping.OK
         ):
             return
+        # a server that replays its log may take long, but says so in its log
         if time.monotonic() > deadline_s:
             raise StoreError(
                 f"{folder}: the embedded Postgres runs but has not answered for "
@@ -327,6 +334,7 @@ def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
         (data / leftover).unlink(missing_ok=True)
     log = data / "server.log"
     if log.exists():
+        # the log of the server that ended says why
         log.replace(data / "server.previous.log")
     # pg_ctl runs a shell, so paths are passed as PGDATA and working directory
     started = postgres.run(
@@ -345,6 +353,7 @@ def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
 
 def _leave(folder: Path, postgres: Postgres, lease_fd: int) -> None:
     """Return the lease, and stop the server if nobody else has one. Needs `lock`."""
+    # an exclusive lock is granted only if nobody else has a use
     if _try_lock(lease_fd) and _is_alive(folder):
         postgres.run(
             "pg_ctl",
@@ -395,4 +404,5 @@ def _reason(text: str) -> str:
         return (
             "the disk is full; free space there, or choose another folder with ROOFWATCH_DATA_DIR"
         )
+    # the last lines name the cause; those before are progress
     return " | ".join(line.strip() for line in text.strip().splitlines()[-4:])

@@ -84,6 +84,7 @@ def upgrade(engine: Engine, on_revision: Callable[[str], None] = lambda _name: N
     Raises:
         StoreError: the schema is of another version of roofwatch.
     """
+    # once per revision: an interruption loses one revision only
     while not _is_at_revision(engine):
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
@@ -134,6 +135,7 @@ def ensure_current(engine: Engine) -> None:
     with engine.connect() as connection:
         revision = _revision(connection)
         _refuse_unknown(engine, revision)
+        # a process that began before an upgrade may still lack columns of new metrics
         missing = metric_columns.list_missing(connection)
     problem = f"schema revision {revision}, not {head_revision()}"
     if revision is None:

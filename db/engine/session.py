@@ -58,6 +58,7 @@ def open_store(
         StoreError: the database cannot be reached, has another schema, or failed inside the block.
     """
     with open_server(url, folder=folder, connections=connections) as engine:
+        # a server's schema is its operator's to upgrade
         if url is None:
             migrate.upgrade(engine)
         else:
@@ -112,6 +113,7 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
             raise StoreError(
                 f"{where}: cannot be reached: {first_line(error.orig)}; {hint}"
             ) from None
+        # other encodings cannot store what records may hold
         if encoding not in {"UTF8", None}:
             raise StoreError(
                 f"{where}: has encoding {encoding}; create the database with ENCODING 'UTF8'"
@@ -150,6 +152,7 @@ def _restart_if_lost(engine: Engine, server: embedded.ServerHandle) -> None:
         try:
             return dialect.connect(*arguments, **parameters)
         except psycopg.OperationalError:
+            # the second attempt says what is wrong
             with suppress(StoreError):
                 server.restart_if_lost()
             return dialect.connect(*arguments, **parameters)
@@ -187,6 +190,7 @@ def analysis_lock(engine: Engine, project: str) -> Iterator[None]:
     A transaction on its own connection holds the lock: it works behind PgBouncer, and ends if the
     process is killed.
     """
+    # on a connection of its own, which the pool cannot hand out meanwhile
     lone = make_engine(engine.url, poolclass=NullPool, isolation_level="READ COMMITTED")
     with lone.connect() as holder, holder.begin():
         holder.execute(NO_TIMEOUTS)
@@ -224,6 +228,7 @@ def parse_url(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise StoreError(f"the database URL cannot be read; {hint}") from None
+    # other dialects parse, but nothing of ours works on them
     if parsed.drivername not in {"postgres", "postgresql", _DRIVER}:
         raise StoreError(
             f"the database URL starts with {parsed.drivername}://, which is not Postgres; {hint}"

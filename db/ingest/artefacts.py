@@ -95,6 +95,7 @@ def drop_unlinked(connection: Connection) -> int:
 def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
     connection.execute(text(f"SELECT {WAIT_FOR_DISK}"))
     query = (
+        # locked, so that the run cannot be removed while its file is being stored
         select(RunArtefactRow.size_bytes, RunArtefactRow.content_sha256)
         .where(RunArtefactRow.run_id == run_id, RunArtefactRow.sha256 == sha256)
         .with_for_update()
@@ -116,8 +117,10 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
     while chunk := content.read(CHUNK_BYTES):
         digest.update(chunk)
         size_bytes += len(chunk)
+        # a client may send more than it said: do not store what will be refused
         if size_bytes > named.size_bytes:
             break
+        # another run may have stored the same content already
         if inserted is not None:
             packed = {"sha256": sha256, "position": position, "packed": compressor.compress(chunk)}
             connection.execute(insert(ArtefactChunkRow), packed)
@@ -136,6 +139,7 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
     decompressor = zstandard.ZstdDecompressor()
     digest, read_bytes = hashlib.sha256(), 0
     position = 0
+    # a connection per chunk: a slow reader must not hold one
     while read_bytes < size_bytes:
         query = select(ArtefactChunkRow.packed).where(
             ArtefactChunkRow.sha256 == sha256, ArtefactChunkRow.position == position
@@ -147,6 +151,7 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
             if packed is not None:
                 chunk = decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
         except zstandard.ZstdError:
+            # reported below, as what is missing is
             chunk = b""
         if not chunk:
             break
@@ -154,6 +159,7 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         read_bytes += len(chunk)
         position += 1
         yield chunk
+    # the reader has the chunks by now, so it learns of damage by an error at the end
     if read_bytes != size_bytes or digest.hexdigest() != sha256:
         raise StoreError(
             f"artefact {sha256[:12]}…: the stored content is damaged; restore it from a backup"

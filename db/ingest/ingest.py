@@ -67,6 +67,7 @@ def ingest_record(
     digest = content_hash(record)
     try:
         _check_name(record)
+        # not serializable: concurrent writers of shared rows wait instead of failing
         with (
             engine.connect().execution_options(isolation_level="READ COMMITTED") as connection,
             connection.begin(),
@@ -108,6 +109,7 @@ def store_record(
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(RunRow.run_id == record.run_id)
     ).one_or_none()
+    # a second upload of the same record is normal: clients send at least once
     if stored is not None:
         if stored.content_hash == digest:
             return IngestResult(
@@ -181,6 +183,7 @@ def _name(record: RunRecord) -> str:
 
 def _check_clock(connection: Connection, record: RunRecord) -> None:
     now = connection.execute(select(func.now())).scalar_one()
+    # a wrong clock would put the run at a wrong place of the history
     if not _EARLIEST_START <= record.started_at <= now + _MAX_CLOCK_AHEAD:
         raise IngestError(
             f"{_name(record)}: started at {record.started_at.isoformat(timespec='seconds')}, but "
@@ -214,6 +217,7 @@ def _check_may_replace(
 
 def _to_store_error(record: RunRecord, cause: BaseException | None) -> StoreError:
     reason = first_line(cause)
+    # Postgres names the kind of an error by its SQLSTATE
     state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
     if isinstance(cause, psycopg.DataError) or (state is not None and state[:2] in _REFUSED):
         return IngestError(

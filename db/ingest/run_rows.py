@@ -129,6 +129,7 @@ def _insert_run(
     content_hash: str,
     ids: SharedIds,
 ) -> int:
+    # so that lists of runs need not count their measurements
     outcomes = Counter(measurement.outcome.value for measurement in record.measurements)
     outcomes.update(imported.outcome.value for imported in record.imported)
     values = {
@@ -153,6 +154,7 @@ def _insert_run(
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),
     }
+    # the number is shorter than the run's id, and part of every result's key
     number = connection.execute(insert(RunRow).values(values).returning(RunRow.number)).scalar_one()
     files = [
         {"run_id": record.run_id, "position": position, **artefact.model_dump()}
@@ -165,6 +167,7 @@ def _insert_run(
 
 def _measurement_row(measurement: Measurement) -> dict[str, object]:
     """Columns of a measurement, without its key."""
+    # None, not 0: a failed measurement has no samples
     q1_ns, q3_ns = measurement.quartiles_ns or (None, None)
     sample_count = len(measurement.samples_ns)
     is_degraded = any(
@@ -179,6 +182,7 @@ def _measurement_row(measurement: Measurement) -> dict[str, object]:
         "q3_ns": q3_ns,
         "sample_count": sample_count or None,
         "block_count": len(measurement.blocks) or None,
+        # a sample may be a group of launches
         "launch_count": sample_count * measurement.launches_per_sample,
         "is_memory_bound": None if measurement.bound is None else measurement.bound == "memory",
         "is_degraded": is_degraded,

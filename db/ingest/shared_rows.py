@@ -27,7 +27,9 @@ _FACT_FIELDS = sorted(
     set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"}
 )
 _MEANING = ("kernel", "shape", "dtype", "direction")
+"""What a case ID stands for; it never changes."""
 _COSTS = ("family", "flop_count", "memory_bytes", "bus_bytes", "token_count", "tags")
+"""What another version of a case may change."""
 _NEW_COMMIT = upsert(CommitRow)
 _HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(
     CommitRow.parents
@@ -77,6 +79,7 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
     Raises:
         IngestError: earlier runs gave a case ID another meaning.
     """
+    # in this order in every transaction, so that two writers cannot deadlock
     (project,) = ensure_rows(connection, ProjectRow, [{"name": project_name}])
     environment = _store_environment(connection, record.environment)
     commit = _store_commit(connection, project, record.commit)
@@ -103,6 +106,7 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
         fact_rows.append(
             {"case_id": cases[facts.case_id], "fingerprint": _fingerprint(columns), **columns}
         )
+    # facts of unchanged code are those of earlier runs
     static_facts = ensure_rows(
         connection,
         StaticFactRow,
@@ -125,6 +129,7 @@ def ensure_rows(
     """Return the IDs of rows, in their order. Insert those whose unique key is not in the table."""
     if not rows:
         return []
+    # the statements depend on the columns only, so they are made once
     key, find, insert = _statements(table, tuple(rows[0]))
     key_of = itemgetter(*key)
     keys_as_json = as_json([_keep(row, key) for row in rows])
@@ -136,7 +141,9 @@ def ensure_rows(
     ids = read_ids()
     missing = [row for row in rows if key_of(row) not in ids]
     if missing:
+        # a concurrent writer may insert them first: that is no conflict
         connection.execute(insert, {"rows": as_json(missing)})
+        # read again, because an insert that did nothing returns no id
         ids = read_ids()
     return [ids[key_of(row)] for row in rows]
 
@@ -202,41 +209,58 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
     knows no parents.
     """
     find = select(
-        CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)
+        CommitRow.id,
+        CommitRow.first_parent_count,
+        func.cardinality(CommitRow.parents).label("parent_count"),
     ).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
     stored = connection.execute(find).one_or_none()
-    if stored is None or stored[1] < commit.first_parent_count or stored[2] < len(commit.parents):
+    is_known_better = (
+        stored is None
+        or stored.first_parent_count < commit.first_parent_count
+        or stored.parent_count < len(commit.parents)
+    )
+    if is_known_better:
         if stored is not None:
             # the order of the commits changes
             note_changed_project(connection, project)
         columns = CommitRow.__table__.columns
         row = _fields(commit, [name for name in Commit.model_fields if name in columns])
-        connection.execute(
-            _STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)}
-        )
+        row |= {"project_id": project, "parents": list(commit.parents)}
+        connection.execute(_STORE_COMMIT, row)
         stored = connection.execute(find).one()
-    return int(stored[0])
+    assert stored is not None
+    return int(stored.id)
 
 
 def _store_cases(
     connection: Connection, project: int, record: RunRecord
 ) -> tuple[dict[str, int], list[int]]:
     """IDs of cases by name, and of their versions in the order of the record."""
-    ids = ensure_rows(
-        connection,
-        CaseRow,
-        [
-            {"project_id": project, "name": case.case_id, **_fields(case, _MEANING)}
-            for case in record.cases
-        ],
-    )
-    columns = (getattr(CaseRow, name) for name in ("id", *_MEANING))
-    stored = {
-        row.id: row
-        for row in connection.execute(select(*columns).where(CaseRow.id == func.any(ids)))
-    }
+    case_rows: list[dict[str, Any]] = []
+    for recorded in record.cases:
+        meaning = _fields(recorded, _MEANING)
+        case_rows.append({"project_id": project, "name": recorded.case_id, **meaning})
+    ids = ensure_rows(connection, CaseRow, case_rows)
+    _require_meaning(connection, record, ids)
     version_rows: list[dict[str, Any]] = []
     for recorded, row_id in zip(record.cases, ids, strict=True):
+        costs = _fields(recorded, _COSTS)
+        version_rows.append({"case_id": row_id, "fingerprint": _fingerprint(costs), **costs})
+    versions = ensure_rows(connection, CaseVersionRow, version_rows)
+    names = [case.case_id for case in record.cases]
+    return dict(zip(names, ids, strict=True)), versions
+
+
+def _require_meaning(connection: Connection, record: RunRecord, row_ids: Sequence[int]) -> None:
+    """Check that the cases mean what earlier runs of the project meant by them.
+
+    Raises:
+        IngestError: a case has another meaning, so its history would mix two things.
+    """
+    columns = (getattr(CaseRow, name) for name in ("id", *_MEANING))
+    rows = connection.execute(select(*columns).where(CaseRow.id == func.any(row_ids)))
+    stored = {row.id: row for row in rows}
+    for recorded, row_id in zip(record.cases, row_ids, strict=True):
         for field, value in _fields(recorded, _MEANING).items():
             stored_value = getattr(stored[row_id], field)
             if value != stored_value:
@@ -245,10 +269,6 @@ def _store_cases(
                     f"{field} {value!r}, but earlier runs of the project gave it "
                     f"{stored_value!r}; a case ID keeps its meaning: give the new case another ID"
                 )
-        costs = _fields(recorded, _COSTS)
-        version_rows.append({"case_id": row_id, "fingerprint": _fingerprint(costs), **costs})
-    versions = ensure_rows(connection, CaseVersionRow, version_rows)
-    return dict(zip([case.case_id for case in record.cases], ids, strict=True)), versions
 
 
 def _fingerprint(values: dict[str, Any]) -> str:

@@ -87,6 +87,7 @@ def _export(
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
                 row_count += len(batch)
                 on_progress(table.name, row_count)
+        # under its own name only when whole
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

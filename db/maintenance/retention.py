@@ -186,28 +186,24 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
     """Remove a part of some runs and note when, which tells it from damage."""
     run_ids = [run.run_id for run in runs]
     chosen = RunRow.run_id.in_(run_ids)
-    if part is Part.TELEMETRY:
-        session.execute(
-            update(RunRow).where(chosen).values(telemetry=null(), telemetry_pruned_at=now)
-        )
-    elif part is Part.SAMPLES:
-        session.execute(
-            delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs]))
-        )
-        session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
-        # the state of the device is evidence too
-        for project_id in {run.project_id for run in runs}:
-            note_changed_project(session.connection(), project_id)
-    elif part is Part.ARTEFACTS:
-        session.execute(
-            update(RunArtefactRow)
-            .where(RunArtefactRow.run_id.in_(run_ids))
-            .values(content_sha256=None)
-        )
-        drop_unlinked(session.connection())
-    else:
-        session.execute(delete(RunRow).where(chosen))
-        drop_unlinked(session.connection())
+    match part:
+        case Part.TELEMETRY:
+            pruned = {"telemetry": null(), "telemetry_pruned_at": now}
+            session.execute(update(RunRow).where(chosen).values(pruned))
+        case Part.SAMPLES:
+            numbers = [run.number for run in runs]
+            session.execute(delete(SampleSetRow).where(SampleSetRow.run_number.in_(numbers)))
+            session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
+            # the state of the device is evidence too
+            for project_id in {run.project_id for run in runs}:
+                note_changed_project(session.connection(), project_id)
+        case Part.ARTEFACTS:
+            files = RunArtefactRow.run_id.in_(run_ids)
+            session.execute(update(RunArtefactRow).where(files).values(content_sha256=None))
+            drop_unlinked(session.connection())
+        case _:
+            session.execute(delete(RunRow).where(chosen))
+            drop_unlinked(session.connection())
 
 
 def _due(
@@ -217,6 +213,7 @@ def _due(
     newest: Collection[int],
 ) -> Select[RunRow]:
     """Old runs that still have the part and may lose it. `newest` are the runs that stay whole."""
+    # no regression refers to a quarantined run, so only its age counts
     if part is Part.QUARANTINED:
         is_quarantined = ProjectRow.name.endswith(QUARANTINE, autoescape=True)
         in_quarantine = RunRow.project_id.in_(select(ProjectRow.id).where(is_quarantined))
@@ -248,23 +245,27 @@ def _stored_bytes(column: Any) -> ColumnElement[int]:
 
 def _size(part: Part) -> ColumnElement[int]:
     """Bytes of a part of the outer run."""
-    samples = select(
-        func.sum(_stored_bytes(SampleSetRow.samples_ns) + _stored_bytes(SampleSetRow.facts))
-    ).where(SampleSetRow.run_number == RunRow.number)
+    sample_bytes = _stored_bytes(SampleSetRow.samples_ns) + _stored_bytes(SampleSetRow.facts)
+    samples = select(func.sum(sample_bytes)).where(SampleSetRow.run_number == RunRow.number)
+    # a file whose content is gone takes no space
     files = select(func.sum(RunArtefactRow.size_bytes)).where(
-        RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None)
+        RunArtefactRow.run_id == RunRow.run_id,
+        RunArtefactRow.content_sha256.is_not(None),
     )
+    telemetry_bytes = func.octet_length(cast(RunRow.telemetry, Text))
     sizes: dict[Part, ColumnElement[Any]] = {
         Part.SAMPLES: func.coalesce(samples.scalar_subquery(), 0),
-        Part.TELEMETRY: func.coalesce(func.octet_length(cast(RunRow.telemetry, Text)), 0),
+        Part.TELEMETRY: func.coalesce(telemetry_bytes, 0),
         Part.ARTEFACTS: func.coalesce(files.scalar_subquery(), 0),
     }
+    # what is removed whole loses all of its parts
     whole_run = sizes[Part.SAMPLES] + sizes[Part.TELEMETRY] + sizes[Part.ARTEFACTS]
     return cast(sizes.get(part, whole_run), BigInteger)
 
 
 def _ended_before(older_than: datetime) -> ColumnElement[bool]:
     """Whether a regression was no longer found at a commit before a time."""
+    # one that recovered ended there; one that new data removed, at its own commit
     document = RegressionRow.document
     ended_at = func.coalesce(
         *(document[commit]["committed_at"].as_string() for commit in ("recovered_at", "commit")),
@@ -305,7 +306,9 @@ def list_newest(session: Session) -> set[int]:
     seen_series: dict[Any, dict[int, datetime]] = defaultdict(dict)
     for number, project_id, branch, started_at, series_hash in session.execute(query):
         line = (project_id, branch)
-        if seen_lists.setdefault((*line, series_hash), started_at) > started_at:
+        newest_start = seen_lists.setdefault((*line, series_hash), started_at)
+        # a newer run measured exactly these series
+        if newest_start > started_at:
             continue
         series_ids = session.scalar(select(RunRow.series_ids).where(RunRow.number == number))
         measured_at = seen_series[line]

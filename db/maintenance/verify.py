@@ -113,6 +113,7 @@ def _check_run(engine: Engine, run_id: UUID, verification: Verification) -> str 
     except Exception as error:  # noqa: BLE001  damage can fail anywhere; report it and go on
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         return f"run {run_id}: does not read back as a record: {reason}"
+    # the hash covers all that a record holds, so nothing else needs a comparison
     if record.content_hash == run.content_hash:
         verification.proven_count += 1
     elif run.samples_pruned_at is not None or run.telemetry_pruned_at is not None:

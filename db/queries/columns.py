@@ -80,6 +80,7 @@ def read_time_columns(
     secondary: Collection[str] = (),
 ) -> Iterator[TimeColumns]:
     """Read the times of some cases of `list_case_names`, and some secondary metrics."""
+    # the frame of runs is read once: the series only name their runs by number
     runs = _read_runs(session, project)
     row = MeasurementRow
     subject_columns = (
@@ -97,10 +98,12 @@ def read_time_columns(
         .order_by(*subject_columns, SeriesRow.id)
     )
     by_subject: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    # a change of timer or cache begins another row, so a subject may have several
     stored_metrics: set[str] = set()
     for series_id, *parts in session.execute(series):
         by_subject[tuple(parts[: len(subject_columns)])].append(series_id)
         stored_metrics.update(compress(secondary, parts[len(subject_columns) :]))
+    # one array per column, instead of a row per value
     columns = {
         "run_number": row.run_number,
         "median_ns": row.median_ns,
@@ -123,6 +126,7 @@ def read_time_columns(
         )
         if not len(positions):
             continue
+        # a failed measurement has no time, but shows that the series has failures
         is_ok = ~np.isnan(values["median_ns"])
         positions, values = (
             positions[is_ok],
@@ -214,6 +218,7 @@ def _pack(columns: Mapping[str, Any]) -> list[Any]:
     """Concatenate the values of each group in binary, which numpy reads without an object per
     value.
     """
+    # NULL has no binary form in an array of doubles
     numbers = {
         name: func.coalesce(cast(column, Double), cast("NaN", Double))
         for name, column in columns.items()
@@ -237,6 +242,7 @@ def _unpack(
     for name in columns:
         packed = b"".join(getattr(row, name) for row in rows)
         values[name] = np.frombuffer(packed, dtype=">f8")
+    # a run that is not in the frame gets position -1
     positions = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
     order = np.argsort(positions)
     order = order[positions[order] >= 0]

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -83,6 +84,7 @@ def find_runs_to_compare(
 
     With a runner class only runs outside pairs on it count.
     """
+    # a pair compares best: one job measured both sides in turn
     if runner_class is None:
         pair = session.execute(_newest_pair(project, base_sha, head_sha)).first()
         if pair is not None:
@@ -152,27 +154,31 @@ def read_runs_by_runner(
     runs_by_class: defaultdict[str, list[Any]] = defaultdict(list)
     for row in session.execute(query):
         runs_by_class[row.runner_class].append(row)
-    chosen = {
-        runner_class: _pair_or_best(rows, base_sha, head_sha)
-        for runner_class, rows in sorted(runs_by_class.items())
-    }
-    whole = {name: ids for name, ids in chosen.items() if None not in ids}
-    run_ids = [run_id for ids in whole.values() for run_id in ids]
-    details = {
-        detail.summary.run_id: detail
-        for detail in read_run_details(session, RunRow.run_id.in_(run_ids))
-    }
+    ids_by_class: dict[str, tuple[UUID, UUID]] = {}
+    without_pair: list[RunsOfRunner] = []
+    for runner_class, rows in sorted(runs_by_class.items()):
+        base_id, head_id = _pair_or_best(rows, base_sha, head_sha)
+        if base_id is None or head_id is None:
+            without_pair.append(RunsOfRunner(runner_class))
+        else:
+            ids_by_class[runner_class] = (base_id, head_id)
+    # one query for the runs of all classes
+    run_ids = list(chain.from_iterable(ids_by_class.values()))
+    details: dict[str, RunDetail] = {}
+    for detail in read_run_details(session, RunRow.run_id.in_(run_ids)):
+        details[detail.summary.run_id] = detail
     both = [
-        RunsOfRunner(name, details[str(base_id)], details[str(head_id)])
-        for name, (base_id, head_id) in whole.items()
+        RunsOfRunner(runner_class, details[str(base_id)], details[str(head_id)])
+        for runner_class, (base_id, head_id) in ids_by_class.items()
     ]
-    return [*both, *(RunsOfRunner(name) for name in chosen if name not in whole)]
+    return both + without_pair
 
 
 def _pair_or_best(
     rows: Sequence[Any], base_sha: str, head_sha: str
 ) -> tuple[UUID | None, UUID | None]:
     """Choose the runs of both commits on one runner class; the best come first."""
+    # the two sides of one pair first, else the best run of each
     bases = {row.pair_id: row.run_id for row in rows if _is_side(row, base_sha, Side.BASE)}
     for row in rows:
         if _is_side(row, head_sha, Side.HEAD) and row.pair_id in bases:
@@ -290,6 +296,7 @@ def _resolve_sha(session: Session, project: str, prefix: str) -> str:
         raise NotStoredError(
             f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id"
         )
+    # a whole sha needs no lookup, and its commit need not be stored
     if len(prefix) in _SHA_LENGTHS:
         return prefix
     # a range uses the index; "g" sorts after every hexadecimal digit

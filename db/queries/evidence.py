@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Text, func, literal, select, tuple_
+from sqlalchemy import ARRAY, Select, Text, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -53,6 +53,8 @@ def list_changed_code(session: Session, project: str, row_ids: Collection[int]) 
         .subquery("compiled")
         .c
     )
+    # a function without code counts as other code: it did not compile
+    code_count = func.count(func.distinct(func.coalesce(compiled.code_hash, "")))
     query = (
         select(compiled.name, compiled.implementation)
         .where(is_number_of(compiled.run_number, is_in_series(project, include_pairs=True)))
@@ -62,48 +64,45 @@ def list_changed_code(session: Session, project: str, row_ids: Collection[int]) 
             compiled.function,
             compiled.target,
         )
-        .having(func.count(func.distinct(func.coalesce(compiled.code_hash, ""))) > 1)
-        .distinct()
+        .having(code_count > 1)
     )
-    return {(name, implementation) for name, implementation in session.execute(query)}
+    return _subjects(session, query)
 
 
 def list_failed_checks(session: Session, project: str, row_ids: Collection[int]) -> set[Subject]:
     """List subjects whose accuracy check failed in any run."""
-    query = (
-        select(CaseRow.name, AccuracyRow.implementation)
-        .select_from(AccuracyRow)
-        .join(CaseRow, CaseRow.id == AccuracyRow.case_id)
-        .where(
-            AccuracyRow.case_id.in_(row_ids),
-            AccuracyRow.outcome != Outcome.OK.value,
-            is_number_of(AccuracyRow.run_number, is_in_series(project, include_pairs=True)),
-        )
-        .distinct()
+    query = _results_of(AccuracyRow, row_ids).where(
+        AccuracyRow.outcome != Outcome.OK.value,
+        is_number_of(AccuracyRow.run_number, is_in_series(project, include_pairs=True)),
     )
-    return {(name, implementation) for name, implementation in session.execute(query)}
+    return _subjects(session, query)
 
 
 def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
     """List subjects with values of other tools."""
-    query = (
-        select(CaseRow.name, ImportedRow.implementation)
-        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
-        .where(ImportedRow.case_id.in_(row_ids))
-        .distinct()
-    )
-    return {(name, implementation) for name, implementation in session.execute(query)}
+    return _subjects(session, _results_of(ImportedRow, row_ids))
 
 
 def list_marked_controls(session: Session, row_ids: Collection[int]) -> set[Subject]:
     """List subjects that an import marked as rows of a library."""
-    query = (
-        select(CaseRow.name, ImportedRow.implementation)
-        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
-        .where(ImportedRow.case_id.in_(row_ids), ImportedRow.is_control)
-        .distinct()
+    query = _results_of(ImportedRow, row_ids)
+    return _subjects(session, query.where(ImportedRow.is_control))
+
+
+def _results_of(
+    table: type[AccuracyRow | ImportedRow], row_ids: Collection[int]
+) -> Select[str, str]:
+    """Select the case and implementation of each result of some cases."""
+    return (
+        select(CaseRow.name, table.implementation)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .where(table.case_id.in_(row_ids))
     )
-    return {(name, implementation) for name, implementation in session.execute(query)}
+
+
+def _subjects(session: Session, query: Select[Any, Any]) -> set[Subject]:
+    rows = session.execute(query.distinct())
+    return {(name, implementation) for name, implementation in rows}
 
 
 def read_counted_runs(
@@ -111,25 +110,22 @@ def read_counted_runs(
 ) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
     runs: defaultdict[tuple[UUID, CommitRef, str, Subject], list[Counters]] = defaultdict(list)
-    for run_id, runner_class, commit, document in _documents(
-        session,
-        project,
-        subjects,
-        "counters",
-    ):
+    documents = _documents(session, project, subjects, "counters")
+    for run_id, runner_class, commit, document in documents:
         counters = Counters.model_validate(document)
-        runs[run_id, commit, runner_class, (counters.case_id, counters.implementation)].append(
-            counters
+        subject = counters.case_id, counters.implementation
+        runs[run_id, commit, runner_class, subject].append(counters)
+    counted_runs: list[CountedRun] = []
+    for (_, commit, runner_class, (case_id, implementation)), launches in runs.items():
+        counted = CountedRun(
+            case_id=case_id,
+            implementation=implementation,
+            runner_class=runner_class,
+            commit=commit,
+            counters=tuple(launches),
         )
-    return [
-        CountedRun(
-            *subject,
-            runner_class,
-            commit,
-            tuple(counters),
-        )
-        for (_, commit, runner_class, subject), counters in runs.items()
-    ]
+        counted_runs.append(counted)
+    return counted_runs
 
 
 def read_profiled_runs(
@@ -144,6 +140,7 @@ def read_profiled_runs(
 
 def list_step_shares(session: Session, project: ProjectName, runner_class: Word) -> list[StepShare]:
     """List the shares of each step in its newest run on a runner class."""
+    # the newest run may have measured only some steps, so the newest of each step counts
     newest = (
         select(ImportedRow.case_id, ImportedRow.implementation, ImportedRow.run_number)
         .join(CaseRow, CaseRow.id == ImportedRow.case_id)

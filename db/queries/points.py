@@ -88,6 +88,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
         return None
     points = union_all(*parts).subquery("points")
     return (
+        # an outcome that is `ok` without a value says nothing about this metric
         select(points)
         .where(or_(points.c.outcome != Outcome.OK.value, points.c.value.is_not(None)))
         .cte("point")
@@ -121,6 +122,7 @@ def _measured(project: str, keys: FromClause, metric: str) -> Select[Any]:
             & (SeriesRow.runner_class == keys.c.runner_class),
         )
     )
+    # a rate is computed here, because only the time of each run is stored
     columns: dict[str, Any] = {}
     if cost is None:
         columns["value"] = getattr(table, metric)
@@ -189,6 +191,7 @@ def _operators(project: str, keys: FromClause, metric: str) -> Select[Any]:
     table = CaseDocumentRow
     cases = _first(_cases(project, keys, keys.c.implementation, CaseRow.id))
     counts = [table.document[name].as_float() for name in _COUNTED[metric]]
+    # counts that are missing are 0: the operator did nothing of the kind
     value = sum((func.coalesce(count, 0.0) for count in counts), start=literal(0.0))
     outcome = literal(Outcome.OK.value, Text)
     return _points(cases, table.run_number, value=value, outcome=outcome).join(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select
+from sqlalchemy import CTE, ColumnElement, Text, and_, cast, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -112,6 +112,32 @@ def list_releases(session: Session, project: ProjectName) -> list[TaggedCommit]:
 def read_filter_options(session: Session, project: ProjectName) -> FilterOptions:
     """Read the filter options of a project; empty if it has no runs."""
     project_row_id = project_id(project)
+    recent = _recent_runs(project_row_id)
+    source_files: dict[str, str] = {}
+    for lines in session.scalars(select(recent.c.source_lines).order_by(recent.c.started_at)):
+        source_files |= _source_files(lines or ())
+    classes = (
+        select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
+        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+        .where(RunRow.project_id == project_row_id)
+        .distinct()
+    )
+    kinds = dict(session.execute(classes).all())
+    commit_count = (
+        select(func.count()).select_from(CommitRow).where(CommitRow.project_id == project_row_id)
+    )
+    return FilterOptions(
+        cases=_case_options(session, project_row_id, recent),
+        commits_by_branch=_commits_by_branch(session, project_row_id),
+        runner_classes=tuple(sorted(kinds)),
+        cpu_classes=frozenset(name for name, kind in kinds.items() if kind == "cpu"),
+        commit_count=session.scalar(commit_count) or 0,
+        source_files=source_files,
+    )
+
+
+def _recent_runs(project_row_id: ColumnElement[int]) -> CTE:
+    """Select the newest runs of each environment, which have the current cases."""
     # a side of a pair may have measured only what a change affects
     newest_first = (RunRow.pair_id.is_not(None), RunRow.started_at.desc())
     rank = func.row_number().over(partition_by=RunRow.environment_id, order_by=newest_first)
@@ -120,7 +146,7 @@ def read_filter_options(session: Session, project: ProjectName) -> FilterOptions
         .where(RunRow.project_id == project_row_id)
         .subquery("ranked")
     )
-    recent = (
+    return (
         select(
             RunRow.case_version_ids,
             RunRow.started_at,
@@ -130,58 +156,56 @@ def read_filter_options(session: Session, project: ProjectName) -> FilterOptions
         .where(ranked.c.rank <= _RECENT_RUNS)
         .cte("recent")
     )
-    source_files: dict[str, str] = {}
-    for lines in session.scalars(select(recent.c.source_lines).order_by(recent.c.started_at)):
-        source_files |= _source_files(lines or ())
+
+
+def _case_options(
+    session: Session, project_row_id: ColumnElement[int], recent: CTE
+) -> tuple[CaseOption, ...]:
     newest = (
-        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags, *WORK.values())
+        select(
+            CaseVersionRow.case_id,
+            CaseVersionRow.family,
+            CaseVersionRow.tags,
+            *WORK.values(),
+        )
         .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
         .order_by(CaseVersionRow.case_id, recent.c.started_at.desc())
         .ext(distinct_on(CaseVersionRow.case_id))
         .cte("newest")
     )
+    # an outer join: cases that only older runs have are listed too
     cases = (
         select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, *newest.c)
         .outerjoin(newest, newest.c.case_id == CaseRow.id)
         .where(CaseRow.project_id == project_row_id)
     )
-    classes = (
-        select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
-        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
-        .where(RunRow.project_id == project_row_id)
-        .distinct()
-    )
-    kinds = dict(session.execute(classes).all())
+    options: list[CaseOption] = []
+    for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases):
+        option = CaseOption(
+            case_id=case_id,
+            kernel=kernel,
+            dtype=dtype,
+            family=family or "",
+            tags=tuple(tags or ()),
+            costs=dict(zip(WORK, costs, strict=True)),
+        )
+        options.append(option)
+    return tuple(options)
+
+
+def _commits_by_branch(
+    session: Session, project_row_id: ColumnElement[int]
+) -> dict[str, frozenset[str]]:
     measured = (
         select(RunRow.branch, CommitRow.sha)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(RunRow.project_id == project_row_id, RunRow.branch.is_not(None))
         .distinct()
     )
-    commits_by_branch: defaultdict[Any, set[str]] = defaultdict(set)
+    shas_by_branch: defaultdict[str, set[str]] = defaultdict(set)
     for branch, sha in session.execute(measured):
-        commits_by_branch[branch].add(sha)
-    commit_count = (
-        select(func.count()).select_from(CommitRow).where(CommitRow.project_id == project_row_id)
-    )
-    return FilterOptions(
-        cases=tuple(
-            CaseOption(
-                case_id=case_id,
-                kernel=kernel,
-                dtype=dtype,
-                family=family or "",
-                tags=tuple(tags or ()),
-                costs=dict(zip(WORK, costs, strict=True)),
-            )
-            for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
-        ),
-        commits_by_branch={branch: frozenset(shas) for branch, shas in commits_by_branch.items()},
-        runner_classes=tuple(sorted(kinds)),
-        cpu_classes=frozenset(name for name, kind in kinds.items() if kind == "cpu"),
-        commit_count=session.scalar(commit_count) or 0,
-        source_files=source_files,
-    )
+        shas_by_branch[str(branch)].add(sha)
+    return {branch: frozenset(shas) for branch, shas in shas_by_branch.items()}
 
 
 def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:

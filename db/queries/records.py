@@ -176,11 +176,9 @@ def _record(
     versions = run.case_version_ids
     if not is_whole:
         versions = [row["id"] for row in rows["cases"]]
-    tensors: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    regimes: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows["tensors"]:
-        errors = tensors if row["regime"] is None else regimes
-        errors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+    pairing = None
+    if run.pair_id is not None:
+        pairing = {"pair_id": run.pair_id, "side": run.pair_side}
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
@@ -190,17 +188,10 @@ def _record(
         "harness_version": run.harness_version,
         "preset": run.preset,
         "environment": of.environment.to_environment(),
-        "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
+        "pairing": pairing,
         "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,
-        "accuracies": [
-            _of_case(Accuracy, row)
-            | {
-                "tensors": tensors[row["case_id"], row["implementation"]],
-                "regimes": regimes[row["case_id"], row["implementation"]],
-            }
-            for row in rows["accuracies"]
-        ],
+        "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
         "imported": [_of_case(ImportedValue, row) for row in rows["imported"]],
         "telemetry": run.telemetry,
@@ -208,7 +199,26 @@ def _record(
     }
     for kind in DOCUMENT_KINDS:
         document[kind] = [row["document"] for row in rows[kind]]
+    # what has no column of its own is stored as it came
     return RunRecord.model_validate(document | run.document)
+
+
+def _accuracies(
+    checks: Sequence[Mapping[str, Any]], errors: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Put the errors of tensors into their checks."""
+    tensors: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    regimes: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in errors:
+        # errors with other values than the case declares are a list of their own
+        same_kind = tensors if row["regime"] is None else regimes
+        same_kind[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+    accuracies: list[dict[str, Any]] = []
+    for row in checks:
+        subject = row["case_id"], row["implementation"]
+        of_tensors = {"tensors": tensors[subject], "regimes": regimes[subject]}
+        accuracies.append(_of_case(Accuracy, row) | of_tensors)
+    return accuracies
 
 
 def _cases() -> Select[Any]:

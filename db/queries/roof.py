@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
@@ -39,8 +39,25 @@ def list_roof_cells(
     return [*_measured(session, project, runs), *_imported(session, project, runs)]
 
 
-_Run = tuple[int, datetime, str]
-"""Position among those of its runner class, date of its commit, and runner class."""
+class _Run(NamedTuple):
+    """Where a run is in the history of its runner class."""
+
+    position: int
+    """Rises to the newest run."""
+    committed_at: datetime
+    runner_class: str
+
+
+class _Result(NamedTuple):
+    """One case and implementation in one run."""
+
+    run_number: int
+    outcome: str
+    median_ns: float | None
+    utilisation: float | None
+    ratio_to_reference: float | None
+    is_memory_bound: bool | None
+    is_degraded: bool
 
 
 def _spread_runs(
@@ -73,10 +90,14 @@ def _spread_runs(
         )
         .subquery("ranked")
     )
+    # every n-th run spreads those that are read evenly, however many there are
     step = func.greatest(1, ranked.c.run_count // limit)
     is_read = or_(ranked.c.age < _ALWAYS_READ, ranked.c.age % step == 0)
-    rows = session.execute(select(ranked).where(is_read).order_by(ranked.c.age.desc())).all()
-    return {row.number: (-row.age, row.committed_at, row.runner_class) for row in rows}
+    oldest_first = select(ranked).where(is_read).order_by(ranked.c.age.desc())
+    runs: dict[int, _Run] = {}
+    for row in session.execute(oldest_first):
+        runs[row.number] = _Run(-row.age, row.committed_at, row.runner_class)
+    return runs
 
 
 def _dates(since: datetime | None, until: datetime | None) -> Iterator[ColumnElement[bool]]:
@@ -88,34 +109,24 @@ def _dates(since: datetime | None, until: datetime | None) -> Iterator[ColumnEle
 
 def _measured(session: Session, project: str, runs: Mapping[int, _Run]) -> Iterator[RoofCell]:
     row, series = MeasurementRow, SeriesRow
-    columns = (
-        row.run_number,
-        row.outcome,
-        row.median_ns,
-        row.utilisation,
-        row.ratio_to_reference,
-        row.is_memory_bound,
-        row.is_degraded,
-    )
+    columns = [getattr(row, name) for name in _Result._fields]
+    subject = (CaseRow.name, series.implementation, series.runner_class)
+    # one row per cell: the database gathers its runs into arrays
     query = (
-        select(
-            CaseRow.name,
-            series.implementation,
-            series.runner_class,
-            *(func.array_agg(column) for column in columns),
-        )
+        select(*subject, *(func.array_agg(column) for column in columns))
         .select_from(row)
         .join(series, series.id == row.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(row.run_number.in_(runs), row.outcome != Outcome.UNSUPPORTED.value)
-        .group_by(CaseRow.name, series.implementation, series.runner_class)
-        .order_by(CaseRow.name, series.implementation, series.runner_class)
+        .group_by(*subject)
+        .order_by(*subject)
     )
     for name, implementation, runner_class, *arrays in session.execute(query):
-        in_order = sorted(zip(*arrays, strict=True), key=lambda values: runs[values[0]][0])
-        _, outcome, _, _, ratio, is_memory_bound, is_degraded = in_order[-1]
-        timed = [values for values in in_order if values[2] is not None]
+        results = [_Result(*values) for values in zip(*arrays, strict=True)]
+        results.sort(key=lambda result: runs[result.run_number].position)
+        newest = results[-1]
+        timed = [result for result in results if result.median_ns is not None]
         yield RoofCell(
             key=SeriesKey(
                 project=project,
@@ -124,36 +135,38 @@ def _measured(session: Session, project: str, runs: Mapping[int, _Run]) -> Itera
                 metric="median_ns",
                 runner_class=runner_class,
             ),
-            dates=tuple(runs[number][1] for number, *_ in timed),
-            values=tuple(time_ns for _, _, time_ns, *_ in timed),
-            utilisations=tuple(share for _, _, _, share, *_ in timed),
-            ratio_to_reference=ratio,
-            bound=BOUNDS[is_memory_bound],
-            is_degraded=is_degraded,
-            outcome=OUTCOMES[outcome],
+            dates=tuple(runs[result.run_number].committed_at for result in timed),
+            values=tuple(result.median_ns for result in timed if result.median_ns is not None),
+            utilisations=tuple(result.utilisation for result in timed),
+            ratio_to_reference=newest.ratio_to_reference,
+            bound=BOUNDS[newest.is_memory_bound],
+            is_degraded=newest.is_degraded,
+            outcome=OUTCOMES[newest.outcome],
         )
 
 
 def _imported(session: Session, project: str, runs: Mapping[int, _Run]) -> Iterator[RoofCell]:
     """Read the values of other tools, each with its newest ratio to a library."""
-    classes = {number: runner_class for number, (_, _, runner_class) in runs.items()}
+    classes = {number: run.runner_class for number, run in runs.items()}
     ratios: dict[SeriesKey, float] = {}
     cells: list[RoofCell] = []
     for key, numbers, values in read_recent_imports(session, project, classes):
-        in_order = sorted(zip(numbers, values, strict=True), key=lambda pair: runs[pair[0]][0])
+        dated = [(runs[number], value) for number, value in zip(numbers, values, strict=True)]
+        dated.sort(key=lambda run_and_value: run_and_value[0].position)
+        _, newest_value = dated[-1]
         if key.is_ratio_to_reference:
-            ratios[_subject(key)] = in_order[-1][1]
+            ratios[_subject(key)] = newest_value
         if key.is_performance:
-            dates = tuple(runs[number][1] for number, _ in in_order)
-            cells.append(RoofCell(key, dates, tuple(value for _, value in in_order)))
+            cell = RoofCell(
+                key=key,
+                dates=tuple(run.committed_at for run, _ in dated),
+                values=tuple(value for _, value in dated),
+            )
+            cells.append(cell)
+    # a ratio may be read after the value that it belongs to
     for cell in sorted(cells, key=lambda cell: cell.key):
         ratio = ratios.get(_subject(cell.key))
-        yield RoofCell(
-            key=cell.key,
-            dates=cell.dates,
-            values=cell.values,
-            ratio_to_reference=ratio,
-        )
+        yield replace(cell, ratio_to_reference=ratio)
 
 
 def _subject(key: SeriesKey) -> SeriesKey:

@@ -56,6 +56,7 @@ def list_runner_coverage(
     these, count.
     """
     newest_first = aggregate_order_by(RunRow.run_id, RunRow.started_at.desc())
+    # a side of a pair may have measured only some cases, so it says nothing about coverage
     is_whole = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
     runner = (
         select(
@@ -162,83 +163,23 @@ def read_recent_runs(
     """Read the successful times, and the values of other tools with a known direction, of the
     newest runs on the default branch, of each runner class or of some.
     """
-    along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
-    by_class: Any = {"partition_by": EnvironmentRow.runner_class}
-    newest = (
-        select(
-            EnvironmentRow.runner_class,
-            RunRow.number,
-            *COMMIT_COLUMNS,
-            func.row_number()
-            .over(**by_class, order_by=[column.desc() for column in along])
-            .label("rank"),
-        )
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(is_in_series(project), is_on(project, runner_classes))
-        .subquery("newest")
-    )
-    rows = session.execute(
-        select(newest).where(newest.c.rank <= limit).order_by(newest.c.rank.desc())
-    ).all()
+    rows = _newest_runs(session, project, runner_classes, limit)
     commits: defaultdict[str, list[CommitRef]] = defaultdict(list)
+    classes: dict[int, str] = {}
+    # position of each run on its class, from the oldest that is read
     place_of: dict[int, int] = {}
     for runner_class, number, *commit, _ in rows:
         place_of[number] = len(commits[runner_class])
+        classes[number] = runner_class
         commits[runner_class].append(CommitRef(*commit))
-    row, series = MeasurementRow, SeriesRow
-    query = (
-        select(
-            CaseRow.name,
-            series.implementation,
-            series.runner_class,
-            series.timer,
-            series.cache,
-            func.array_agg(row.run_number),
-            func.array_agg(row.median_ns),
-        )
-        .select_from(row)
-        .join(series, series.id == row.series_id)
-        .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
-        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(row.run_number.in_(place_of), row.median_ns.is_not(None))
-        .group_by(
-            CaseRow.name,
-            series.implementation,
-            series.runner_class,
-            series.timer,
-            series.cache,
-        )
-    )
     series_of_class: defaultdict[str, list[RecentSeries]] = defaultdict(list)
-    for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(
-        query
-    ):
-        key = SeriesKey(
-            project=project,
-            case_id=name,
-            implementation=implementation,
-            metric="median_ns",
-            runner_class=runner_class,
-        )
-        values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
-        series_of_class[runner_class].append(
-            RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
-        )
-    classes = {number: runner_class for runner_class, number, *_ in rows}
-    for key, numbers, imported_values in read_recent_imports(session, project, classes):
-        if not key.is_performance:
-            continue
-        values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
-        places, numbers_in_order = zip(*values, strict=True)
-        series_of_class[key.runner_class].append(
-            RecentSeries(
-                key=key,
-                timing="",
-                places=places,
-                values=numbers_in_order,
-            )
-        )
+    for key, timing, numbers, values in _recent_times(session, project, place_of):
+        series = _recent_series(key, timing, [place_of[number] for number in numbers], values)
+        series_of_class[key.runner_class].append(series)
+    for key, numbers, values in read_recent_imports(session, project, classes):
+        if key.is_performance:
+            series = _recent_series(key, "", [place_of[number] for number in numbers], values)
+            series_of_class[key.runner_class].append(series)
     return [
         RecentRuns(
             runner_class=runner_class,
@@ -248,6 +189,76 @@ def read_recent_runs(
         )
         for runner_class, class_commits in sorted(commits.items())
     ]
+
+
+def _newest_runs(
+    session: Session, project: str, runner_classes: Words, limit: int
+) -> Sequence[Any]:
+    """Read runner class, number, commit and rank of the newest runs, the oldest first."""
+    along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
+    newest_first = [column.desc() for column in along]
+    rank = func.row_number().over(partition_by=EnvironmentRow.runner_class, order_by=newest_first)
+    ranked = (
+        select(
+            EnvironmentRow.runner_class,
+            RunRow.number,
+            *COMMIT_COLUMNS,
+            rank.label("rank"),
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(is_in_series(project), is_on(project, runner_classes))
+        .subquery("newest")
+    )
+    query = select(ranked).where(ranked.c.rank <= limit).order_by(ranked.c.rank.desc())
+    return session.execute(query).all()
+
+
+def _recent_times(
+    session: Session, project: str, run_numbers: Collection[int]
+) -> Iterator[tuple[SeriesKey, str, Sequence[int], Sequence[float]]]:
+    """Read the times of some runs: of each series, the timing, the runs' numbers and the times."""
+    row, series = MeasurementRow, SeriesRow
+    subject = (
+        CaseRow.name,
+        series.implementation,
+        series.runner_class,
+        series.timer,
+        series.cache,
+    )
+    # one row per series: the database gathers its runs into arrays
+    query = (
+        select(*subject, func.array_agg(row.run_number), func.array_agg(row.median_ns))
+        .select_from(row)
+        .join(series, series.id == row.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(row.run_number.in_(run_numbers), row.median_ns.is_not(None))
+        .group_by(*subject)
+    )
+    for row_of_series in session.execute(query):
+        name, implementation, runner_class, timer, cache, numbers, medians_ns = row_of_series
+        key = SeriesKey(
+            project=project,
+            case_id=name,
+            implementation=implementation,
+            metric="median_ns",
+            runner_class=runner_class,
+        )
+        yield key, timing_of(timer, cache), numbers, [time_ns or 0.0 for time_ns in medians_ns]
+
+
+def _recent_series(
+    key: SeriesKey, timing: str, places: Sequence[int], values: Sequence[float]
+) -> RecentSeries:
+    """Put the values, which the database gathers in no order, in the order of the runs."""
+    in_order = sorted(zip(places, values, strict=True))
+    return RecentSeries(
+        key=key,
+        timing=timing,
+        places=tuple(position for position, _ in in_order),
+        values=tuple(value for _, value in in_order),
+    )
 
 
 def _recent_pairs(

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import ARRAY, ColumnElement, Integer, Select, and_, any_, func, literal, or_, select
@@ -181,36 +181,52 @@ def list_imported_values(session: Session, run_id: UUID) -> list[tuple[str, str,
     ]
 
 
+_ImportedKey = tuple[str, str, str]
+"""Case id, implementation and key of the tool."""
+
+
+class _ImportedSide(NamedTuple):
+    outcome: Outcome | None
+    value: float | None
+
+
 def read_imported_values(session: Session, base_id: RunId, head_id: RunId) -> list[ImportedPair]:
     """Read the values of other tools that two runs have, by series."""
     row = ImportedRow
     query = (
-        select(RunRow.run_id, CaseRow.name, row.implementation, row.key, row.outcome, row.value)
+        select(
+            RunRow.run_id,
+            CaseRow.name,
+            row.implementation,
+            row.key,
+            row.outcome,
+            row.value,
+        )
         .join(CaseRow, CaseRow.id == row.case_id)
         .join(RunRow, RunRow.number == row.run_number)
         .where(RunRow.run_id.in_((base_id, head_id)))
         .order_by(CaseRow.name, row.implementation, row.key)
     )
-    missing: tuple[Outcome | None, float | None] = (None, None)
-    sides: dict[tuple[str, str, str], dict[str, tuple[Outcome | None, float | None]]] = {}
+    sides: dict[_ImportedKey, dict[str, _ImportedSide]] = {}
     for run_id, case_id, implementation, key, outcome, value in session.execute(query):
-        of_series = sides.setdefault((case_id, implementation, key), {})
-        of_series[str(run_id)] = OUTCOMES[outcome], value
+        series_sides = sides.setdefault((case_id, implementation, key), {})
+        series_sides[str(run_id)] = _ImportedSide(OUTCOMES[outcome], value)
+    # a run may lack a series of the other
+    missing = _ImportedSide(None, None)
     pairs: list[ImportedPair] = []
-    for (case_id, implementation, key), of_series in sides.items():
-        base_outcome, base = of_series.get(str(base_id), missing)
-        head_outcome, head = of_series.get(str(head_id), missing)
-        pairs.append(
-            ImportedPair(
-                case_id=case_id,
-                implementation=implementation,
-                metric=key,
-                base_outcome=base_outcome,
-                base=base,
-                head_outcome=head_outcome,
-                head=head,
-            )
+    for (case_id, implementation, key), series_sides in sides.items():
+        base = series_sides.get(str(base_id), missing)
+        head = series_sides.get(str(head_id), missing)
+        pair = ImportedPair(
+            case_id=case_id,
+            implementation=implementation,
+            metric=key,
+            base_outcome=base.outcome,
+            base=base.value,
+            head_outcome=head.outcome,
+            head=head.value,
         )
+        pairs.append(pair)
     return pairs
 
 

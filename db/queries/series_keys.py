@@ -100,6 +100,7 @@ def list_series_keys(
                     )
                 )
             )
+    # a metric that is not in the table may be one of another tool
     if metric not in METRICS:
         queries.append(
             _imported(

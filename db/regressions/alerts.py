@@ -59,6 +59,7 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
                 document=document,
             )
         )
+        # deliveries refer to the alert's row
         session.flush()
         for delivery in step.deliveries:
             # its message may be about more alerts than this one
@@ -91,12 +92,14 @@ def acknowledge(
             raise StoreError(f"alert {alert_id}: unknown ID; see: roofwatch alert list")
         project = _DOCUMENT.validate_python(row.document).project
         lock_project(session, project)
+        # another process may have changed it before the lock
         session.refresh(row)
         if row.state is not AlertState.FIRING:
             raise StoreError(
                 f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged"
             )
         firing_alert = _DOCUMENT.validate_python(row.document)
+        # what was acknowledged is the episode that the person saw
         if episode not in {None, firing_alert.episode}:
             raise StoreError(f"alert {alert_id} fired again since episode {episode}")
         alert = firing_alert.acknowledged(now, person, reason)
@@ -137,6 +140,7 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
 
     Messages of one alert pass a channel in the order in which they were written.
     """
+    # a reminder must not overtake the message that it reminds of
     earlier = aliased(DeliveryRow)
     has_earlier = exists().where(
         earlier.alert_id == DeliveryRow.alert_id,
@@ -159,6 +163,7 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
         row = session.scalars(due).one_or_none()
         if row is None:
             return None
+        # counted before the attempt: a process that dies in it has tried too
         row.attempt_count += 1
         delivery = _to_delivery(row)
         row.next_attempt_at, row.is_uncertain = (
@@ -185,6 +190,7 @@ def write_outcome(engine: Engine, delivery: Delivery) -> None:
     names = ("state", "is_uncertain", "next_attempt_at", "sent_at", "error")
     values = {name: getattr(delivery, name) for name in names}
     with Session(engine) as session, session.begin():
+        # of a later attempt, the later outcome is the true one
         attempt = (
             DeliveryRow.key == delivery.key,
             DeliveryRow.attempt_count == delivery.attempt_count,
@@ -198,6 +204,7 @@ def list_deliveries(
     """The newest hundred deliveries, the newest first;
     only of one project or some states if given.
     """
+    # people look at the newest; older ones are for the database's own tools
     query = select(DeliveryRow).order_by(DeliveryRow.id.desc()).limit(100)
     if project is not None:
         query = query.join(AlertRow).where(AlertRow.project_id == project_id(project))

@@ -53,6 +53,7 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
     with engine.connect() as connection, connection.begin():
         # this transaction is idle during the analysis
         connection.execute(NO_TIMEOUTS)
+        # the project that waits longest, so that a busy one cannot hold back the others
         query = (
             select(ProjectRow.id, ProjectRow.name, ProjectRow.analysis_requested_at)
             .join(AnalysisJobRow, AnalysisJobRow.project_id == ProjectRow.id)
@@ -73,6 +74,7 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
         try:
             yield job
         except Exception as error:
+            # a project that always fails must not keep a worker from the others
             failure_count = AnalysisJobRow.failure_count + 1
             pause_s = func.least(_FIRST_PAUSE_S * func.power(2, failure_count), _LONGEST_PAUSE_S)
             connection.execute(
@@ -80,6 +82,7 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
                 .where(of_job)
                 .values(
                     failure_count=failure_count,
+                    # the message may quote what a user sent
                     not_before=func.clock_timestamp() + pause_s * text("interval '1 second'"),
                     error=type(error).__name__,
                 )
@@ -98,6 +101,7 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
                 error=None,
             )
         )
+        # a request that came during the analysis stays
         analysed_at = func.greatest(ProjectRow.analysed_at, job.requested_at)
         connection.execute(
             update(ProjectRow)

@@ -51,6 +51,7 @@ def list_due(session: Session, project: str, method: str, row_ids: Sequence[int]
         .join(CaseRow, CaseRow.id == CaseAnalysisRow.case_id)
         .where(CaseRow.project_id == project_id(project), CaseAnalysisRow.basis == basis)
     )
+    # a change without a case is one of the whole project
     if None in changed_ids:
         current = set()
     else:
@@ -61,6 +62,7 @@ def list_due(session: Session, project: str, method: str, row_ids: Sequence[int]
 
 def write_case_analyses(engine: Engine, due: DueCases, analyses: Iterable[CaseAnalysis]) -> None:
     """Store analyses and forget the changes that they cover, in one transaction."""
+    # in one transaction with the removal of the changes: they stay if this fails
     with engine.begin() as connection:
         rows = [
             {
@@ -80,12 +82,14 @@ def write_case_analyses(engine: Engine, due: DueCases, analyses: Iterable[CaseAn
             connection.execute(
                 new.on_conflict_do_update(index_elements=["case_id"], set_=values), rows
             )
+        # changes noted meanwhile wait for the next analysis
         covered = CaseChangeRow.id.in_(due.change_ids)
         connection.execute(delete(CaseChangeRow).where(covered))
 
 
 def read_case_analyses(session: Session, project: str) -> list[CaseAnalysis]:
     """Read the analyses of all cases of a project."""
+    # as text: the analysis parses them, and most of them not at all
     row = CaseAnalysisRow
     query = (
         select(

@@ -27,10 +27,12 @@ BOTH = ("fwd", "bwd")
 
 
 def token_elements(case: Case) -> int:
+    """Elements of a tensor [B, T, D]."""
     return case["B"] * case["T"] * case["D"]
 
 
 def head_elements(case: Case) -> int:
+    """Elements of a tensor [B, T, H, D]."""
     return case["B"] * case["T"] * case["H"] * case["D"]
 
 
@@ -114,6 +116,7 @@ def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
 
 
 def tokens(case: Case, make: InputMaker) -> Tensor:
+    """The input of most kernels: [B, T, D]."""
     return make.normal(case["B"], case["T"], case["D"])
 
 
@@ -122,6 +125,7 @@ def only_tokens(case: Case, make: InputMaker) -> dict[str, Tensor]:
 
 
 def queries(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    """Queries, keys and values, all [B, T, H, D]."""
     shape = case["B"], case["T"], case["H"], case["D"]
     # Keys of length 1 keep the state of a delta rule bounded.
     keys = functional.normalize(make.normal(*shape), dim=-1)
@@ -162,6 +166,19 @@ def recurrence(
     return torch.stack(outputs, 1) / key_size**0.5
 
 
+def rms_norm_gated_reference(x, gate, weight):
+    """The gate comes after the norm."""
+    normalized = functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
+    return normalized * functional.silu(gate)
+
+
+def group_norm_reference(x, weight, bias):
+    """Four groups of channels, which PyTorch wants in the second dim."""
+    channels_second = x.flatten(0, 1)
+    normalized = functional.group_norm(channels_second, 4, weight, bias, 1e-5)
+    return normalized.view_as(x)
+
+
 l2_norm_spec = kernel(
     "l2_norm",
     lambda x: l2norm(x),
@@ -178,9 +195,7 @@ rms_norm_gated_spec = kernel(
         "gate": tokens(case, make),
         "weight": make.normal(case["D"]),
     },
-    reference=lambda x, gate, weight: (
-        functional.rms_norm(x, x.shape[-1:], weight, 1e-6) * functional.silu(gate)
-    ),
+    reference=rms_norm_gated_reference,
     **TOKENS,
 )
 
@@ -192,10 +207,8 @@ group_norm_spec = kernel(
         "weight": make.normal(case["D"]),
         "bias": make.normal(case["D"]),
     },
-    # PyTorch wants channels in the second dim.
-    reference=lambda x, weight, bias: functional.group_norm(
-        x.flatten(0, 1), 4, weight, bias, 1e-5
-    ).view_as(x),
+    reference=group_norm_reference,
+    source="Wu and He, Group Normalization, 2018",
     **TOKENS,
 )
 
@@ -207,6 +220,7 @@ swiglu_spec = kernel(
         "up": tokens(case, make),
     },
     reference=lambda gate, up: functional.silu(gate) * up,
+    source="Shazeer, GLU Variants Improve Transformer, 2020",
     **TOKENS,
 )
 
@@ -253,7 +267,9 @@ def rotate(x: Tensor, angle: Tensor) -> Tensor:
     # [T, 1, D / 2]: heads share the angles.
     cos = angle.cos()[:, None]
     sin = angle.sin()[:, None]
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+    rotated_low = low * cos - high * sin
+    rotated_high = high * cos + low * sin
+    return torch.cat((rotated_low, rotated_high), -1)
 
 
 rotary_spec = kernel(
@@ -265,12 +281,14 @@ rotary_spec = kernel(
     },
     reference=rotate,
     gradients=("x",),
+    source="Su et al., RoFormer, 2021",
     **RECURRENT,
 )
 
 
 def hgrn_reference(x, gate):
     """A recurrence of single numbers: h = exp(gate) h + x."""
+    # The loop of a recurrent network, which the kernel keeps in registers.
     state = torch.zeros_like(x[:, 0])
     states = []
     for step in range(x.shape[1]):
@@ -288,6 +306,7 @@ hgrn_spec = kernel(
         "gate": functional.logsigmoid(tokens(case, make)),
     },
     reference=hgrn_reference,
+    source="Qin et al., Hierarchically Gated Recurrent Neural Network, 2023",
     # The reference goes token by token, so fewer of them.
     **TOKENS | {"cases": cases(shapes=[{"B": 2, "T": 512, "D": 1024}], directions=BOTH)},
 )
@@ -297,19 +316,27 @@ linear_attention_spec = kernel(
     lambda q, k, v: fused_recurrent_linear_attn(q, k, v)[0],
     inputs=queries,
     reference=recurrence,
+    source="Katharopoulos et al., Transformers are RNNs, 2020",
     **RECURRENT,
 )
+
+
+def gla_inputs(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    """Queries, keys, values, and a gate for each element of the state's rows."""
+    logits = make.normal(case["B"], case["T"], case["H"], case["D"])
+    return {
+        **queries(case, make),
+        # The logarithm of a decay between 0 and 1.
+        "gate": functional.logsigmoid(logits),
+    }
 
 
 gla_spec = kernel(
     "gated_linear_attention",
     lambda q, k, v, gate: fused_recurrent_gla(q, k, v, gate)[0],
-    inputs=lambda case, make: {
-        **queries(case, make),
-        # The logarithm of a decay between 0 and 1.
-        "gate": functional.logsigmoid(make.normal(case["B"], case["T"], case["H"], case["D"])),
-    },
+    inputs=gla_inputs,
     reference=lambda q, k, v, gate: recurrence(q, k, v, decay=gate.exp()),
+    source="Yang et al., Gated Linear Attention Transformers, 2023",
     **RECURRENT,
 )
 
@@ -317,8 +344,10 @@ gla_spec = kernel(
 def retention_reference(q, k, v):
     # Each head forgets half as fast as the one before it; Sun et al., 2023.
     heads = torch.arange(q.shape[2], dtype=q.dtype, device=q.device)
-    decay = 1 - torch.exp2(-5 - heads)
-    return recurrence(q, k, v, decay=decay[:, None].expand_as(q))
+    decay_of_heads = 1 - torch.exp2(-5 - heads)
+    # All elements of a head share its decay.
+    decay = decay_of_heads[:, None].expand_as(q)
+    return recurrence(q, k, v, decay=decay)
 
 
 retention_spec = kernel(
@@ -326,6 +355,7 @@ retention_spec = kernel(
     lambda q, k, v: fused_recurrent_retention(q, k, v)[0],
     inputs=queries,
     reference=retention_reference,
+    source="Sun et al., Retentive Network, 2023",
     **RECURRENT,
 )
 
@@ -338,5 +368,6 @@ delta_rule_spec = kernel(
         "beta": make.uniform(case["B"], case["T"], case["H"], low=0, high=1),
     },
     reference=lambda q, k, v, beta: recurrence(q, k, v, beta=beta),
+    source="Yang et al., Parallelizing Linear Transformers with the Delta Rule, 2024",
     **RECURRENT,
 )

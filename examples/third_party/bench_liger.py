@@ -19,6 +19,7 @@ BOTH = ("fwd", "bwd")
 def flop_count_of_matrix(case: Case) -> float:
     """Of the order of a norm or an activation: ten operations for each element."""
     elements = case["rows"] * case["cols"]
+    # The backward pass recomputes the forward one.
     passes = 1 + case.is_backward
     return 10 * elements * passes
 
@@ -74,6 +75,7 @@ def matrices(count: int):
 
 
 def matrix(case: Case, make: InputMaker) -> Tensor:
+    """The input that most of these kernels map to a matrix of the same shape."""
     return make.normal(case["rows"], case["cols"])
 
 
@@ -90,8 +92,32 @@ def gate_and_up(case: Case, make: InputMaker) -> dict[str, Tensor]:
 
 
 def log_probabilities(case: Case, make: InputMaker) -> Tensor:
+    """What the divergence compares: rows whose exponentials add up to 1."""
     logits = make.normal(case["rows"], case["vocab"])
     return logits.log_softmax(-1)
+
+
+def rms_norm_reference(x, weight):
+    """Liger's default epsilon is 1e-6; PyTorch's is the smallest number of the dtype."""
+    return functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
+
+
+def layer_norm_reference(x, weight, bias):
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-6)
+
+
+def liger_group_norm(x, weight, bias):
+    # The function takes no keywords.
+    channels = 32
+    groups = 8
+    epsilon = 1e-6
+    return ops.LigerGroupNormFunction.apply(x, weight, bias, channels, groups, epsilon)
+
+
+def add_rms_norm_reference(x, residual, weight):
+    """Both the norm and the sum are results: the next layer adds to the sum."""
+    total = x + residual
+    return rms_norm_reference(total, weight), total
 
 
 rms_norm = kernel(
@@ -102,8 +128,9 @@ rms_norm = kernel(
         "x": matrix(case, make),
         "weight": make.normal(case["cols"]),
     },
-    reference=lambda x, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6),
+    reference=rms_norm_reference,
     memory_bytes=matrices(2),
+    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019",
     **ELEMENTWISE,
 )
 
@@ -115,15 +142,15 @@ layer_norm = kernel(
         "weight": make.normal(case["cols"]),
         "bias": make.normal(case["cols"]),
     },
-    reference=lambda x, weight, bias: functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-6),
+    reference=layer_norm_reference,
     memory_bytes=matrices(2),
+    source="Ba et al., Layer Normalization, 2016",
     **ELEMENTWISE,
 )
 
 group_norm = kernel(
     "group_norm",
-    # 32 channels in 8 groups.
-    lambda x, weight, bias: ops.LigerGroupNormFunction.apply(x, weight, bias, 32, 8, 1e-6),
+    liger_group_norm,
     inputs=lambda case, make: {
         "x": make.normal(case["rows"], 32, case["cols"]),
         "weight": make.normal(32),
@@ -131,6 +158,7 @@ group_norm = kernel(
     },
     reference=lambda x, weight, bias: functional.group_norm(x, 8, weight, bias, 1e-6),
     memory_bytes=lambda case: 32 * matrices(2)(case),
+    source="Wu and He, Group Normalization, 2018",
     # 32 channels make each row larger.
     **ELEMENTWISE | {"cases": cases(shapes=[{"rows": 16, "cols": 1024}], directions=BOTH)},
 )
@@ -143,11 +171,7 @@ add_rms_norm = kernel(
         "residual": matrix(case, make),
         "weight": make.normal(case["cols"]),
     },
-    # Both the norm and the sum are results: the next layer adds to the sum.
-    reference=lambda x, residual, weight: (
-        functional.rms_norm(x + residual, x.shape[-1:], weight, 1e-6),
-        x + residual,
-    ),
+    reference=add_rms_norm_reference,
     memory_bytes=matrices(4),
     **ELEMENTWISE,
 )
@@ -158,6 +182,7 @@ swiglu = kernel(
     inputs=gate_and_up,
     reference=lambda gate, up: functional.silu(gate) * up,
     memory_bytes=matrices(3),
+    source="Shazeer, GLU Variants Improve Transformer, 2020",
     **ELEMENTWISE,
 )
 
@@ -168,6 +193,7 @@ geglu = kernel(
     # Liger uses the approximation by tanh, which differs from the exact function by 1e-3.
     reference=lambda gate, up: functional.gelu(gate, approximate="tanh") * up,
     memory_bytes=matrices(3),
+    source="Shazeer, GLU Variants Improve Transformer, 2020",
     **ELEMENTWISE,
 )
 
@@ -177,6 +203,7 @@ relu_squared = kernel(
     inputs=only_matrix,
     reference=lambda x: functional.relu(x) ** 2,
     memory_bytes=matrices(2),
+    source="So et al., Primer: Searching for Efficient Transformers, 2021",
     **ELEMENTWISE,
 )
 
@@ -250,7 +277,14 @@ rope = kernel(
     flop_count=lambda case: 3 * rope_elements(case),
     # Each element is read and written.
     memory_bytes=lambda case: 2 * rope_elements(case) * case.itemsize,
+    source="Su et al., RoFormer, 2021",
 )
+
+
+def kl_divergence_reference(predicted, target):
+    """PyTorch too takes the logarithms of both."""
+    return functional.kl_div(predicted, target, reduction="batchmean", log_target=True)
+
 
 cross_entropy = kernel(
     "cross_entropy",
@@ -273,9 +307,7 @@ kl_divergence = kernel(
         "predicted": log_probabilities(case, make),
         "target": log_probabilities(case, make),
     },
-    reference=lambda predicted, target: functional.kl_div(
-        predicted, target, reduction="batchmean", log_target=True
-    ),
+    reference=kl_divergence_reference,
     # The target is a constant in training.
     gradients=("predicted",),
     **LOSS,
