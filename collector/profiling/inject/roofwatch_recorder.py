@@ -33,6 +33,8 @@ _AUTOMATIC_WARMUP_STEPS = 3
 """Steps before the window if the user named none. Compiling and filling caches mostly takes two;
 the third is recorded with Python stacks.
 """
+_STEP_ATTEMPTS = 3
+"""Steps that are recorded with Python stacks until one can be read."""
 
 
 class EventFile:
@@ -62,7 +64,11 @@ class EventFile:
         try:
             function(*arguments, **named)
         except Exception as error:  # noqa: BLE001  no error of ours may reach the program
-            self.write("failed", message=f"{type(error).__name__}: {error}")
+            self.write("failed", message=_message_of(error))
+
+
+def _message_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class SessionRecorder:
@@ -76,6 +82,8 @@ class SessionRecorder:
         self._session_count = 0
         self._device = "cpu"
         self._part = "window"
+        self._unread_steps = 0
+        """Steps whose Python stacks torch's profiler could not join."""
         self._is_over = False
 
     def owns(self, profiler: object) -> bool:
@@ -105,6 +113,13 @@ class SessionRecorder:
         with self._lock:
             if self._part == part:
                 self.stop(end_reason, for_good=False)
+
+    def stop_step(self) -> bool:
+        """Stop the recording of a step; False if it was lost and another step is to be recorded."""
+        with self._lock:
+            unread_steps = self._unread_steps
+            self.stop_part("step", "the step was done")
+            return self._unread_steps in (unread_steps, _STEP_ATTEMPTS)
 
     def stop(self, end_reason: str, *, for_good: bool = True) -> None:
         with self._lock:
@@ -154,6 +169,9 @@ class SessionRecorder:
             # synchronising fails after an illegal memory access; earlier events are still there
             profiler.use_device = None
             profiler.__exit__(None, None, None)
+        except IndexError as error:
+            self._note_lost_stacks(error)
+            return
         if self._part == "step":
             times = roofwatch_attribution.attribute(profiler)
             self._journal.write("attribution", times=times)
@@ -170,6 +188,22 @@ class SessionRecorder:
             device=self._device,
             part=self._part,
         )
+
+    def _note_lost_stacks(self, error: IndexError) -> None:
+        """Say what is lost, unless another step is recorded in its place.
+
+        Other threads may still add calls while torch's profiler joins the Python stacks of all
+        threads: a call that it has not stored then raises IndexError. It ends that session, and the
+        next one works.
+        """
+        lost = "the recording: record without Python stacks"
+        if self._part == "step":
+            self._unread_steps += 1
+            if self._unread_steps < _STEP_ATTEMPTS and not self._is_over:
+                return
+            lost = "times by module, function and line; times of operators are complete"
+        message = f"torch's profiler could not join Python stacks. Lost: {lost}"
+        self._journal.write("failed", message=f"{message} ({_message_of(error)})")
 
     def warm_up(self) -> None:
         """Let the profiler register itself; it must do so in the thread that imported torch."""
@@ -239,6 +273,8 @@ class ProcessCapture:
         self._journal = EventFile(Path(settings["folder"]))
         self._recorder = SessionRecorder(self._journal, self._window)
         self._step_count = 0
+        self._repeated_steps = 0
+        """Steps by which the window starts later, because a recorded step could not be read."""
         self._optimizer: int | None = None
         """Identity of the optimizer whose steps are counted; None: backward passes are."""
         self._exit = os._exit
@@ -310,13 +346,17 @@ class ProcessCapture:
         warmup_steps = self._window["warmup_steps"]
         if warmup_steps is None:
             warmup_steps = _AUTOMATIC_WARMUP_STEPS
+        warmup_steps += self._repeated_steps
         steps = self._window.get("steps")
         # the first step compiles and loads: a single one is not like the others
         if self._step_count == warmup_steps - 1:
             self._recorder.stop_part("start-up", "the steps began")
             self._recorder.start("step")
         elif self._step_count == warmup_steps:
-            self._recorder.stop_part("step", "the step was done")
+            if not self._recorder.stop_step():
+                self._repeated_steps += 1
+                self._recorder.start("step")
+                return
             self._recorder.start_window()
         elif steps and self._step_count == warmup_steps + steps:
             self._recorder.stop("the steps were done")

@@ -55,9 +55,24 @@ for _ in range(9):
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
 """
+FAILING_PROFILER = """
+from torch.autograd.profiler import profile
+
+stop = profile.__exit__
+failures = iter(range({failure_count}))
 
 
-def profiled(folder: Path, script: str) -> CapturedProcess:
+def fail_to_join_stacks(self, *exception):
+    stop(self, *exception)
+    if self.with_stack and next(failures, None) is not None:
+        raise IndexError("Argument passed to at() was not in the map.")
+
+
+profile.__exit__ = fail_to_join_stacks
+"""
+
+
+def profiled(folder: Path, script: str, errors: tuple[str, ...] = ()) -> CapturedProcess:
     (folder / "train.py").write_text(script)
     capture = profile_program(
         [sys.executable, str(folder / "train.py")],
@@ -66,7 +81,7 @@ def profiled(folder: Path, script: str) -> CapturedProcess:
         redaction=Redaction(),
     )
     (process,) = capture.processes
-    assert process.errors == ()
+    assert process.errors == errors
     return process
 
 
@@ -134,6 +149,36 @@ def test_start_up_is_kept_apart_from_the_steps(tmp_path: Path) -> None:
     assert window.steady is not None
     assert window.steady.steps_are == "optimizer steps"
     assert window.time.window_ns < window.recorded_ns
+
+
+@pytest.mark.slow
+def test_a_step_whose_stacks_are_lost_is_recorded_again(tmp_path: Path) -> None:
+    failing = FAILING_PROFILER.format(failure_count=2)
+
+    process = profiled(tmp_path, QUANTISED + failing + OPTIMIZED)
+
+    (host,) = process.attributions
+    assert named(host.functions, "Quantise").call_count == 3
+    steady = process.traces[-1].steady
+    assert steady is not None
+    # the fourth and fifth step were recorded apart
+    assert len(steady.step_ns) == 4
+
+
+@pytest.mark.slow
+def test_operators_are_kept_if_all_stacks_are_lost(tmp_path: Path) -> None:
+    failing = FAILING_PROFILER.format(failure_count=3)
+    lost = (
+        "torch's profiler could not join Python stacks. Lost: times by module, function and line; "
+        "times of operators are complete (IndexError: Argument passed to at() was not in the map.)"
+    )
+
+    process = profiled(tmp_path, QUANTISED + failing + OPTIMIZED, errors=(lost,))
+
+    assert process.attributions == ()
+    window = process.traces[-1]
+    assert window.part == "window"
+    assert window.steady is not None
 
 
 def test_a_range_of_lines_is_kept_if_the_source_is_gone(tmp_path: Path) -> None:
