@@ -16,7 +16,7 @@ print(*project["dependencies"], *project["optional-dependencies"]["github"], sep
     "$GITHUB_ACTION_PATH/pyproject.toml" > "$home/requirements.txt"
   "${pip[@]}" install --no-compile --constraint "$GITHUB_ACTION_PATH/constraints.txt" --requirement "$home/requirements.txt"
   echo "$GITHUB_ACTION_PATH" > "$site/roofwatch.pth"
-  printf '#!/bin/sh\nexec "%s/bin/python" -m roofwatch "$@"\n' "$home" > "$home/bin/roofwatch"
+  printf '#!/bin/sh\nexec "%s/bin/python" -P -m roofwatch "$@"\n' "$home" > "$home/bin/roofwatch"
   chmod +x "$home/bin/roofwatch"
 else
   # a build that asks for packages must not see those of the repository

@@ -81,7 +81,8 @@ def run_action(
             output = None
             if command[0] == "bisect":
                 output = stack.enter_context((RECORDS / BISECTION).open("wb"))
-            line = [sys.executable, "-m", "roofwatch", *command]
+            # a folder `roofwatch` of the repository is not this package
+            line = [sys.executable, "-P", "-m", "roofwatch", *command]
             done = subprocess.run(line, check=False, env=environment, stdout=output)
         # the report says how a measurement ended
         if not measures and done.returncode:

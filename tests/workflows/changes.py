@@ -67,7 +67,7 @@ def environment(folder: Path, **programs: str) -> dict[str, str]:
     scripts = folder / "bin"
     scripts.mkdir()
     # nothing is published yet: what `pip install roofwatch` would bring is this environment
-    texts = {"roofwatch": f'exec {sys.executable} -m roofwatch "$@"', "pip": "exit 0"} | programs
+    texts = {"roofwatch": f'exec {sys.executable} -P -m roofwatch "$@"', "pip": "exit 0"} | programs
     for name, text in texts.items():
         (scripts / name).write_text(f"#!/bin/sh\n{text}\n")
         (scripts / name).chmod(0o755)

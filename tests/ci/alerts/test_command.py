@@ -97,6 +97,23 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(
     assert "rule 'slower': matches 0 of 1 kernel: rms_norm" in idle.error
 
 
+@pytest.mark.parametrize(
+    ("against", "status", "reason"),
+    [("14 dayz", 2, "'14 dayz' is no time"), ("14dayz", 1, "rule 'slower' can never fire")],
+)
+def test_a_comparison_with_nothing_is_refused(
+    command: Callable[..., Done], folder: Path, against: str, status: int, reason: str
+) -> None:
+    """It was accepted, and never fired."""
+    level = f'kind = "level"\nmetric = "median_ns"\ngrows_by = "5%"\nagainst = "{against}"'
+    (folder / "alerts.toml").write_text(RULES.replace('kind = "regression"', level))
+
+    done = command("check")
+
+    assert done.status == status
+    assert reason in done.error
+
+
 def test_alerts_are_raised_sent_listed_and_acknowledged(
     command: Callable[..., Done], hook: Hook
 ) -> None:

@@ -8,7 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from roofwatch.ci.alerts.conditions import ProjectState, coverage, coverage_text, is_idle
+from roofwatch.ci.alerts.conditions import (
+    ProjectState,
+    coverage,
+    coverage_text,
+    is_idle,
+    why_never_firing,
+)
 from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.model.alert import AlertCondition
@@ -286,6 +292,29 @@ def test_a_level_beyond_its_limit_is_reported_in_its_unit(
     assert judged(metric_rule(metric, **limit), next(iter(limit.values()))) == []
 
 
+def test_a_limit_that_was_always_exceeded_blames_no_commit() -> None:
+    """It named the oldest commit in view and its author."""
+    (always,) = judged(metric_rule("utilisation", at_least="60%"), *[0.5] * 4)
+    (since,) = judged(metric_rule("utilisation", at_least="60%"), *[0.8] * 3, *[0.5] * 4)
+
+    assert (always.message.base_sha, always.message.head_sha) == (None, None)
+    assert [change.is_limit for change in always.message.changes] == [True]
+    authors = make_commit_ref(0).author, make_commit_ref(0).short_sha
+    texts = [always.message.title, *(fact.text for fact in always.message.facts)]
+    assert not [text for text in texts if any(author in text for author in authors)]
+    assert since.message.head_sha == make_commit_ref(3).sha
+
+
+def test_excluded_implementations_raise_no_alert() -> None:
+    limit = metric_rule("utilisation", at_least="60%")
+    excluded = metric_rule("utilisation", at_least="60%", exclude_implementations=["tor*"])
+    other = metric_rule("utilisation", at_least="60%", exclude_implementations=["cudnn"])
+
+    counts = [len(judged(rule, *[0.5] * 4)) for rule in (limit, excluded, other)]
+
+    assert counts == [1, 0, 1]
+
+
 def test_a_rate_is_compared_with_the_days_before() -> None:
     drop = metric_rule("flop_per_s", drops_by="5%", against="14 days")
 
@@ -409,6 +438,18 @@ def test_levels_of_a_driver_that_was_replaced_end() -> None:
     assert not reports(UPGRADED, 30)
     assert reports(alone, 30), "a broken machine is not a new driver"
     assert not reports(alone, 60)
+
+
+def test_a_rule_that_compares_with_an_unmeasured_commit_can_never_fire() -> None:
+    state = replace(HERE, commits={"v1.2": make_commit_ref(0).sha})
+
+    def reasons(against: str) -> list[str]:
+        return why_never_firing(metric_rule("flop_per_s", drops_by="5%", against=against), [state])
+
+    assert reasons("14 days") == reasons("v1.2") == reasons("change") == []
+    assert reasons("14dayz") == [
+        "rule 'rule' can never fire: against = '14dayz' was never measured"
+    ]
 
 
 def test_a_rule_that_matches_nothing_says_what_exists() -> None:

@@ -118,6 +118,10 @@ def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
             "judges each case",
         ),
         (
+            CHANNEL + THROUGHPUT + 'drops_by = "5%"\nagainst = "14 dayz"\n',
+            "rule 'slower': against: '14 dayz' is no time: write \"14 days\"",
+        ),
+        (
             '[channels]\nx = { kind = "webhook" }\n',
             r"channel 'x': name where the address is: either",
         ),

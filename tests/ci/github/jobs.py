@@ -27,6 +27,8 @@ ACTION = ROOT / "action.yml"
 OWN_WORKFLOW = re.compile(
     r"roofwatch/roofwatch/\.github/workflows/([\w-]+\.yml)@<commit>|\$/\.github/workflows/([\w-]+\.yml)"
 )
+PAGES = "github-pages"
+"""Name of the artifact that GitHub Pages takes."""
 OWN_ACTION = {"roofwatch/roofwatch@<commit>", "./.roofwatch"}
 
 
@@ -56,6 +58,8 @@ class Runner:
     is_installed: bool = False
     """Install roofwatch as the action does, and not run the tests' own."""
     environment: dict[str, str] = field(default_factory=dict)
+    settings: Values = field(default_factory=dict)
+    """Contexts `vars` and `secrets` of the repository, which a fork has not."""
     saw_token: list[str] = field(default_factory=list)
     """Scripts that had a token."""
     outputs: list[str] = field(default_factory=list)
@@ -115,6 +119,10 @@ class Runner:
                 self._download(given, self.checkout / given["path"])
             elif uses.startswith("actions/upload-artifact@"):
                 self._upload(self._artifact(given["name"]), given["path"].split())
+            elif uses.startswith("actions/upload-pages-artifact@"):
+                self._copy(self.checkout / given["path"], self._artifact(PAGES), ["**/*"])
+            elif uses.startswith("actions/deploy-pages@"):
+                assert (self._artifact(PAGES) / "index.html").exists()
             elif "run" in step:
                 variables = {
                     name: str(fill(value, contexts)) for name, value in step.get("env", {}).items()
@@ -136,7 +144,7 @@ class Runner:
         if "install.sh" in script and not self.is_installed:
             installed = self.temp / "roofwatch" / "bin" / "roofwatch"
             installed.parent.mkdir(parents=True, exist_ok=True)
-            installed.write_text(f'#!/bin/sh\nexec {sys.executable} -m roofwatch "$@"\n')
+            installed.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m roofwatch "$@"\n')
             installed.chmod(0o755)
             return {}
         output = self.temp / "github-output"
@@ -201,10 +209,10 @@ class Runner:
         }
         return {
             "github": github,
-            # a repository without any, as a fork is
             "secrets": {},
+            "vars": {},
             "job": {"workflow_repository": "roofwatch/roofwatch", "workflow_sha": "0" * 40},
-        }
+        } | self.settings
 
 
 def actions_variables(

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import yaml
 
 from tests.ci.github.jobs import (
     ROOT,
+    WORKFLOWS,
     Runner,
     comment_event,
     documented_workflow,
@@ -22,6 +24,7 @@ from tests.ci.github.jobs import (
 )
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.git_repository import commit_all, git, make_repository
+from tests.workflows.changes import environment
 
 SUITE = """
 import torch
@@ -162,23 +165,49 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
     assert not installed.is_symlink()
 
 
+def documented_halves() -> tuple[str, str]:
+    measure = documented_workflow("README.md", "measure.yml@<commit>")
+    return measure, documented_workflow("README.md", "report.yml@<commit>")
+
+
+def own_halves() -> tuple[str, str]:
+    """Those of this repository."""
+    measure = WORKFLOWS / "roofwatch.yml"
+    return measure.read_text(), (WORKFLOWS / "roofwatch-report.yml").read_text()
+
+
+@pytest.mark.parametrize("halves", [documented_halves, own_halves])
 def test_a_change_of_no_kernel_is_a_success_after_both_halves(
-    github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
+    github: GitHubStandIn,
+    pull_request: PullRequest,
+    tmp_path: Path,
+    halves: Callable[[], tuple[str, str]],
 ) -> None:
-    measure, report = (
-        documented_workflow("README.md", f"{name}.yml@<commit>") for name in ("measure", "report")
-    )
-    git(pull_request.origin, "checkout", "--quiet", "-b", "documented", pull_request.base)
+    measure, report = halves()
+    suite = pull_request.origin / yaml.safe_load(measure)["jobs"]["measure"]["with"]["suite"]
+    git(pull_request.origin, "checkout", "--quiet", "main")
+    suite.parent.mkdir(parents=True, exist_ok=True)
+    suite.write_text(SUITE)
+    (pull_request.origin / "NEWS.md").touch()
+    commit_all(pull_request.origin)
+    git(pull_request.origin, "checkout", "--quiet", "-b", "documented")
     (pull_request.origin / "README.md").write_text("What it does.\n")
     head = commit_all(pull_request.origin)
     checkout = pull_request.check_out(tmp_path / "pull-request" / "checkout", head, depth=0)
     nothing = make_repository(tmp_path / "default-branch" / "checkout")
     artifacts = tmp_path / "artifacts"
     ended = workflow_run_event("completed", head, "success")
+    measured = Runner(
+        github,
+        "pull_request",
+        event_of(replace(pull_request, head=head)),
+        checkout,
+        artifacts,
+        # pip finds torch installed
+        environment={"PATH": environment(tmp_path)["PATH"]},
+    )
 
-    Runner(
-        github, "pull_request", event_of(replace(pull_request, head=head)), checkout, artifacts
-    ).called_job(measure, "measure")
+    measured.called_job(measure, "measure")
     Runner(github, "workflow_run", ended, nothing, artifacts).called_job(report, "report")
 
     (check_run,) = github.check_runs.values()

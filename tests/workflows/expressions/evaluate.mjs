@@ -2,7 +2,7 @@
 import { createInterface } from "node:readline";
 import { data, Evaluator, Lexer, Parser } from "@actions/expressions";
 
-const names = ["github", "secrets", "inputs", "job", "matrix", "needs", "steps", "env", "runner"];
+const names = ["github", "secrets", "vars", "inputs", "job", "matrix", "needs", "steps", "env", "runner"];
 // they depend on the state of a job, so that the library leaves them to a runner
 const ofJob = ["always", "cancelled", "failure", "success"];
 const known = ofJob.map((name) => ({ name, minArgs: 0, maxArgs: 0 }));
