@@ -103,11 +103,13 @@ def _score_series(planted: Planted, total: Score) -> None:
     is_found = False
     for seen, step in alerting_steps(planted.values):
         delay = _delay(planted, step, seen)
+        # a step is found once; a second alert about it is a false one
         if delay is not None and not is_found:
             is_found = True
             total.delays.append(delay)
             total.are_real.append(True)
         elif any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices):
+            # the same step, seen again with more values
             continue
         else:
             total.false_at.append(seen)
@@ -154,6 +156,7 @@ def _series(
     for number in range(count):
         step_at = None
         length = _LONG
+        # every second series has a step, so half of the values show false alarms
         if number % 2:
             step_at = int(rng.integers(_FIRST, _LAST))
             length = step_at + _AFTER

@@ -94,6 +94,7 @@ def visit(context: BrowserContext, address: str) -> ScreenWeight:
 
 
 def main(store: Path, project: str | None) -> None:
+    # filling takes minutes, so the store is kept for the next time
     if not store.exists():
         fill(store)
     query = "" if project is None else f"?project={project}"
@@ -101,6 +102,7 @@ def main(store: Path, project: str | None) -> None:
         for view in VIEWS:
             with new_context(browser) as context:
                 address = f"{served.address}/{path_of(view).removeprefix('./')}{query}"
+                # the second visit has the files of the first in its cache
                 first, again = visit(context, address), visit(context, address)
             print(f"{view}: first {first}; then {again}")
 

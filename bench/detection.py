@@ -124,6 +124,7 @@ def _perfherder(values: Values) -> list[int]:
         sizes[index] = abs(_t(last_values[::-1], next_values))
     change_points: list[int] = []
     for index in range(1, count):
+        # neighbours of a step have large statistics too
         is_local_maximum = sizes[index] >= max(sizes[index - 1], sizes[index + 1])
         if sizes[index] >= _MIN_T and is_local_maximum:
             change_points.append(index)
@@ -142,6 +143,7 @@ def _t(last_values: Values, next_values: Values) -> float:
         return variance / len(values)
 
     distance = mean(next_values) - mean(last_values)
+    # equal means need no variance
     if distance == 0.0:
         return 0.0
     variance = squared_error(last_values) + squared_error(next_values)

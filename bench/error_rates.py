@@ -64,6 +64,7 @@ def judge_bisection(arguments: argparse.Namespace) -> int:
     for scenario in _SCENARIOS:
         for name, method in _METHODS:
             trials = [method(scenario, seed) for seed in range(arguments.trials)]
+            # the scenario that the published claim is about
             if scenario == _DEFAULT and method is search:
                 default = trials
             print(row(scenario, name, trials), flush=True)

@@ -67,6 +67,7 @@ def answers_of(document: dict[str, Any]) -> Iterator[str]:
         if claim["result"] == "refuted":
             yield f"{claim['claim']}: {claim['detail']}"
     for proof in document.get("overflow_proofs", ()):
+        # proofs say the same in more words
         if proof["proof"] == "unsafe" and "proofs" not in document:
             yield f"offsets: {proof['case_id']}"
     for failure in document.get("failures", ()):
@@ -92,6 +93,7 @@ def main() -> None:
             continue
         command = command_of(options.suite, kernel, options)
         status, output, errors, elapsed_s = run(command, options.limit)
+        # for a look at what was answered
         (options.folder / f"{kernel}.json").write_text(output)
         (options.folder / f"{kernel}.err").write_text(errors)
         answers = ["time limit"] if status is None else []

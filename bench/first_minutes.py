@@ -103,6 +103,7 @@ def _write_repository(folder: Path) -> None:
 
 def _measure_peers(folder: Path) -> CommandCost | None:
     """Time the same two dtypes with other tools; return pytest-benchmark's time."""
+    # do_bench times launches on a GPU only
     if torch.cuda.is_available():
         print(_times("triton.testing.do_bench", _spent(folder, "do_bench.py")))
     else:
@@ -158,6 +159,7 @@ def _print_promise(spent: CommandCost) -> None:
         if promise is not None:
             promised_s, said_at_s = int(promise[1]), at_s
         elif promised_s is not None and said_at_s is not None and _FIRST_LOOK.search(line):
+            # the promise counts from the line that made it
             taken_s = at_s - said_at_s
             ratio = taken_s / promised_s
             print(f"blocks of ab: promised {promised_s} s, took {taken_s:.0f} s ({ratio:.2f})")

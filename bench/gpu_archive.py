@@ -17,6 +17,7 @@ def write_archive(folder: Path, archive: Path) -> list[str]:
         Names of the files that were left out.
     """
     files = [file for file in folder.rglob("*") if file.is_file() and file != archive]
+    # the largest file is popped from the end
     files.sort(key=lambda file: file.stat().st_size)
     partial_archive = archive.with_name(f"{archive.name}.part")
     omitted: list[str] = []
@@ -24,6 +25,7 @@ def write_archive(folder: Path, archive: Path) -> list[str]:
         with tarfile.open(partial_archive, "w:gz") as packed:
             for file in files:
                 packed.add(file, file.relative_to(folder))
+        # the size of a compressed file is known only when it is written
         fits = partial_archive.stat().st_size <= MAX_ARCHIVE_BYTES
         if fits or not files:
             break

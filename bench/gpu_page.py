@@ -34,6 +34,7 @@ def page(folder: Path, failures: Mapping[str, str]) -> str:
     """Markdown: every target with what was measured, and what could not be measured."""
     record = _newest_record(folder)
     lines = ["# Evidence from a GPU", ""]
+    # without a record, what failed is all there is to say
     if record is not None:
         lines += _machine_lines(record)
     lines += ["| target | measured | met |", "|---|---|---|"]
@@ -74,6 +75,7 @@ def _machine_lines(record: RunRecord) -> list[str]:
         shares[compared.measured.kind] = f", {share:.0%} of peak (datasheet)"
     for ceiling in record.ceilings:
         subject = ceiling.dtype or ceiling.level or ""
+        # a ceiling from a datasheet is no share of one
         share_text = shares.get(ceiling.kind, "") if ceiling.source == "measured" else ""
         lines.append(f"- {ceiling.resource} {subject}: {ceiling.method}{share_text}")
     lines.append("")
@@ -132,6 +134,7 @@ def _counter_lines(folder: Path) -> list[str]:
         for call in json.loads(file.read_text())["calls"]:
             declared = _declared_flop_count(folder, call["case_id"])
             rows += [_counter_row(call, counters, declared) for counters in call["counters"]]
+    # Nsight Compute needs permissions that many machines do not give
     if not rows:
         return []
     titles = [name.removesuffix("_ns").replace("_", " ") for name in _COUNTERS]
@@ -176,6 +179,7 @@ def _prediction_lines(file: Path, record: RunRecord) -> Iterator[str]:
     """Predicted and measured times of Triton kernels on this kind of GPU."""
     document = _document(file)
     target = record.environment.compile_target
+    # another GPU has other rates
     if document is None or target not in RATES:
         return
     facts = [StaticFacts.model_validate(entry) for entry in document["static_facts"]]
@@ -202,11 +206,13 @@ def _prediction_rows(facts: Sequence[StaticFacts], record: RunRecord) -> Iterato
     for case_id, functions in by_case.items():
         estimates = estimates_of_call(functions)
         case_ns = measured_ns.get(case_id)
+        # what was not both predicted and measured cannot be compared
         if not estimates or not case_ns:
             continue
         predicted_ns = sum(estimate.predicted_ns for estimate in estimates)
         low_ns = sum(estimate.low_ns for estimate in estimates)
         high_ns = sum(estimate.high_ns for estimate in estimates)
+        # the longest function says what binds the call
         longest = max(estimates, key=lambda estimate: estimate.predicted_ns)
         cells = [
             case_id,

@@ -122,6 +122,7 @@ def _measured(
 ) -> Rehearsal:
     block_count = len(runs) * blocks_each
     process_count = 1
+    # fresh processes draw their inputs anew for each block
     if has_fresh_processes:
         process_count += blocks_each
     torch_compile_count = sum(run.implementation.name == "compile" for run in runs)
@@ -186,6 +187,7 @@ def _values(words: Sequence[str], option: str) -> list[str]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
+        # only what the plan promises has to fit
         promised = [step for step in steps("cuda") if not step.is_extra]
         rehearsals = [rehearse(step, Path(folder)) for step in promised]
     print(f"{'step':<28}{'s':>6}{'limit':>7}{'compiled':>10}{'checked':>9}{'GB':>7}{'blocks':>8}")

@@ -66,6 +66,7 @@ def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
     cases = {case.case_id: case for case in record.cases}
     by_case: dict[str, dict[str, Measurement]] = {}
     for measurement in record.measurements:
+        # a failed kernel has no time to compare
         if measurement.median_ns is not None:
             by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
     copies: list[float] = []

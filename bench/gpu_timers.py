@@ -50,6 +50,7 @@ def time_launches(device: str) -> dict[str, TimesByTimer]:
         times: TimesByTimer = {}
         for method in possible_methods(device, cache=CacheState.HOT):
             times[method.timer] = _time(launch, device, method)
+        # do_bench needs a GPU
         if device == "cuda":
             times |= _by_triton(launch)
         times_by_launch[name] = times

@@ -85,6 +85,7 @@ def _compare(call: Callable[[], object], delay: _Delay) -> PairedEstimate:
 
 @torch.no_grad()
 def main() -> None:
+    # one thread, so that both times are of the same work
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print("| delay | tokens | share | kernel | predicted | measured | error |")
@@ -110,6 +111,7 @@ def main() -> None:
         all_shares = shares_of(shares_of_step(profile))
         shares = [share for share in all_shares if share.function == _FUNCTION]
         starts_ns: list[int] = []
+        # enough calls for a median that a busy machine does not move
         for _ in range(200):
             kernel()
             starts_ns.append(time.thread_time_ns())

@@ -46,6 +46,7 @@ def density_hints() -> Iterator[str]:
     for folder, node_count in n_nodes.items():
         nodes_per_line = node_count / max(n_lines[folder], 1)
         limit = MAX_NODES_PER_LINE.get(folder, DEFAULT_NODES_PER_LINE)
+        # tests repeat values on purpose
         if folder != "tests" and nodes_per_line > limit:
             yield (
                 f"{folder}/ has {nodes_per_line:.1f} syntax nodes a line, more than {limit}: "

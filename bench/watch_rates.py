@@ -137,6 +137,7 @@ class Watch:
     def _confirmed(self, commit: int, measured: Sequence[int]) -> Alerts:
         """Measure pairs until nothing is suspect; then tell which commits changed the time."""
         while True:
+            # pairs may decide several suspicions at once
             decisions = Decisions(self._pairs)
             suspect = self._suspect(decisions, measured)
             if suspect is None:
@@ -169,6 +170,7 @@ class Watch:
         """Measure blocks up to the interim analysis that decides, as a job does."""
         step_at = self.series.step_at
         log_change = 0.0
+        # only a range that contains the step changes
         if step_at is not None and base < step_at <= head:
             log_change = self.series.log_step
         base_noise, head_noise = self.noise.blocks(self.rng)
@@ -183,6 +185,7 @@ class Watch:
                 head_blocks_ns,
                 threshold=THRESHOLDS.relative_change,
             )
+            # as a job does, at each interim analysis
             if not helps_decide(compared):
                 break
             block_count = next(looks_after(block_count))
@@ -237,6 +240,7 @@ def perfherder(values: Values) -> Alerts:
             variance = before.var(ddof=1) + after.var(ddof=1)
             error = math.sqrt(variance / 12)
             distance = abs(after.mean() - before.mean())
+            # equal values have no error to divide by
             if error > 0 and distance / error > 7:
                 yield seen, index
 

@@ -37,6 +37,7 @@ def _confirmations(state: WatchState) -> Iterator[Job]:
     """One pair for all suspicions between the same two commits, the clearest first."""
     by_commits: dict[tuple[CommitRef, CommitRef], list[SuspectCase]] = defaultdict(list)
     for suspect in state.suspects:
+        # more pairs would not decide it either
         if suspect.is_given_up:
             continue
         by_commits[suspect.base, suspect.head].append(suspect)
@@ -77,6 +78,7 @@ def _locations(state: WatchState) -> Iterator[Job]:
             for commit in inside
             if changed.candidates is None or commit.sha in changed.candidates
         ]
+        # with one commit left in the range, it is found
         if len(inside) < 2 or not candidates:
             continue
         job = _location(state, changed, inside, candidates)
@@ -123,6 +125,7 @@ def _recoveries(state: WatchState) -> Iterator[Job]:
     """Open regressions whose kernel changed after them, against the commit of the regression."""
     for regression in state.regressions:
         head = regression.changed_again_at
+        # a pair of the same two commits has answered already
         if head is None or (regression.commit.sha, head.sha) in state.paired:
             continue
         reason = f"{regression.kernel} changed again at {head.short_sha}"
@@ -141,6 +144,7 @@ def _recoveries(state: WatchState) -> Iterator[Job]:
 
 def _newest(state: WatchState) -> Iterator[Job]:
     newest = state.commits[-1]
+    # a commit that cannot be built or measured is not tried again
     if newest.sha in state.measured or newest.sha in state.skipped:
         return
     base = _last_measured(state)

@@ -112,6 +112,7 @@ class GitLabProject:
                 f"{TOKEN_VARIABLE} is not set: make a project access token, and a CI/CD variable "
                 f"with it"
             )
+        # the token may write to the project
         if not may_carry_secrets(job.run.api_url):
             raise ForgeError(
                 f"CI_SERVER_URL {job.run.api_url[:200]!r} must be https: http would reveal the "
@@ -127,6 +128,7 @@ class GitLabProject:
             retry_transient_errors=True,
             user_agent="roofwatch",
         )
+        # not fetched, only addressed: that saves a request
         self._project = self._gitlab.projects.get(job.run.repository, lazy=True)
         self._own_id: int | None = None
         self._author_ids: dict[str, int] = {}

@@ -181,6 +181,7 @@ def join_sections(
         if section.is_folded:
             continue
         opened.append(replace(section, rows=section.rows[:_MAX_OPEN_ROWS]))
+        # what does not fit in an open table is folded away, not lost
         more = section.rows[_MAX_OPEN_ROWS:]
         if more:
             title = f"{len(more)} more: {section.title}"
@@ -198,8 +199,10 @@ def join_sections(
         open_lines = _lines_of(opened, row_limit, whole_url)
         folded_lines = _lines_of(folds, row_limit, whole_url)
         text = "\n".join([*opening, *open_lines, "", *closing, *folded_lines]) + "\n"
+        # the limit of a comment is in bytes
         if len(text.encode()) <= max_bytes or not row_limit:
             return text
+        # by quarters: in few rounds, and with little cut in vain
         row_limit = row_limit * 3 // 4
 
 

@@ -128,6 +128,7 @@ def verdict_of(pair: ReleasePair, folder: Path) -> tuple[Verdict, float]:
     head = _facts_of(pair, pair.head, folder)
     changes = judge_static(base, head).changes
     for change in changes:
+        # the first change that decides is the worst one
         if change.verdict in FASTER | SLOWER:
             evidence = change.evidence
             prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None

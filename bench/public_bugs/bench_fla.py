@@ -38,6 +38,7 @@ def declare(
     is only analysed.
     """
     of_every_case = {"dtypes": ["bfloat16"], "directions": directions}
+    # a bug of large sizes needs no small case
     small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **of_every_case)
 
     def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def declare(
         interpreted_shape=small or {},
     )
     spec.implementation("triton")(launch)
+    # a suite is the module's kernel specs
     globals()[name] = spec
 
 

@@ -102,12 +102,14 @@ def check_release(package: str, release: str, kernels: Sequence[str], folder: Pa
         check=False,
         env=environment,
     )
+    # a crash is no answer about the bug
     if not done.stdout:
         raise SystemExit(f"{package} {release}: {done.stderr}")
     document: dict[str, Any] = json.loads(done.stdout)
     fields = CheckReport.model_fields
     reports: list[CheckReport] = []
     for report in document["reports"]:
+        # a release may report fields that this version does not know
         stored = {name: value for name, value in report.items() if name in fields}
         reports.append(CheckReport.model_validate_json(json.dumps(stored)))
     return CheckedSuite(
@@ -148,6 +150,7 @@ def main() -> None:
     kernels: dict[tuple[str, str], list[str]] = defaultdict(list)
     for bug in bugs:
         for release in (bug.broken, bug.fixed):
+            # each release is checked once for all of its kernels
             kernels[bug.package, release].append(bug.kernel)
     suites: dict[tuple[str, str], CheckedSuite] = {}
     for (package, release), names in kernels.items():

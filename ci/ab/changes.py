@@ -55,6 +55,7 @@ def judge_launches(pairing: Pairing, keys: Iterable[CaseKey]) -> list[Change[Non
         )
         if memory is not None:
             changes.append(memory)
+    # host time drifts with the load of the machine, so only neighbouring blocks compare
     if pairing.is_interleaved:
         changes += _judge_hosts(measured)
     return sorted(changes, key=_worst_first)
@@ -110,6 +111,7 @@ def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]
         comparison = _compare_hosts(base, head)
         if comparison is not None:
             compared[key] = comparison
+    # one family: of many cases some differ by chance
     controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
     for key, comparison in zip(compared, controlled, strict=True):
         if comparison.verdict.is_change:
@@ -128,6 +130,7 @@ def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]
 
 def _compare_hosts(base: Measurement, head: Measurement) -> PairedEstimate | None:
     """None unless every block of both sides has a host time."""
+    # blocks are compared in pairs
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
     pairs = block_pairs(base, head)
@@ -186,8 +189,10 @@ def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
     for tensor in head.tensors:
         base_error = base_errors.get(tensor.tensor)
         head_error = tensor.rmse_ratio
+        # an equal error is no change, however large it is
         if base_error is None or base_error == head_error:
             continue
+        # below the floor, an error is rounding
         if max(base_error, head_error) > error_floor(head.case_id):
             is_worse = head_error > base_error
             yield counted_change(

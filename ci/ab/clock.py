@@ -93,6 +93,7 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
     for position, (base_block, head_block) in enumerate(pairs):
         base_reasons = _degraded_by(base_block)
         head_reasons = _degraded_by(head_block)
+        # a pair with one bad side says nothing about the change
         if base_reasons or head_reasons:
             left_out.append(LeftOut(position, base_reasons, head_reasons))
         else:
@@ -134,6 +135,7 @@ def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
         clock_mhz = None
         if block.device_state is not None:
             clock_mhz = block.device_state.sm_clock_mhz
+        # without the clock of every block, cycles and times would be of other blocks
         if not clock_mhz:
             return None
         clocks_mhz.append(clock_mhz)

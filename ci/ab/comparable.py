@@ -80,6 +80,7 @@ def refuse_whole(pairing: Pairing) -> list[Remark]:
 
 def _refuse_contents(base: RunRecord, head: RunRecord) -> list[Remark]:
     """Why what the records hold is not compared; only the first reason that applies."""
+    # another tool's numbers have no blocks to pair
     if any(record.imported and not record.measurements for record in (base, head)):
         return [
             Remark("imported results are judged over a history: store them with roofwatch ingest")
@@ -104,6 +105,7 @@ def refuse_foreign(base: LoadedFile | None, head: LoadedFile | None) -> list[Rem
         if file is not None:
             text = f"the {side} loaded {{}} from {file.place} ({{}}), not from its commit"
             refusals.append(Remark(text, (file.module, file.path)))
+    # once, after the last file, and with its braces kept from the template
     if refusals:
         way_out = WAY_OUT.replace("{", "{{").replace("}", "}}")
         last = refusals.pop()
@@ -178,6 +180,7 @@ def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
 def notes_on(pairing: Pairing) -> Iterator[Remark]:
     """List other differences that may explain a change."""
     base, head = pairing.base, pairing.head
+    # without alternation, the machine may have changed between the two
     if not pairing.is_interleaved and base.measurements and head.measurements:
         yield Remark(
             "base and head were not measured in one job, so their times are shown but decide "
@@ -194,6 +197,7 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
             yield Remark(
                 f"the {side} has uncommitted changes, so its numbers are not those of its commit"
             )
+    # as a calibration does on purpose
     if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
 

@@ -220,6 +220,7 @@ def control_false_discoveries(
     controlled: list[PairedEstimate] = []
     for comparison in comparisons:
         is_change = comparison.verdict.is_change
+        # a single case may pass its own test and still be one of the expected mistakes
         if is_change and comparison.p_value > largest:
             comparison = replace(
                 comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY

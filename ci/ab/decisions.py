@@ -112,6 +112,7 @@ class Decisions:
                 continue
             subject, base, head = key
             low, high = comparison.relative_interval
+            # the interval is four standard errors wide
             error = (comparison.log_interval[1] - comparison.log_interval[0]) / 4
             is_given_up = self.is_given_up(*key)
             job_count = _job_count(self._pairs[key])

@@ -130,6 +130,7 @@ class NoiseFloor(BaseModel):
         try:
             floor = cls.model_validate_json(content)
         except ValidationError as error:
+            # the first fault is enough: people do not write this file
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"])) or "document"
             raise NoiseFloorError(
@@ -163,6 +164,7 @@ class NoiseFloor(BaseModel):
             ("runner class", self.runner_class, record.environment.runner_class),
             ("harness version", self.harness_version, record.harness_version),
         )
+        # noise belongs to one machine and one method
         for name, calibrated, recorded in sides:
             if calibrated != recorded:
                 words = f"{name} {calibrated}, the record of {recorded}"
@@ -218,6 +220,7 @@ def noise_floor_of(
     noises: list[CaseNoise | None] = []
     for measured in head.measurements:
         key = key_of(measured)
+        # what was not compared has no noise to note
         if key in comparisons:
             noise = CaseNoise.of(
                 key,

@@ -142,6 +142,7 @@ def find_ledger(
             removed_ns += row.base_ns
         else:
             matched_ns += row.change_ns
+    # profilers slow a step down, so its measured time is the better one
     steps_ns = measured_ns or (base.step_ns / base.step_count, head.step_ns / head.step_count)
     return StepLedger(
         title=title,
@@ -183,6 +184,7 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
         measured_ns = None
         base_ns = base_results.median_ns
         head_ns = head_results.median_ns
+        # only with both: the change of one side alone is no difference
         if base_ns is not None and head_ns is not None:
             measured_ns = base_ns, head_ns
         ledger = find_ledger(
@@ -452,6 +454,7 @@ def _kind(base: Sequence[Slot], head: Sequence[Slot]) -> LedgerKind:
         if len(head) < len(base):
             return LedgerKind.FUSED
         return LedgerKind.SPLIT
+    # the same number of kernels, so nothing was fused
     if len(base) > 1:
         return LedgerKind.REPLACED
     return _kind_of_one(base[0], head[0])

@@ -73,6 +73,7 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     """
     if isinstance(channel, IssueChannel):
         token = os.environ.get(channel.token_env)
+        # said now and not with the first alert
         if not token:
             raise AlertError(f"the environment variable {channel.token_env} is not set")
         return open_issues(api_url, channel.repository, token, channel.labels)
@@ -82,6 +83,7 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     if channel.secret_env is None:
         return open_webhook(url)
     secret = os.environ.get(channel.secret_env, "")
+    # a short secret could be guessed from a signed message
     if len(secret) < MIN_SECRET:
         raise AlertError(
             f"the environment variable {channel.secret_env} must have {MIN_SECRET} characters or "
@@ -102,6 +104,7 @@ def _read_address(channel: AddressedChannel, folder: Path) -> str:
     words = text.split()
     if not words:
         raise AlertError(f"{source} must contain one address; it is missing or empty")
+    # a second line may be the rest of a broken one
     if len(words) > 1:
         raise AlertError(f"{source} must contain one address; it has several")
     return words[0]
@@ -126,6 +129,7 @@ def open_apprise(url: str) -> Send:
             notify_type=notify_type,
             body_format=apprise.NotifyFormat.TEXT,
         )
+        # some services answer late, so the message may have arrived
         if not is_sent:
             raise SendError("the service refused it or did not answer", is_uncertain=True)
 
@@ -259,6 +263,7 @@ def to_markdown(delivery: Delivery) -> str:
         title = f"**{prefix}**{title}"
     lines = [title, ""]
     lines += [f"- {name}: {code(text, limit=_MAX_FACT)}" for name, text in _facts(delivery)]
+    # a name that GitHub does not know would be plain text
     mentioned = [owner for owner in message.owners if OWNER.fullmatch(owner)]
     if mentioned:
         lines += ["", " ".join(mentioned)]
@@ -301,6 +306,7 @@ def _facts(delivery: Delivery) -> list[tuple[str, str]]:
     if alert.state is AlertState.FIRING:
         command = f"roofwatch alert acknowledge {alert.alert_id} --person NAME --reason REASON"
         facts.append(("Acknowledge", command))
+    # a fact without text is not known
     return [(name, text) for name, text in facts if text]
 
 
@@ -317,6 +323,7 @@ def _change_text(change: ReportedValue) -> str:
         head = definition.format(change.after)
     subject = f"{change.case_id} · {change.implementation}"
     text = f"{subject}: {definition.title} {base} to {head}"
+    # a limit has no value before
     if change.is_limit:
         text = f"{subject}: {definition.title} is {head}, the limit is {base}"
     if change.relative_change is not None:

@@ -169,9 +169,11 @@ def regression_conditions(
     conditions = []
     for triaged in state.regressions:
         regression = triaged.regression
+        # triage and state say whether people want to hear of it
         if why_not_alerting(triaged) is not None:
             continue
         points = [point for point in regression.change_points if _is_reported(rule, point, state)]
+        # the rule covers other cases of the same regression
         if not points:
             continue
         conditions.append(
@@ -270,6 +272,7 @@ def _regression_message(
     runner_classes = [point.series.runner_class for point in points if point.series.runner_class]
     devices = tuple(dict.fromkeys(map(state.device_of, runner_classes)))
     title = regression.summary
+    # the summary may name the device already
     unnamed = [device for device in devices if device not in title]
     if unnamed:
         title += f" on {', '.join(unnamed)}"
@@ -302,6 +305,7 @@ def _regression_facts(regression: Regression, false_alarms: FalseAlarms) -> Iter
     yield Fact("Range", f"{base.short_sha}..{head.short_sha}")
     yield Fact("Claim", claim_of_regression(regression))
     yield Fact("Evidence", f"{worst.series.label}: {worst.evidence}")
+    # an unknown cause suspects nothing
     suspects = [suspect for suspect in regression.suspects if suspect.cause is not Cause.UNKNOWN]
     for suspect in suspects[:_MAX_SUSPECTS]:
         yield Fact(f"Suspect: {suspect.cause} ({suspect.weight:.0%})", suspect.sentence)
@@ -310,6 +314,7 @@ def _regression_facts(regression: Regression, false_alarms: FalseAlarms) -> Iter
     if regression.is_confirmed:
         yield Fact("Confirmed", "yes")
     else:
+        # alerts are sent before a pair decides, so they say how often that proves right
         yield Fact("Confirmed", "not by a paired measurement yet")
         yield Fact("Probability that it is real", _share_real(false_alarms))
 
@@ -329,6 +334,7 @@ def _change_told(
     series = point.series
     base = point.before
     head = point.after
+    # the rate of a case is its work over the time, so it changed with the time
     if isinstance(rule, MetricRule) and series.metric == "median_ns" and base and head:
         cost = state.costs_of(series.case_id).get(rule.metric)
         if cost:

@@ -19,6 +19,7 @@ def endings_of(
     """
     endings: dict[str, str | None] = {}
     for rule in rules:
+        # such a rule is about levels, and has no regression that could end
         if isinstance(rule, MetricRule) and rule.against != "change":
             endings |= newest_levels(rule, state, now)
     for triaged in state.regressions:
@@ -38,6 +39,7 @@ def _newest_value(regression: Regression, state: ProjectState, now: datetime) ->
         runs = [run for run in state.runs.get(series.runner_class, ()) if run.started_at <= now]
         for run in runs[-1:]:
             value = _value_in(state.results(run.run_id), point)
+            # a run may have measured other cases
             if value is not None:
                 write = series.definition.format
                 change = "" if point.after is None else f", was {write(point.after)}"

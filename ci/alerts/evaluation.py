@@ -283,10 +283,12 @@ def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime
     try:
         _send(delivery, channel)
     except SendError as error:
+        # twice as long each time, but never beyond the longest wait
         wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
         next_attempt_at = now() + max(wait, error.retry_after)
         state = DeliveryState.FAILED
         consequence = "given up"
+        # a channel that is gone must not be tried for ever
         if delivery.attempt_count < MAX_ATTEMPTS:
             state = DeliveryState.WAITING
             consequence = f"next attempt at {next_attempt_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -301,6 +303,7 @@ def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime
             delivery,
             state=state,
             next_attempt_at=next_attempt_at,
+            # an earlier attempt may have arrived
             is_uncertain=delivery.is_uncertain or error.is_uncertain,
             error=str(error),
         )

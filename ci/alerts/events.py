@@ -38,6 +38,7 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
         own_deliveries = []
         for delivery in step.deliveries:
             whole = merged[_group_of(delivery)]
+            # the others of the event are told by this one
             if whole.alert.alert_id == delivery.alert.alert_id:
                 own_deliveries.append(whole)
         result.append(replace(step, deliveries=tuple(own_deliveries)))
@@ -62,10 +63,12 @@ def within_limit(
     deferred: set[str] = set()
     for channel, deliveries in waiting.items():
         allowed = limit - sent_counts.get(channel, 0)
+        # the worst come first, in case that not all pass
         deliveries.sort(key=lambda delivery: -delivery.alert.severity.rank)
         if len(deliveries) <= allowed:
             chosen = deliveries
         elif allowed > 0:
+            # one message is kept back for the sum of the rest
             summary = _summary(deliveries[allowed - 1 :], limit)
             chosen = [*deliveries[: allowed - 1], summary]
         else:
@@ -84,6 +87,7 @@ def _limited(
     alert = step.alert
     told_at = dict(alert.told_at)
     for delivery in step.deliveries:
+        # so that the alert is told in the next hour
         if _key(delivery) in deferred and told_at.get(delivery.channel) == now:
             del told_at[delivery.channel]
     deliveries = [
@@ -166,6 +170,7 @@ def _summary(deliveries: Sequence[Delivery], limit: int) -> Delivery:
     first = deliveries[0]
     titles = [delivery.alert.message.title for delivery in deliveries]
     facts = [Fact("Alert", title) for title in titles[:WORST_COUNT]]
+    # a message stays short; the list has all
     if len(titles) > WORST_COUNT:
         facts.append(Fact("More", f"{len(titles) - WORST_COUNT} others: roofwatch alert list"))
     message = replace(

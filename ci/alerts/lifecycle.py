@@ -207,6 +207,7 @@ def _channels_to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
     silent: set[str] = set()
     for name in alert.rules:
         rule = rules.get(name)
+        # a rule may have been removed since
         if rule is None:
             continue
         channels = notified if rule.notify_resolved else silent

@@ -95,10 +95,12 @@ def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[
         device = state.device_of(runner_class)
         for level in _levels(rule, runner_class, state, now):
             kernel = ""
+            # a rule over the geometric mean is about all kernels together
             if rule.over != "geomean":
                 kernel = level.series.kernel
             cause = _cause(rule, kernel, device)
             previous_worst = worst.get(cause)
+            # the worst is the lowest where a floor is set, else the highest
             if previous_worst is None or (level.ratio < previous_worst.ratio) == rule.is_floor:
                 worst[cause] = level
     write = rule.definition.format
@@ -287,6 +289,7 @@ def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
 
 def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:
     since = commit_text(worst.since)
+    # the limit may have been crossed at any time before
     if worst.previous is None and rule.limit is not None:
         yield Fact("Since", "before the oldest run that was read")
     elif worst.previous is None:

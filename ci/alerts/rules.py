@@ -254,8 +254,10 @@ class MetricRule(_KernelRule):
         if len(set_names) != 1 or set_names[0] not in allowed:
             better = f"{self.definition.better} is better for {self.metric}"
             raise ValueError(f"{better}: set either {' or '.join(allowed)}")
+        # a fixed limit is compared with nothing
         if self.limit is not None and "against" in self.model_fields_set:
             raise ValueError(f"against is only for {allowed[1]}")
+        # 70 was meant as a percentage
         if self.limit is not None and self.limit > 1 and self.definition.unit == "share":
             raise ValueError(f'{set_names[0]} is a share: write a percentage, such as "70%"')
         if self.against == "change" and self.over == "geomean":

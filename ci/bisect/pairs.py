@@ -44,6 +44,7 @@ def read_pair(
 ) -> PairResult:
     """Read one series of two records that were measured as a pair."""
     good_results, results = Pairing(good, commit).of((case_id, implementation))
+    # an accuracy that is wrong makes the time worthless
     for result in (results.accuracy, results.measurement):
         if result is not None and result.outcome is not Outcome.OK:
             return PairResult(error=f"{result.outcome}: {result.message or 'unknown reason'}")
@@ -56,6 +57,7 @@ def read_pair(
         return PairResult(error=str(refusal))
     pairs = block_pairs(base, head)
     log_ratios: list[float] = []
+    # the median of the logarithms, so that one slow sample moves nothing
     for good_block, commit_block in zip(pairs.base, pairs.head, strict=True):
         good_level = np.median(np.log(good_block.samples_ns))
         commit_level = np.median(np.log(commit_block.samples_ns))

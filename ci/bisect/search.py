@@ -194,9 +194,11 @@ def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> B
     weights = prior_weights(inputs)
     for commit, commit_inputs, weight in zip(progress.commits, inputs[1:], weights, strict=True):
         status = commit.status
+        # what cannot be built has no times
         if commit_inputs.error:
             status = CommitStatus.SKIPPED
         elif weight.reason and not commit.log_ratios:
+            # a measured commit counts, even if its code is that of its parent
             status = CommitStatus.SAME
         weighed = replace(
             commit,
@@ -328,6 +330,7 @@ def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | SearchEnd:
         return 0
     if comparison.verdict is Verdict.UNCHANGED:
         return SearchEnd(BisectionState.NO_CHANGE)
+    # more pairs would take longer than the answer is worth
     if count >= plan.max_pairs:
         return SearchEnd(BisectionState.UNDECIDED)
     return next(looks_after(count)) - count

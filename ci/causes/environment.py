@@ -40,6 +40,7 @@ def environment_odds(
     for cause, read in SETTINGS.items():
         old_settings = _settings_of(before, read)
         new_settings = _settings_of(after, read)
+        # a run of an older version may not have recorded the setting
         if not old_settings or not new_settings:
             continue
         odds = _setting_change(old_settings, new_settings, candidates)

@@ -104,10 +104,12 @@ class SupportingEvidence:
         for measured, comparison in self._comparisons.items():
             base, head = self._commits[measured]
             is_on_branch = base in commits and head in commits and base < head
+            # only the branch's own order says which commit came first
             if measured[:3] == _subject(key) and is_on_branch:
                 on_branch.append((base, head, comparison))
         ranges: list[_Range] = []
         for changed_range in sorted(_narrowed(on_branch), key=_length_and_end):
+            # a bisection leaves the longer ranges that it began with
             if not any(_explains(shorter_range, changed_range) for shorter_range in ranges):
                 ranges.append(changed_range)
         return ranges
@@ -146,6 +148,7 @@ class SupportingEvidence:
             return None
         base_run, head_run = sides
         launches = compare_profiles(base_run.profile, head_run.profile)
+        # launches that take a microsecond do not explain a step of a millisecond
         if not may_explain(launches, log_change):
             return None
         base, head = base_run.commit, head_run.commit

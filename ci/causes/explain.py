@@ -156,6 +156,7 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
 def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
     code = context.code
     if code is not None and not code.changed_targets:
+        # odds of 0 exclude the cause
         return Odds(
             0.0,
             f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is "
@@ -186,8 +187,10 @@ def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
     sentence = (
         f"machine code changed on {code.changed_targets} of {code.known_targets} targets{facts}"
     )
+    # a pair that changed with other code leaves little doubt
     if confirmation:
         return Odds(_PAIRED, f"{sentence}; {confirmation}")
+    # the compiler alone can change the code
     if is_toolchain_suspected:
         return Odds(_POSSIBLE, f"{sentence}, as expected from another compiler")
     if code.is_worse:
@@ -200,6 +203,7 @@ def _add_launches(odds: CauseOdds, launches: Observation, *, is_paired: bool) ->
     toolchain.
     """
     code = odds.get(Cause.CODE, Odds(0.0, ""))
+    # another toolchain brings other libraries, and these launch other kernels
     if Cause.TOOLCHAIN in odds:
         odds[Cause.TOOLCHAIN] = odds[Cause.TOOLCHAIN].updated(launches.sentence)
         odds[Cause.CODE] = code.updated("", at_least=_POSSIBLE)
@@ -231,6 +235,7 @@ def _autotune(context: ChangeContext) -> Odds | None:
     for function, key in sorted(old_choices.keys() & new_choices.keys()):
         old_configurations = old_choices[function, key]
         new_configurations = new_choices[function, key]
+        # a configuration that both levels had is not what differs
         if old_configurations.isdisjoint(new_configurations):
             old_text = " or ".join(sorted(old_configurations))
             new_text = " or ".join(sorted(new_configurations))
@@ -261,6 +266,7 @@ def _clock(context: ChangeContext) -> Odds | None:
             return None
         return Odds(AT_STEP, throttled)
     sentences = "; ".join(filter(None, [step.in_words(), throttled]))
+    # what is gone in clock cycles was the clock alone
     if step.share_in_cycles <= GONE:
         return Odds(_CLOCK_EXPLAINS, sentences)
     return Odds(NEAR_STEP * min(1.0, 1 - step.share_in_cycles), sentences)
@@ -278,6 +284,7 @@ def _throttled(context: ChangeContext) -> str:
         unusual = set(run.degraded_by) - usual_reasons
         throttled_count += bool(unusual)
         new_reasons |= unusual
+    # less than half of the runs do not move the median
     if 2 * throttled_count <= len(slower):
         return ""
     return (

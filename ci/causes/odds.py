@@ -41,6 +41,7 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
             weight = cause_odds.against_unknown / total
             suspects.append(Suspect(cause, weight, cause_odds.sentence))
         elif cause_odds.sentence:
+            # why a cause is excluded is told with the unknown one
             excluded.append(cause_odds.sentence)
     unknown = "no recorded change coincides"
     if suspects:
@@ -80,6 +81,7 @@ def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
     combined = []
     for cause, same_cause in by_cause.items():
         weight = sum(suspect.weight for suspect in same_cause) / len(several)
+        # a cause that hardly any series suspects only makes the list longer
         if weight < _MIN_WEIGHT and cause is not Cause.UNKNOWN:
             continue
         sentence = max(same_cause, key=lambda suspect: suspect.weight).sentence

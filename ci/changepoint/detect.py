@@ -201,6 +201,7 @@ class _Steps:
             segments = pairwise([0, *starts, len(self._values)])
             levels = [self._level(start, end) for start, end in segments]
             sizes = [abs(second - first) for first, second in pairwise(levels)]
+            # the smallest step goes first: without it, its neighbours may become relevant
             weakest = sizes.index(min(sizes))
             if self._scale.is_relevant(levels[weakest], levels[weakest + 1]):
                 break
@@ -262,21 +263,10 @@ class _Steps:
         return costs[MIN_SEGMENT : end - start - MIN_SEGMENT + 1]
 
     def _describe(self, start: int, boundary: int, end: int) -> Step:
-        inflation = self._fit.noise.mean_inflation
-        costs = self._position_costs(start, boundary, end)
-        is_plausible = costs <= costs.min() + _PLAUSIBLE_COST * inflation
-        plausible = np.flatnonzero(is_plausible) + start + MIN_SEGMENT
         old_level = self._level(start, boundary)
         new_level = self._level(boundary, end)
-        old_residuals = self._values[start:boundary] - old_level
-        new_residuals = self._values[boundary:end] - new_level
-        residuals = np.concatenate([old_residuals, new_residuals])
-        # two medians were fitted to these values, which makes their residuals too small
-        correction = math.sqrt(len(residuals) / (len(residuals) - 2))
-        local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction
-        deviation = max(local, self._fit.noise.deviation)
-        share = 1 / (boundary - start) + 1 / (end - boundary)
-        error = deviation * math.sqrt(share * inflation)
+        error = self._error_of_step(start, boundary, end)
+        plausible = self._plausible_positions(start, boundary, end)
         candidates = self._positions[np.union1d(plausible, [boundary])]
         return Step(
             index=int(self._positions[boundary]),
@@ -287,3 +277,23 @@ class _Steps:
             standard_errors=abs(new_level - old_level) / error,
             candidates=tuple(candidates.tolist()),
         )
+
+    def _plausible_positions(self, start: int, boundary: int, end: int) -> NDArray[np.intp]:
+        """Where the boundary costs hardly more than at its best."""
+        costs = self._position_costs(start, boundary, end)
+        most = costs.min() + _PLAUSIBLE_COST * self._fit.noise.mean_inflation
+        return np.flatnonzero(costs <= most) + start + MIN_SEGMENT
+
+    def _error_of_step(self, start: int, boundary: int, end: int) -> float:
+        """Standard error of the difference of two neighbouring levels."""
+        noise = self._fit.noise
+        old_residuals = self._values[start:boundary] - self._level(start, boundary)
+        new_residuals = self._values[boundary:end] - self._level(boundary, end)
+        residuals = np.concatenate([old_residuals, new_residuals])
+        # two medians were fitted to these values, which makes their residuals too small
+        correction = math.sqrt(len(residuals) / (len(residuals) - 2))
+        local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction
+        # a quiet stretch may be luck: the noise of the whole series is the least
+        deviation = max(local, noise.deviation)
+        share = 1 / (boundary - start) + 1 / (end - boundary)
+        return deviation * math.sqrt(share * noise.mean_inflation)

@@ -7,7 +7,7 @@ the penalised likelihood of `roofwatch.ci.changepoint.levels`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,65 @@ class Drift:
     corrected for dependence between neighbours."""
 
 
+@dataclass(frozen=True)
+class _Ramp:
+    """A level that stands, moves along a line from one value to another, and stands again."""
+
+    start: int
+    end: int
+    slope: float
+    relative_change: float
+    residuals: Values
+
+    def is_relevant(self, min_relative_change: float) -> bool:
+        return abs(math.log1p(self.relative_change)) >= math.log1p(min_relative_change)
+
+    def noise(self, floor: float) -> Noise:
+        nothing = np.zeros(len(self.residuals), dtype=bool)
+        is_sticky = stickiness_of_differences(self.residuals) > 0
+        return estimate_noise(
+            self.residuals,
+            [],
+            nothing,
+            is_sticky=is_sticky,
+            floor=floor,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RampFit:
+    """A ramp, and what is needed to compare it with other explanations."""
+
+    ramp: _Ramp
+    noise: Noise
+    bends: float
+    """A bend pays for its place and its rate what a step pays for its place and its size; a second
+    bend for its place.
+    """
+    floor: float
+    """Least noise: the smallest drift to report is six times as large."""
+    deviation: float
+
+    def likelihood_ratio(self, logs: Values) -> float:
+        """How much better the ramp explains the values than no change, and than steps; 0 or less
+        if it does not.
+        """
+        inflation = self.noise.mean_inflation
+        price = penalty(len(logs))
+        flat = logs - _fit_levels(logs, [], self.deviation)
+        flat_cost = _cost(flat, self.noise)
+        ramp_cost = _cost(self.ramp.residuals, self.noise) + self.bends * price * inflation
+        gain_over_flat = flat_cost - ramp_cost
+        # steps are costly to fit, so only where the ramp beats a flat line
+        if gain_over_flat <= 0:
+            return 0.0
+        starts = fit_levels(logs, floor=self.floor).starts
+        step_residuals = logs - _fit_levels(logs, starts, self.deviation)
+        step_cost = _cost(step_residuals, self.noise) + len(starts) * price * inflation
+        gain_over_steps = step_cost - ramp_cost - _MARGIN * inflation
+        return min(gain_over_flat, gain_over_steps) / inflation
+
+
 def find_drift(
     values: Sequence[float] | Values,
     times: Sequence[float] | Values | None = None,
@@ -93,72 +152,55 @@ def find_drift(
     logs = np.log(all_values[positions])
     when = all_times[positions]
     last = len(logs) - 1
+    fit = _fit_of_ramp(logs, when, min_relative_change)
+    if fit is None:
+        return None
+    ratio = fit.likelihood_ratio(logs)
+    if ratio <= 0:
+        return None
+    ramp = fit.ramp
+    end = None
+    if ramp.end < last:
+        end = int(positions[ramp.end])
+    return Drift(
+        start=int(positions[ramp.start]),
+        rate=math.expm1(ramp.slope),
+        relative_change=ramp.relative_change,
+        end=end,
+        likelihood_ratio=ratio,
+    )
+
+
+def _fit_of_ramp(logs: Values, when: Values, min_relative_change: float) -> _RampFit | None:
+    """The best relevant ramp until the newest value, or a better one that has ended."""
     floor = math.log1p(min_relative_change) / 6
     deviation = max(deviation_of_differences(logs), floor)
     ramp = _best_ramp(logs, when, _ongoing(len(logs)), deviation)
     if not ramp.is_relevant(min_relative_change):
         return None
-    noise = ramp.noise(floor)
-    flat = logs - _fit_levels(logs, [], deviation)
-    # a bend pays for its place and its rate what a step pays for its place and its size; a second
-    # bend for its place
-    price = penalty(len(logs))
-    bends = 1.0
-    gain_of_ramp = _cost(flat, noise) - _cost(ramp.residuals, noise)
-    if gain_of_ramp > _WORTH_A_TRY * price:
-        ended = _best_ended_ramp(logs, when, deviation)
-        ended_noise = ended.noise(floor)
-        gain = _cost(ramp.residuals, ended_noise) - _cost(ended.residuals, ended_noise)
-        if gain > price / 2 * ended_noise.mean_inflation and ended.is_relevant(min_relative_change):
-            ramp, noise, bends = ended, ended_noise, 1.5
-    flat_cost = _cost(flat, noise)
-    ramp_cost = _cost(ramp.residuals, noise) + bends * price * noise.mean_inflation
-    if flat_cost <= ramp_cost:
-        return None
-    starts = fit_levels(logs, floor=floor).starts
-    step_residuals = logs - _fit_levels(logs, starts, deviation)
-    step_price = len(starts) * price * noise.mean_inflation
-    step_cost = _cost(step_residuals, noise) + step_price
-    gain_over_flat = flat_cost - ramp_cost
-    gain_over_steps = step_cost - ramp_cost - _MARGIN * noise.mean_inflation
-    ratio = min(gain_over_flat, gain_over_steps) / noise.mean_inflation
-    if ratio <= 0:
-        return None
-    return Drift(
-        start=int(positions[ramp.start]),
-        rate=math.expm1(ramp.slope),
-        relative_change=ramp.relative_change,
-        end=int(positions[ramp.end]) if ramp.end < last else None,
-        likelihood_ratio=ratio,
+    fit = _RampFit(
+        ramp=ramp,
+        noise=ramp.noise(floor),
+        bends=1.0,
+        floor=floor,
+        deviation=deviation,
     )
+    price = penalty(len(logs))
+    flat = logs - _fit_levels(logs, [], deviation)
+    gain_of_ramp = _cost(flat, fit.noise) - _cost(ramp.residuals, fit.noise)
+    # the search for two ends takes long
+    if gain_of_ramp <= _WORTH_A_TRY * price:
+        return fit
+    ended = _best_ended_ramp(logs, when, deviation)
+    noise = ended.noise(floor)
+    gain_of_end = _cost(ramp.residuals, noise) - _cost(ended.residuals, noise)
+    is_better = gain_of_end > price / 2 * noise.mean_inflation
+    if is_better and ended.is_relevant(min_relative_change):
+        return replace(fit, ramp=ended, noise=noise, bends=1.5)
+    return fit
 
 
 # --- ramps
-
-
-@dataclass(frozen=True)
-class _Ramp:
-    """A level that stands, moves along a line from one value to another, and stands again."""
-
-    start: int
-    end: int
-    slope: float
-    relative_change: float
-    residuals: Values
-
-    def is_relevant(self, min_relative_change: float) -> bool:
-        return abs(math.log1p(self.relative_change)) >= math.log1p(min_relative_change)
-
-    def noise(self, floor: float) -> Noise:
-        nothing = np.zeros(len(self.residuals), dtype=bool)
-        is_sticky = stickiness_of_differences(self.residuals) > 0
-        return estimate_noise(
-            self.residuals,
-            [],
-            nothing,
-            is_sticky=is_sticky,
-            floor=floor,
-        )
 
 
 def _ongoing(count: int) -> NDArray[np.intp]:
@@ -204,14 +246,15 @@ def _best_ramp(
     since = when[places[:, 0]][:, None]  # [ramps, 1]
     until = when[places[:, 1]][:, None]
     times = np.clip(when - since, 0.0, until - since)  # [ramps, values]
+    mean_times = times.mean(axis=1)
+    centred = times - mean_times[:, None]
+    power = np.maximum((centred**2).sum(axis=1), 1e-300)
     # the first look is one that no outlier pulls away
     pulled = np.broadcast_to(winsorised(logs, deviation), times.shape)
     limit = OUTLIER * deviation
-    centred = times - times.mean(axis=1, keepdims=True)
-    power = np.maximum((centred**2).sum(axis=1), 1e-300)
     for _ in range(_ROUNDS):
         slopes = (centred * pulled).sum(axis=1) / power
-        levels = pulled.mean(axis=1) - slopes * times.mean(axis=1)
+        levels = pulled.mean(axis=1) - slopes * mean_times
         lines = levels[:, None] + slopes[:, None] * times
         rest = np.clip(logs - lines, -limit, limit)
         pulled = lines + rest

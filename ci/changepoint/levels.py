@@ -137,6 +137,7 @@ class _Learner:
         rough = prior_noise(self._segmenter.deviation, self._stickiness)
         cautions = [1.0]
         if self._slope:
+            # a slope looks like steps to a bold cut
             cautions = [_CAUTION]
         elif self._count >= MIN_FOR_SHAPE:
             cautions = [1.0, _CAUTION]
@@ -144,8 +145,10 @@ class _Learner:
         cuts: list[Segmentation] = []
         for caution in cautions:
             cut = self._segmenter.cut(rough, self.step_cost * caution, nothing)
-            if all(cut.starts != earlier.starts for earlier in cuts):
+            is_new = all(cut.starts != earlier.starts for earlier in cuts)
+            if is_new:
                 cuts.append(cut)
+            # a more cautious cut would have no steps either
             if not cut.starts:
                 break
         fits = [self._refine(cut) for cut in cuts]
@@ -243,15 +246,18 @@ def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) 
     count = len(values)
     time = centred_times(count)
     steps = (np.arange(count) >= places[:, None]).astype(np.float64)  # [places, values]
+    centred = values - values.mean()
     # the part of each step, and of the values, that is orthogonal to what was fitted
     direction: Values = time / math.sqrt(float(time @ time))
     open_steps = _without(direction, steps - steps.mean(axis=1, keepdims=True))
-    rest = _without(direction, values - values.mean())
+    rest = _without(direction, centred)
     smallest = _ROUNDING * (open_steps**2).sum(axis=1)
     chosen: list[int] = []
     while len(chosen) < min(_MAX_STEPS, len(places)):
         squares = (open_steps**2).sum(axis=1)
-        gains = (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300)
+        projections = open_steps @ rest
+        gains = projections**2 / np.maximum(squares, 1e-300)
+        # what the chosen steps span already is only rounding
         explained = np.where(squares > smallest, gains, 0.0)
         best = int(explained.argmax())
         if explained[best] < min_gain or squares[best] <= smallest[best]:
@@ -261,17 +267,24 @@ def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) 
         open_steps = _without(direction, open_steps)
         rest = _without(direction, rest)
     design = np.stack(
-        [np.ones(count), time, *steps[chosen]],
+        [
+            np.ones(count),
+            time,
+            *steps[chosen],
+        ],
         axis=1,
     )
     inverse = np.linalg.inv(design.T @ design)
     # the normal equations of a least-squares fit
-    coefficients = inverse @ (design.T @ (values - values.mean()))
+    coefficients = inverse @ (design.T @ centred)
     slope = float(coefficients[_TIME])
+    # the level and the slope were fitted too
     freedom = max(count - 2 - len(chosen), 1)
     variance = float(rest @ rest) / freedom
     error = math.sqrt(variance * float(inverse[_TIME, _TIME]))
-    return Slope(slope, slope / error if error > 0 else 0.0)
+    if error <= 0:
+        return Slope(slope, 0.0)
+    return Slope(slope, slope / error)
 
 
 def _without(direction: Values, vectors: Values) -> Values:

@@ -162,6 +162,7 @@ def relative_widths(values: Values, errors: Values, *, floor: float) -> Values |
         np.maximum(errors**2 - typical**2, 0.0),
         0.0,
     )
+    # without a wider value there is nothing to weigh
     if not excess.any():
         return None
     widths: Values = np.sqrt(1 + excess / noise**2)
@@ -306,6 +307,7 @@ def leftover_inflation(scores: Values) -> float:
     lags.
     """
     power = float(scores @ scores)
+    # scores that are all rounding have no correlation
     if power <= len(scores) * _NO_SCORE**2:
         return 1.0
     count = len(scores)

@@ -7,6 +7,7 @@ over blocks.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,14 +89,21 @@ class Segmenter:
             before = np.minimum(before, offer - tie) + block
             cheapest.append(before)
             offers.append(offer)
-        level = int(before.argmin())
-        end = len(blocks) - 1
-        cost = float(before[level])
+        return self._trace_back(cheapest, offers, ties)
+
+    def _trace_back(
+        self, cheapest: Sequence[Values], offers: Sequence[float], ties: Values
+    ) -> Segmentation:
+        """Read the cheapest segmentation from its costs, from the last block to the first."""
+        end = len(cheapest) - 1
+        level = int(cheapest[end].argmin())
+        cost = float(cheapest[end][level])
         starts: list[int] = []
         levels = [float(self.levels[level])]
         while end:
             owed = ties[end, level]
             end -= 1
+            # the segment began here if that was cheaper than to go on
             if cheapest[end][level] > offers[end] - owed:
                 level = int(cheapest[end].argmin())
                 starts.append(int(self._edges[end + 1]))
@@ -122,21 +130,26 @@ class Segmenter:
         """How the value before changes the cost of each value, at each level."""
         ties = np.zeros_like(single_costs)
         if noise.autocorrelation:
-            assert noise.innovation_costs is not None
-            scaled = self._distances / noise.innovation
-            # an outlier predicts no more of its neighbour than the limit
-            limit = OUTLIER * noise.deviation / noise.innovation
-            predicted = noise.autocorrelation * np.clip(scaled, -limit, limit)
-            # forwards and backwards, so a mirrored series gets the same result
-            forwards = noise.innovation_costs[bins_of(scaled[1:] - predicted[:-1])]
-            backwards = noise.innovation_costs[bins_of(scaled[:-1] - predicted[1:])]
-            # both densities are per unit of their own width
-            wider = 2 * math.log(noise.innovation / noise.deviation)
-            unrelated = single_costs[1:] + single_costs[:-1]
-            ties[1:] = (forwards + backwards - unrelated) / 2 + wider
+            ties[1:] = self._ties_of_autocorrelation(noise, single_costs)
         elif noise.stickiness <= -_MIN_STICKINESS:
             is_outlier = np.abs(self._distances) > OUTLIER * noise.deviation
-            ties[1:] = noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
+            follows_outlier = is_outlier[1:] & is_outlier[:-1]
+            ties[1:] = noise.stickiness * follows_outlier
+        return ties
+
+    def _ties_of_autocorrelation(self, noise: Noise, single_costs: Values) -> Values:
+        assert noise.innovation_costs is not None
+        scaled = self._distances / noise.innovation
+        # an outlier predicts no more of its neighbour than the limit
+        limit = OUTLIER * noise.deviation / noise.innovation
+        predicted = noise.autocorrelation * np.clip(scaled, -limit, limit)
+        # forwards and backwards, so a mirrored series gets the same result
+        forwards = noise.innovation_costs[bins_of(scaled[1:] - predicted[:-1])]
+        backwards = noise.innovation_costs[bins_of(scaled[:-1] - predicted[1:])]
+        # both densities are per unit of their own width
+        wider = 2 * math.log(noise.innovation / noise.deviation)
+        unrelated = single_costs[1:] + single_costs[:-1]
+        ties: Values = (forwards + backwards - unrelated) / 2 + wider
         return ties
 
 
@@ -201,10 +214,11 @@ def _step_heights(sums: Values, places: NDArray[np.intp], window: int) -> Values
     # at an end of the series, a window is as long as that allows
     count_before = np.minimum(window, places)
     count_after = np.minimum(window, len(sums) - 1 - places)
-    mean_before = (sums[places] - sums[places - count_before]) / count_before
-    mean_after = (sums[places + count_after] - sums[places]) / count_after
+    sum_before = sums[places] - sums[places - count_before]
+    sum_after = sums[places + count_after] - sums[places]
+    difference = sum_after / count_after - sum_before / count_before
     scale = np.sqrt(count_before * count_after / (count_before + count_after))
-    heights: Values = np.abs(mean_after - mean_before) * scale
+    heights: Values = np.abs(difference) * scale
     return heights
 
 

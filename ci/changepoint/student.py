@@ -20,6 +20,7 @@ def two_sided_p(t: float, degrees: int) -> float:
     cosine_squared = math.cos(angle) ** 2
     is_odd = degrees % 2 == 1
     term, first_k = 1.0, 2
+    # the series begins with other terms for odd degrees
     if is_odd:
         term, first_k = math.cos(angle), 3
     total = term
@@ -37,6 +38,7 @@ def two_sided_p(t: float, degrees: int) -> float:
 def critical_t(degrees: int, confidence: float) -> float:
     """Find the t that |T| stays below with probability `confidence`, by bisection."""
     low, high = 0.0, 1.0
+    # the interval doubles until it contains the answer
     while two_sided_p(high, degrees) > 1 - confidence:
         high *= 2
     for _ in range(100):

@@ -80,6 +80,7 @@ class CaseRules:
 def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]]:
     """Judge every case and implementation: by its results first, then by its times."""
     keys = set(filter(pairing.has_run, pairing.keys))
+    # code is compared without a run of the case
     if not rules.is_refused:
         keys |= rules.code.compiled
     cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]

@@ -169,6 +169,7 @@ def claim_of(
     is_timed = all(side is not None and side.median_ns is not None for side in (base, head))
     kind = ClaimKind.NOT_MEASURED
     text = reason_words(reason)
+    # results were judged, whatever the times are
     if reason in _OF_RESULTS:
         kind = ClaimKind.CHECKED_ONLY
     elif is_timed and verdict is Verdict.INCONCLUSIVE:
@@ -203,6 +204,7 @@ def claim_of_regression(regression: Regression) -> str:
     layers = {point.series.definition.layer for point in regression.change_points}
     if any(point.before is not None and point.after is not None for point in times):
         text = _TIMED_WORDS.get(regression.verdict, "undecided")
+        # a single step in a history may still be noise
         if regression.is_confirmed:
             return text
         return f"{text}, not confirmed by a pair"
@@ -236,6 +238,7 @@ def missing_evidence(
     policy: CheckPolicy, cases: Iterable[Requirement], *, is_refused: bool
 ) -> tuple[str, ...]:
     """Say which required evidence is missing, in words; nothing if it is all there."""
+    # no policy requires evidence
     if not policy.requires:
         return ()
     if is_refused:
@@ -251,6 +254,7 @@ def missing_evidence(
 
 def _has(evidence: RequiredEvidence, case: Requirement) -> bool:
     claim = case.claim
+    # a new case has no base that could lack something
     is_new = claim.reason is Reason.NEW_CASE
     if evidence is RequiredEvidence.ACCURACY:
         return case.is_checked

@@ -37,6 +37,7 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
             reason=Reason.NOT_COMPARABLE,
             evidence=CaseEvidence(base=_result(base_case), head=_result(head_case)),
         )
+        # another harness times another thing, so not even outcomes are judged
         if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
             is_comparable = _may_be_compared(base_case, head_case, base, head)
             change = _judge(change, code.state(key), has_comparable_times=is_comparable)

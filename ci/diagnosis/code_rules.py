@@ -36,6 +36,7 @@ _REMEDIES = {
 
 def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
+    # an occupancy of 0 means that not a single block fits
     if facts:
         where, words = _where(facts)
         yield DiagnosisFinding(
@@ -51,6 +52,7 @@ def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.facts if fact.outcome.is_failure]
     if facts:
         where, words = _where(facts)
+        # compilers write pages
         message = (facts[0].message or "")[:_MAX_MESSAGE]
         yield DiagnosisFinding(
             title="it does not compile",
@@ -211,6 +213,7 @@ def summarise_code(evidence: Evidence) -> Remark | None:
         lowest = f"{min(shares):.0%}"
         highest = f"{max(shares):.0%}"
         occupancy = f"{lowest} to {highest}"
+        # one number says it if all functions have the same
         if lowest == highest:
             occupancy = lowest
         parts.append(f"theoretical occupancy {occupancy}")

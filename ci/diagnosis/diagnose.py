@@ -91,6 +91,7 @@ class _TimesOfRecord:
             medians_ns = self._medians_ns[measurement.case_id, *timed_by]
             medians_ns[measurement.implementation] = timing.median_ns
             case = cases.get(measurement.case_id)
+            # an empty kernel shows what a launch alone takes
             if case is not None and case.kernel == _EMPTY_KERNEL:
                 kernel_count = timing.kernel_count or 1
                 self._floors_ns[timed_by].append(timing.median_ns / kernel_count)
@@ -167,6 +168,7 @@ def judge_limits(pairing: Pairing, subjects: Iterable[CaseKey]) -> list[Change[L
     changes: list[Change[LimitEvidence]] = []
     for key, base, head in zip(keys, base_diagnoses, head_diagnoses, strict=True):
         news = _news(base, head)
+        # an undetermined limit is no news
         if head.limit is Limit.UNDETERMINED and not news:
             continue
         change = Change(

@@ -154,6 +154,7 @@ def host_bound(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     host_ns = timing.host_ns
     if not is_host_bound(busy_ns, host_ns):
         return
+    # whichever takes longer sets the pace of a loop
     if host_ns > busy_ns:
         consequence = f"in a loop the device is idle for {1 - busy_ns / host_ns:.0%} of the time"
     else:
@@ -240,6 +241,7 @@ def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         return
     mean_ns = timing.median_ns / timing.kernel_count
     reachable_ns = evidence.reachable_ns
+    # large kernels hide the cost of their launches
     if mean_ns < SMALL_KERNEL_NS:
         yield DiagnosisFinding(
             title="many small kernels",
@@ -258,6 +260,7 @@ def fusible_operators(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if profile is None or len(profile.operator_bytes) < 2 or not needed_bytes:
         return
     moved_bytes = sum(profile.operator_bytes.values())
+    # caches and padding make some extra traffic normal
     if moved_bytes < _FUSIBLE_RATIO * needed_bytes:
         return
     largest = sorted(profile.operator_bytes.items(), key=lambda entry: -entry[1])
@@ -336,6 +339,7 @@ def faster_implementation(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         return
     name, median_ns = min(evidence.others.items(), key=lambda item: item[1])
     speedup = evidence.timing.median_ns / median_ns
+    # less may be noise between two implementations
     if speedup >= FASTER_BY:
         yield DiagnosisFinding(
             title="another implementation is faster",
@@ -379,6 +383,7 @@ def autotuning(evidence: Evidence) -> Iterator[DiagnosisFinding]:
             if timing.time_ns:
                 times_ns[str(timing.configuration)] = timing.time_ns
         chosen_ns = times_ns.pop(str(tuning.chosen), None)
+        # without a second configuration there was no choice
         if chosen_ns is None or not times_ns:
             continue
         other_ns = min(times_ns.values())

@@ -121,6 +121,7 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
         if case.verdict is Verdict.REGRESSED:
             yield from _case_sizes(case)
         elif is_removed(case):
+            # a removed case has no size that could grow
             yield (*case.subject.case_key, Reason.REMOVED_CASE, ""), 0.0, 0.0
     for code in judgement.static:
         if code.verdict is Verdict.REGRESSED:
@@ -131,6 +132,7 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
     for launch in judgement.secondary_changes:
         if launch.verdict is Verdict.REGRESSED:
             exact = launch.relative_change, launch.relative_change
+            # a counted value is exact
             low, high = launch.relative_interval or exact
             name = (*launch.subject.case_key, launch.reason, launch.metric)
             yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
@@ -160,6 +162,7 @@ def _code_sizes(change: StaticChange) -> dict[str, float]:
     evidence = change.evidence
     if isinstance(evidence, AnalysisEvidence):
         return evidence.head.badness
+    # a failure has no size, only a kind
     if evidence.head is None or evidence.head.outcome is not Outcome.OK:
         return {"" if evidence.head is None else str(evidence.head.outcome): 0.0}
     sizes = _badness(code_facts(evidence.head))

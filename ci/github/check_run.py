@@ -80,6 +80,7 @@ class CheckRun:
             fields = {"status": "completed", "conclusion": self.conclusion.value}
         if url is not None:
             fields["details_url"] = url
+        # GitHub takes only so many annotations in one request
         for start in range(0, max(1, len(self.annotations)), _ANNOTATIONS_PER_REQUEST):
             output: dict[str, Any] = {"title": self.title, "summary": self.summary}
             if sent := self.annotations[start : start + _ANNOTATIONS_PER_REQUEST]:
@@ -165,12 +166,14 @@ def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
 
 
 def _annotation(line: SourceLine, changes: Sequence[Change[Any]]) -> Annotation:
+    # what improved is shown where nothing regressed
     regressed = [change for change in changes if change.verdict is Verdict.REGRESSED]
     listed_changes = regressed or changes
     lines: list[str] = []
     texts: list[str] = []
     for change in listed_changes[:_MAX_FINDINGS]:
         text = text_of(change)
+        # cases of one kernel often differ in nothing but their name
         is_repeated = any(text in earlier for earlier in texts)
         texts.append(text)
         words = "the same" if is_repeated else text

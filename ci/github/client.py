@@ -137,6 +137,7 @@ class GitHubRepository:
         document = self._requests.find("GET", f"pulls/{job.queued.number}")
         if document is None:
             return ()
+        # the queue may have moved on since the job began
         pull_request = to_pull_request(document)
         if pull_request != job.queued:
             return ()
@@ -205,6 +206,7 @@ class GitHubRepository:
             try:
                 return self.create_check_run(fields)
             except UncertainError:
+                # GitHub may have created it before the answer was lost
                 created = _newest(self.check_runs(fields["head_sha"], fields["name"]), order)
                 if created is not None:
                     return created.check_run_id

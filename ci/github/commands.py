@@ -105,6 +105,7 @@ def commands_in(body: str) -> list[str]:
         if opening.type == "paragraph_open" and opening.level == 0:
             lines += [line.strip() for line in inside.content.splitlines()]
     commands = [line for line in lines if line.split()[:1] == [COMMAND_PREFIX]]
+    # a comment that only quotes a command is no command
     begins_with_one = body.lstrip("\r\n").startswith(COMMAND_PREFIX)
     if begins_with_one and commands[:1] == lines[:1]:
         return commands
@@ -124,6 +125,7 @@ def parse_command(line: str) -> Command:
     wrong_results = verb == Verb.ACCEPT and words[:1] == [_WRONG_RESULT]
     if wrong_results:
         rest = " ".join(words[1:]).strip()
+    # a reason is what the next reader asks for
     if verb == Verb.ACCEPT and not rest:
         raise CommandError(f"a reason is missing: `{COMMAND_PREFIX} accept <reason>`")
     if verb == Verb.RERUN and rest:
@@ -186,6 +188,7 @@ def valid_acceptance(
     accept.
     """
     ours = find_report(repository, number, name)
+    # a forge without jobs for comments reads them when it writes the report
     if ours is not None and not repository.starts_jobs_for_comments:
         ours = _with_new_acceptance(repository, ours, accept_by)
     acceptance = None
@@ -198,6 +201,7 @@ def valid_acceptance(
     if comment is None:
         return None
     command = next(iter(_acceptances_in(comment.body)), None)
+    # write access may have been withdrawn since
     if command is None or why_may_not_accept(repository, number, comment.login, accept_by):
         return None
     return acceptance, comment, command.rest
@@ -253,6 +257,7 @@ def _with_new_acceptance(repository: Forge, ours: Comment, accept_by: AcceptBy) 
         return ours
     for comment in repository.comments(ours.number):
         command = next(iter(_acceptances_in(comment.body)), None)
+        # an earlier comment was about an earlier report
         is_newer = datetime.fromisoformat(comment.written_at) > written_at
         if command is None or not is_newer:
             continue
@@ -295,6 +300,7 @@ def carry_out(
     if not lines:
         return Reply()
     is_label = request.labelled_sha is not None
+    # anybody may comment on a public repository
     if not repository.may_write(comment.login):
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
@@ -389,6 +395,7 @@ class _PullRequest:
                 f"`{COMMAND_PREFIX} accept {_WRONG_RESULT} <reason>`."
             )
         head_sha = self._head_sha
+        # the person has not seen what the newer commit does
         if findings.head_sha != head_sha:
             raise CommandError(
                 f"The report is of {code(findings.head_sha[:8])}, and the branch is at "
@@ -407,6 +414,7 @@ class _PullRequest:
         ):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")
         newest = self._newest_check_run()
+        # a check that passed meanwhile stays as it is
         if newest is not None and newest.conclusion == Conclusion.FAILURE:
             check = CheckRun(Conclusion.FAILURE, newest.title, newest.summary).accepted(sentence)
             self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
@@ -417,6 +425,7 @@ class _PullRequest:
         if self._tell_service is not None and findings.project:
             comment = self._request.comment
             accepted = to_service(self._repository, comment, command.rest, acceptance, findings)
+            # the service is told last: the pull request is what counts
             try:
                 self._tell_service(findings.project, accepted)
             except ForgeError as error:
@@ -430,6 +439,7 @@ class _PullRequest:
             raise CommandError(
                 f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again."
             )
+        # a second job would measure beside the first
         if not newest.is_completed:
             raise CommandError("The measurement is still running.")
         self._repository.run_again(newest.order.run_id)
@@ -450,6 +460,7 @@ class _PullRequest:
                 f"that commit."
             )
         login = self._request.comment.login
+        # a review of this commit says that its code was read
         if command.commit or head_sha in self._repository.reviewed_commits(self._number, login):
             return head_sha
         runner = ""

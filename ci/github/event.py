@@ -208,10 +208,12 @@ def command_request(
     name = variables.get("GITHUB_EVENT_NAME")
     try:
         if name == "issue_comment":
+            # a comment on an issue is about no pull request
             if event["action"] != "created" or "pull_request" not in event["issue"]:
                 return None
             return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
         if name == "pull_request_target" and event["action"] == "labeled":
+            # a label says what its name says, as if its sender had written it
             document = event["pull_request"]
             label = {
                 "id": run.order.run_id,

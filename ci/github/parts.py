@@ -66,6 +66,7 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
     present = {part.state.name for part in parts}
     missing = [name for name in expected if name not in present]
     worst = ordered[0]
+    # most repositories have one job, and need no heading
     if len(parts) == 1 and not expected and not worst.state.name:
         text = worst.text.strip()
         state = _counted(worst.state, text)
@@ -76,6 +77,7 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
             parts=(state,),
         )
     conclusion = worst.state.conclusion
+    # a success of some jobs is no success of all
     if missing and conclusion is Conclusion.SUCCESS:
         conclusion = Conclusion.NEUTRAL
     words = f": {worst.state.title}"

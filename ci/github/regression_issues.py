@@ -31,6 +31,7 @@ def synchronise(
     existing = [issue for issue in repository.list_issues(LABEL) if issue.is_trusted]
     for planned in issues:
         issue = _with_marker(existing, planned.marker)
+        # found and over between two calls: nobody has to act
         if issue is None and planned.is_over:
             continue
         if issue is None:
@@ -39,6 +40,7 @@ def synchronise(
         elif issue.is_open:
             number = issue.number
         else:
+            # a person closed it
             continue
         for comment in planned.comments:
             post_comment(repository, number, comment)

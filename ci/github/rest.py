@@ -99,6 +99,7 @@ class GitHubRequests:
             answer = self._answer("GET", path, params=parameters)
             document = _json_of(answer)
             items += document if key is None else document[key]
+            # the header names the next page, if there is one
             if "next" not in answer.links:
                 return items
         raise ForgeError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
@@ -166,10 +167,12 @@ class GitHubRequests:
         """
         wait_s = limit_s
         if wait_s is None:
+            # GitHub did answer, and a repetition would get the same answer
             if not is_uncertain:
                 return False
             wait_s = FIRST_WAIT_S * 2.0 ** (attempt - 1)
         elif self._waited_s + wait_s > MAX_WAIT_S:
+            # a job waits only so long in all
             return False
         else:
             self._waited_s += wait_s

@@ -52,6 +52,7 @@ def accepted_in(
     ]
     used: list[PullRequestAcceptance] = []
     for point in _points_to_accept(regression):
+        # one point that nobody accepted leaves the whole regression open
         accepting = next((item for item in candidates if _covers(item, point)), None)
         if accepting is None:
             return None
@@ -106,6 +107,7 @@ def _covers(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
     if is_outcome(point):
         return _covers_failure(acceptance, point)
     names: list[tuple[str, ...]]
+    # compiled facts have no noise, so the value itself is what was accepted
     if series.definition.layer is Layer.STATIC:
         part = series.function, series.target
         names = [(*subject, *part, reason, series.metric) for reason in _CODE_REASONS]
@@ -115,6 +117,7 @@ def _covers(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
         names = [(*subject, reason, measure) for reason in _REASONS.get(series.metric, ())]
         size = _smallest_change(point)
     bounds = [acceptance.bound_of(name) for name in names]
+    # a series without a value on both sides has no size to compare
     if size is None:
         return False
     return any(bound is not None and size <= bound for bound in bounds)

@@ -123,6 +123,7 @@ def _find_accepted(
     """Find the regressions that were accepted in pull requests, by key."""
     with reading_session(engine) as session:
         acceptances = list_acceptances(session, project)
+        # most projects accept nothing, and need not read their merges
         if not acceptances:
             return {}
         heads = {regression.commit.sha for regression in regressions}
@@ -143,6 +144,7 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
     """
     with reading_session(engine, sees_one_state=True) as session:
         cases = list_case_names(session, project)
+        # a case that waits differs for a good reason
         waiting = set(list_due(session, project, METHOD, list(cases)).case_ids)
         stored = {analysis.case_id: analysis for analysis in read_case_analyses(session, project)}
     differing = []

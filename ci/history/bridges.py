@@ -47,10 +47,12 @@ def find_bridges(line: Timeline) -> Iterator[Bridge]:
     for commit, runs in line.points.items():
         before = first_software(runs)
         others = [run for run in runs if run not in before]
+        # one software alone bridges nothing
         if not others:
             continue
         after = first_software(others)
         setting = after[0].setting
+        # a later bridge between the same two replaces the earlier one
         last[None if setting is None else setting.software] = Bridge(commit, before, after)
     yield from last.values()
 

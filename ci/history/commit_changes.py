@@ -108,12 +108,14 @@ class CompiledHistory:
         head_facts = self._compiled_at(key, head)
         common = sorted(base_facts.keys() & head_facts.keys())
         device_targets = _device_targets(head_facts.values())
+        # code for other targets says nothing about the timed device
         timed = [function for function in common if function[-1] in device_targets] or common
         targets = {function[-1] for function in timed}
         if not targets:
             return None
         changed_targets: set[str] = set()
         for function in base_facts.keys() | head_facts.keys():
+            # a function of one side alone is a change too
             if _code_hash(base_facts, function) != _code_hash(head_facts, function):
                 changed_targets.add(function[-1])
         words: list[str] = []
@@ -188,12 +190,14 @@ def _changes(
     works = after.point.outcome is Outcome.OK
     worked = before.point.outcome is Outcome.OK
     if works and worked:
+        # equal code needs no look at its facts
         if before.code_hash is not None and before.code_hash == after.code_hash:
             return
         verdict = before.verdict_on(after)
         names = list(_deciding(before.values, after.values, verdict))
         evidence = f"machine code changed: {facts_in_words(before.values, after.values)}"
     elif works or worked:
+        # compiling began to fail, or works again
         verdict = Verdict.of_change(is_worse=not works)
         names = [
             name
@@ -224,9 +228,11 @@ def _deciding(
         return
     for name in moved_facts(before, after):
         if name in DECISIVE_FACTS:
+            # each fact by itself: an improvement must not hide behind a regression
             if judge_facts({name: before[name]}, {name: after[name]}) is verdict:
                 yield name
         elif name == _OCCUPANCY and 0 in (before[name], after[name]):
+            # an occupancy of 0 cannot be launched at all
             is_worse = metric(name).is_worse(base=before[name], head=after[name])
             if is_worse is (verdict is Verdict.REGRESSED):
                 yield name

@@ -21,6 +21,7 @@ _MOST_COST = math.log(1_000)
 def cost_of(point: ChangePoint) -> float:
     """Return the log cost of a change: above 0 is worse."""
     is_worse = point.verdict is not Verdict.IMPROVED
+    # a failure has no ratio, but is worse than any slowdown
     if not point.before or not point.after or point.before < 0 or point.after < 0:
         if is_worse:
             return _MOST_COST
@@ -91,11 +92,13 @@ class CommitEntry:
     def state(self) -> str:
         """What became of it, in a few words."""
         waiting = [part for part in self.parts if part.is_open]
+        # an improvement that nobody settled needs no word
         if not waiting and self.verdict is not Verdict.REGRESSED:
             settled = self.parts[0].settled_by
             return "" if settled == "open" else settled
         if not waiting:
             return self.parts[0].settled_by
+        # the state that asks for action wins
         if all(part.is_snoozed for part in waiting):
             return "snoozed"
         assignees = {part.triage.assignee for part in waiting if part.triage.assignee}
@@ -171,6 +174,7 @@ def summarise(
                 if point.series.is_performance:
                     costs[point.series] = costs.get(point.series, 0.0) + cost_of(point)
     geomeans: dict[str, float] = {}
+    # a series without a change counts with a cost of 0
     for runner in recent:
         keys = [line.key for line in runner.series if not is_library(line.key.implementation)]
         if keys:
@@ -198,6 +202,7 @@ def _roof_shares(cells: Iterable[RoofCell]) -> tuple[float, float] | None:
     last_shares: list[float] = []
     for cell in cells:
         shares = [share for share in cell.utilisations if share is not None]
+        # libraries are what the project is compared with
         if shares and not is_library(cell.key.implementation):
             first_shares.append(shares[0])
             last_shares.append(shares[-1])

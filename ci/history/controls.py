@@ -48,6 +48,7 @@ def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
     controls: set[Subject] = set()
     for case_id, names in implementations.items():
         libraries = {name for name in names if is_library(name)}
+        # a case that only libraries compute is what the project measures
         if libraries != names:
             controls |= {(case_id, name) for name in libraries}
     return frozenset(controls)
@@ -69,6 +70,7 @@ class ControlLine:
         old: list[float] = []
         new: list[float] = []
         for commit, value in zip(self.commits, self.values, strict=True):
+            # a failed run has no time
             if value > 0:
                 (old if commit < begin else new).append(math.log(value))
         if not old or not new:
@@ -115,6 +117,7 @@ class Controls:
             change = None
             if is_divisor:
                 change = line.log_change_around(finding)
+            # the library changed by as much, in the opposite direction
             if change is not None and -change / finding.log_change >= _SAME_SHARE:
                 return True
         return False
@@ -124,9 +127,11 @@ class Controls:
         changes: dict[str, float] = {}
         series = finding.change.series
         for line in self.lines.get(_place_of(series), ()):
+            # a control of another metric shows nothing about this one
             if line.series.metric != series.metric:
                 continue
             change = line.log_change_around(finding)
+            # an infinite change is a failure, which no library shares
             if change is not None and not math.isinf(finding.log_change):
                 changes[line.series.implementation] = change
         return changes
@@ -148,6 +153,7 @@ def settle_controls(
     for finding in findings:
         series = finding.change.series
         is_own = not finding.is_performance or finding.status is Status.CONFIRMED
+        # a library's imported time is evidence and no finding of the project
         if controls.has(series) and series.is_imported and not is_outcome(finding.change):
             of_libraries.append(finding)
         elif is_own or controls.has(series):
@@ -209,6 +215,7 @@ def _settle_ratios(
         of_series = [neighbour for neighbour in nearby if _is_of_series(neighbour, finding)]
         if of_series:
             verdict = finding.change.verdict
+            # the time says it already, with its own p-value
             causes = [neighbour for neighbour in of_series if neighbour.change.verdict is verdict]
             if causes:
                 settled.append(replace(finding, suspects=causes[0].suspects, p_value=None))

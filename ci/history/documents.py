@@ -35,6 +35,7 @@ def from_case_analyses(analyses: Sequence[CaseAnalysis]) -> SeriesAnalysis:
     """Put the analyses of all cases of a project together."""
     whole = SeriesAnalysis()
     for analysis in analyses:
+        # most cases changed in nothing: their findings need no parser
         if analysis.findings != _NONE:
             whole.findings += _FINDINGS.validate_json(analysis.findings)
         for key in _SERIES.validate_json(analysis.series):
@@ -43,6 +44,7 @@ def from_case_analyses(analyses: Sequence[CaseAnalysis]) -> SeriesAnalysis:
         whole.controls.subjects.update(subjects)
         for line in lines:
             whole.controls.add_line(line)
+    # one array for all cases: there may be millions of days
     days = np.frombuffer(b"".join(analysis.days for analysis in analyses), _DAY)
     ordinals, counts = np.unique(days, return_counts=True)
     for ordinal, count in zip(ordinals.tolist(), counts.tolist(), strict=True):

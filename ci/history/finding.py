@@ -260,6 +260,7 @@ def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
     sites = [Site(tuple(members)) for members in _by_place(ordered)]
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.core.last, site.core.first)):
+        # they share no series and touch, so they may be one change
         if joined and _is_one_place(joined[-1], site):
             joined[-1] = joined[-1].joined(site)
         else:
@@ -303,6 +304,7 @@ def _best_window(findings: Sequence[TrendFinding]) -> Window:
 def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
     """Give each finding to the place, among as few as meet all windows, with most support."""
     places: list[int] = []
+    # a window that no place so far meets needs one of its own
     for finding in ordered:
         if not places or places[-1] < finding.window.first:
             places.append(finding.window.last)
@@ -310,6 +312,7 @@ def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
     support = [0.0] * len(places)
     for finding, positions in zip(ordered, reached, strict=True):
         for position in positions:
+            # a narrow window says more about the place than a wide one
             support[position] += 1 / finding.window.width
     members: dict[int, list[TrendFinding]] = defaultdict(list)
     for finding, positions in zip(ordered, reached, strict=True):

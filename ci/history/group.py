@@ -58,6 +58,7 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
     events, rest = _take_events(findings, population)
     by_kernel: dict[tuple[_Kind, str], list[TrendFinding]] = defaultdict(list)
     for finding in rest:
+        # findings of another kind never have the same cause
         change = finding.change
         kind = (
             change.series.project,
@@ -171,6 +172,7 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
             site = by_key[key].joined(site)
         by_key[key] = site
     joined = list(by_key.values())
+    # joined sites may share a key with others now
     if len(joined) == len(sites):
         return joined
     return _join_keys(joined)
@@ -214,6 +216,7 @@ def _take_events(
     unconfirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     confirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     for finding in findings:
+        # a drift has no place that several series could share
         if is_level_step(finding.change):
             series = finding.change.series
             steps = unconfirmed
@@ -226,6 +229,7 @@ def _take_events(
         project, runner_class, verdict = key
         count = population.count_on(project, runner_class)
         for site in find_sites(changed):
+            # the whole machine moved, so the commit is not to blame
             if _is_common(site, count, confirmed[key]):
                 taken.update(map(id, site.findings))
                 common[project, verdict].append(_CommonChange(runner_class, count, site))

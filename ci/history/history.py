@@ -109,6 +109,7 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     all_findings = list(findings)
     steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
     for finding in all_findings:
+        # a step that the clock explains is no step of the workload
         if finding.is_performance and not finding.is_clock_move:
             steps[_step_of(finding.change.series)].append(finding)
     for finding in all_findings:
@@ -118,6 +119,7 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
             continue
         of_step = steps[_step_of(change.series)]
         nearby = [step for step in of_step if step.reach.touches(finding.reach)]
+        # the kernels traded places within an unchanged step
         if not nearby:
             note = replace(change, verdict=Verdict.INCONCLUSIVE, reason=Reason.COST_SHIFT)
             yield replace(finding, change=note, p_value=None)

@@ -34,6 +34,7 @@ def code_around(line: Timeline, positions: Sequence[int]) -> Observation | None:
     sentence = f"the sources that the kernel uses {_verb(sources_changed)} {where}"
     if machine_code_changed is None:
         return Observation(sources_changed, sentence)
+    # a change of sources need not reach the compiled kernel
     if machine_code_changed != sources_changed:
         sentence += f", but its machine code {_verb(machine_code_changed)}"
     elif machine_code_changed:

@@ -70,6 +70,7 @@ def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]
     for runner in runners:
         all_spreads = [Spread.of(series.values) for series in runner.series]
         deviations = [spread.deviation for spread in all_spreads if spread is not None]
+        # one number for the class: its machine makes the noise of all its series
         if deviations:
             noise[runner.runner_class] = HistoryNoise(
                 deviation=math.expm1(statistics.median(deviations)),
@@ -163,6 +164,7 @@ def possible_changes(
             if change is None:
                 continue
             last_judged = judged.get(series.key)
+            # the history judged it: it is no mere possibility any more
             if last_judged is not None and last_judged >= change.head:
                 continue
             moved[_kind_of(series, runner_class, change)].append(change)
@@ -306,6 +308,7 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
         is_judged = len(base) >= MIN_SEGMENT and len(head) >= RUNS_FOR_A_VERDICT
         gap = max(min(head) - max(base), min(base) - max(head))
         scatter = max(max(base) - min(base), max(head) - min(head))
+        # a level of enough values is the history's to judge
         if is_judged or gap < max(_CLEAR_GAP, _GAPS * scatter):
             continue
         log_change = statistics.median(head) - statistics.median(base)

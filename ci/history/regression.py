@@ -102,6 +102,7 @@ class Population:
 
 def _family_in_words(traits: Mapping[str, str], keys: Collection[SeriesKey], total: int) -> str:
     count = f"{len(keys)} of {total}"
+    # all of the project's series changed
     if total <= len(keys):
         count = "the only"
         if len(keys) != 1:
@@ -151,8 +152,10 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     suspects = combine([finding.suspects for finding in confirmed or reported])
     kernel = _join_names(sorted({finding.kernel for finding in reported}))
     summary = f"{kernel}: {_summary(changes)}"
+    # few series have no typical size
     if size is not None and len(times) >= _MIN_FAMILY:
         summary += f"; typically {size} on {family}"
+    # what the reader should know before acting, such as a move of the clock
     reason = reported[0].change.reason
     if reason in _NOTES:
         summary += f"; {_NOTES[reason]}"
@@ -216,6 +219,7 @@ def _evidence_rank(change: ChangePoint, commit: CommitRef) -> tuple[Any, ...]:
 
 def _rank(change: ChangePoint) -> tuple[int, float]:
     """Outcomes before errors, times, compiled facts and secondary metrics, then by size."""
+    # a failure is worse than any time
     if is_outcome(change):
         return -1, 0.0
     series = change.series
@@ -362,6 +366,7 @@ def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef 
         ]
         if undoing:
             undone.append(min(undoing))
+    # most of what was lost is back
     is_recovered = len(undone) >= math.ceil(_RECOVERED_SHARE * len(slower))
     if undone and is_recovered:
         return max(undone)

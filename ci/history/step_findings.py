@@ -269,11 +269,13 @@ def _time_finding(
         degraded_by=_degraded_by(old_runs, new_runs),
         has_code=code is not None,
     )
+    # a pair already excludes the clock: its sides ran side by side
     if status is Status.UNCONFIRMED:
         before = line.runs(start, step.index)
         after = line.runs(step.index, end)
         change = clock_checked(change, before, after, log_change)
     levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
+    # runs of a later level say nothing about this one
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
     context = ChangeContext(
@@ -288,6 +290,7 @@ def _time_finding(
         measured_again=again,
     )
     finding = TrendFinding.at_commit(change, status, explain(context))
+    # without a pair, the step may lie at a neighbouring commit
     if status is not Status.CONFIRMED:
         window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
         finding = replace(finding, window=window, reach=reach)
@@ -337,6 +340,7 @@ def _describe_time_step(
     sentence = f"median time {levels}, {describe_counts(step)}, {errors}"
     if comparison is not None:
         sentence += f"; measured again side by side: {describe_comparison(comparison)}"
+    # a comparison of code needs both sides compiled
     if code is None:
         return sentence
     if code.changed_targets:

@@ -296,11 +296,13 @@ def _newest_exact_step(
         min_relative_change: Smallest step to report.
     """
     others = np.flatnonzero(values != values[-1])
+    # the first of the newest values that are all equal
     index = 0
     if len(others):
         index = int(others[-1]) + 1
     old = values[begins:index]
     count = len(values) - index
+    # an exact level holds one number only, and the newest number is new
     if (
         min(count, len(old)) < MIN_SEGMENT
         or np.any(old != old[0])

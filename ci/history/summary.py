@@ -83,6 +83,7 @@ def count_false_alarms(
         regression = triaged.regression
         state = triaged.triage.state
         is_recent = since is None or regression.commit.committed_at >= since
+        # an improvement that is none alarms nobody
         if regression.verdict is not Verdict.REGRESSED or not is_recent:
             continue
         counts["reported"] += 1
@@ -91,6 +92,7 @@ def count_false_alarms(
         elif state is TriageState.INVALID:
             counts["invalid"] += 1
         elif regression.is_confirmed or state is not TriageState.NEW:
+            # whoever triaged it took it for real
             counts["true"] += 1
     return FalseAlarms(
         reported_count=counts["reported"],

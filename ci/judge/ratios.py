@@ -33,6 +33,7 @@ def judge_library_ratios(pairing: Pairing) -> list[Change[LibraryEvidence]]:
     for key in pairing.keys:
         case_id, _ = key
         library = head_libraries.get(case_id)
+        # against another library, the ratios have nothing in common
         if library is None or base_libraries.get(case_id) != library:
             continue
         base, head = (_ratio(results) for results in pairing.of(key))

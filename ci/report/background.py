@@ -51,6 +51,7 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     """List the cases that no open table names."""
     slower: list[Change[CaseEvidence]] = []
     for group in groups_of_times(judgement):
+        # a group of one is whole in the open table
         if len(group) > 1:
             slower += group
     described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
@@ -67,6 +68,7 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
         change = ""
         times = both_sides("median_ns", case.base, case.head)
         interval = case.relative_interval
+        # a case without times has no interval
         if interval is not None:
             low, high = interval
             times += medians_note(case)
@@ -87,6 +89,7 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for change in listed_code(judgement):
+        # without a reason there is nothing to explain
         if change.detail is None or not isinstance(change.evidence, CodeEvidence):
             continue
         if change.evidence.has_compiled:
@@ -120,6 +123,7 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
     counts_of_kernels: Counter[ChangeSubject] = Counter()
     for counter in judgement.counter_changes:
         counts_of_kernels[counter.subject] += 1
+        # a call may launch hundreds of kernels
         if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
             size = "new"
             if math.isfinite(counter.relative_change):
@@ -144,6 +148,7 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         sides = [
             getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)
         ]
+        # neither side knows it
         if sides != [None, None]:
             rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
     floor = ""
@@ -167,6 +172,7 @@ def _intervals(judgement: PullRequestJudgement) -> str:
         f"±{THRESHOLDS.relative_change:.0%}"
     )
     text += f" (false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
+    # nothing says how far two separate jobs may differ
     if not judgement.is_paired:
         text += " The records are not a pair, so the noise between them is unknown."
     elif halves:

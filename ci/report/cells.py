@@ -79,6 +79,7 @@ def outcome_of(side: SideResult | None) -> str:
 def message_of(case: Change[CaseEvidence]) -> str:
     if case.detail is not None:
         return case.detail.quoted(cell_code)
+    # the base is the side that failed
     if case.reason is Reason.FIXED:
         side = case.evidence.base
     else:
@@ -97,10 +98,12 @@ def bold(item: Change[Any], text: str) -> str:
 def code_change(change: StaticChange, failures: Set[str]) -> str:
     """Write what changed in a function, without a message that is one of the failures above."""
     word = word_of(change)
+    # what blocks the merge is bold
     if change.verdict is Verdict.REGRESSED or change.reason is Reason.TARGET_LOST:
         word = f"**{word}**"
     facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
     if facts:
+        # numbers say more than a sentence about them
         texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
         return f"{word}: {', '.join(texts)}"
     detail = ""
@@ -113,6 +116,7 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
     if not change.evidence.has_compiled:
         outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
         word += f": {' → '.join(outcomes)}"
+    # the message stands in the table of results already
     is_shown_above = head is not None and head.message in failures
     if is_shown_above or not detail:
         return word
@@ -125,6 +129,7 @@ def names_of(item: Change[Any]) -> str:
 
 def why_undecided(case: Change[CaseEvidence]) -> str:
     claimed = case.evidence.claimed.text
+    # it failed before, so this change is not to blame
     if case.reason is Reason.ALREADY_FAILING:
         return f"{claimed}: {outcome_text(case)} {message_of(case)}"
     if case.detail is not None:

@@ -132,9 +132,11 @@ def find_line(
         line for line in lines if (line.kernel, line.implementation) == (kernel, implementation)
     ]
     compiled = [line for line in of_kernel if line.is_jitted]
+    # a kernel may compile several functions
     for line in compiled:
         if line.function == function:
             return line
+    # the only compiled function is the one meant
     if len(compiled) == 1:
         return compiled[0]
     if not of_kernel:
@@ -159,6 +161,7 @@ def _case_text(case: Change[CaseEvidence]) -> str:
         parts.append(f"cause: {case.cause}, the sources are equal")
     is_explained = comparison is not None or case.detail is not None
     head = case.evidence.head
+    # the compiler's message is the whole explanation
     if case.verdict is Verdict.REGRESSED and not is_explained and head is not None and head.message:
         parts.append(head.message)
     return ": ".join(parts)

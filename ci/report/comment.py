@@ -115,6 +115,7 @@ def tally(judgement: PullRequestJudgement) -> str:
     cases = Counter(word_of(case) for case in judgement.cases)
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for change in judgement.static:
+        # a new case has nothing to be identical with
         if change.reason is not Reason.NEW_CASE and isinstance(change.evidence, CodeEvidence):
             is_accepted = change.reason is Reason.ACCEPTED
             code_counts["accepted" if is_accepted else CODE_WORDS[change.verdict]] += 1
@@ -140,11 +141,13 @@ def _explanation(judgement: PullRequestJudgement) -> list[str]:
     compared = [case for case in judgement.cases if not is_removed(case)]
     timed_count = sum(case.log_interval is not None for case in compared)
     sentences = []
+    # only where a reader sees a time that is flagged
     if groups_of_times(judgement):
         sentences.append(
             "A time counts as changed if its whole 95% interval is beyond "
             f"±{THRESHOLDS.relative_change:.0%}."
         )
+    # all were timed: the reader need not know how many
     if timed_count < len(compared):
         sentences.append(f"{timed_count} of {len(compared)} timed.")
     if not sentences:
@@ -193,6 +196,7 @@ def _pages(judgement: PullRequestJudgement, links: Links) -> dict[str, str]:
     pages: dict[str, str] = {}
     if links.run is not None:
         pages["run"] = links.run
+    # without a service there are no pages
     if links.dashboard is None:
         return pages
     dashboard = links.dashboard.rstrip("/")
@@ -212,6 +216,7 @@ def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
     reasons = {change.reason for change in _deciding(judgement)}
     accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
     if judgement.verdict is Verdict.REGRESSED:
+        # a wrong result makes every time worthless
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
             yield "Fix wrong and failing results first; timings of a wrong kernel are not shown."
             yield f"Reproduce: {_command(judgement, 'check')}"
@@ -229,6 +234,7 @@ def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
         yield "Removed on purpose? A maintainer can comment `/roofwatch accept <reason>`."
     if judgement.missing:
         yield (f"**Required, and missing:** {', '.join(judgement.missing)} (`[check] requires`).")
+    # compiled code changed, and only a GPU can say what that costs
     if untimed_words(judgement):
         command = code(f"/roofwatch run {judgement.head.sha[:8]}")
         yield f"**Next:** time not measured: {command} measures it on a runner with a GPU."

@@ -45,6 +45,7 @@ def to_junit(judgement: PullRequestJudgement) -> str:
         "launched": judgement.secondary_changes,
     }
     for name, changes in suites.items():
+        # an empty suite says nothing
         if changes:
             title = valid_xml(f"{judgement.project} {name}")
             root.append(_junit_suite(title, [_junit_case(change) for change in changes]))
@@ -100,6 +101,7 @@ def _junit_case(change: Change[Any]) -> ElementTree.Element:
     if isinstance(change.evidence, CaseEvidence) and change.head is not None:
         element.set("time", f"{change.head / 1e9:.9f}")
     claim = claim_text(change)
+    # JUnit knows failed and skipped; all else has passed
     if change.verdict in _JUNIT_TAGS:
         message = f"{change.verdict}: {claim or reason_words(change.reason)}"
         result = ElementTree.SubElement(

@@ -100,6 +100,7 @@ def _time_in_words(rival: Rival) -> Remark:
     comparison = rival.comparison
     low, high = comparison.relative_interval
     interval = ""
+    # a single pair of blocks has no interval
     if math.isfinite(high - low):
         interval = f" ({low:+.1%} to {high:+.1%})"
     base, head = (
@@ -134,6 +135,7 @@ def find_new_implementations(
     groups: dict[CaseKey, list[tuple[str, SideResult]]] = defaultdict(list)
     for case_id, implementation in sorted(new_keys):
         result = pairing.head_results[case_id, implementation].summary
+        # an implementation that cannot run here is no news
         if {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
             continue
         kernel = case_id.partition("/")[0]

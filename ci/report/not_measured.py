@@ -72,6 +72,7 @@ class NotMeasured(BaseModel):
             return f"**roofwatch: no kernel touched** ({commit}): nothing to measure.\n"
         heading = "⚪ No result"
         advice = "Nothing was compared."
+        # the base loads, so the change broke it
         if self.is_failure:
             heading = "❌ The benchmark cannot be loaded"
             advice = f"The base can be loaded, {commit} cannot. **Next:** fix the error."
@@ -139,6 +140,7 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
             gap_ids = [
                 case_id for case_id in case_ids if _gap_of(by_case.get(case_id, frozenset())) is gap
             ]
+            # most kernels have no gap
             if not gap_ids:
                 continue
             outcomes: set[Outcome] = set()

@@ -142,6 +142,7 @@ def judge_pull_request(
         NoiseFloorError: the noise floor is of another runner, project, harness or preset than the
         head.
     """
+    # before anything is judged: a wrong floor would change every verdict
     if noise_floor is not None:
         if reason := noise_floor.why_of_other_runner(head):
             raise NoiseFloorError(reason)
@@ -150,6 +151,7 @@ def judge_pull_request(
     is_paired = pairing.is_interleaved
     refusals = refuse_whole(pairing)
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
+    # code and results of different machines compare, times do not
     has_times = not refusals and not time_refusals
     launches = []
     if has_times:
@@ -186,6 +188,7 @@ def judge_pull_request(
     ]
     predictions: tuple[StepChange, ...] = ()
     shares = [*shares_of(base.imported), *steps]
+    # times of separate jobs predict nothing
     if is_paired and shares:
         predictions = predict_steps(cases, functions_of(head.static_facts), shares)
     return PullRequestJudgement(
@@ -320,6 +323,7 @@ def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
     """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
     the policy lets it pass.
     """
+    # the policy lets what was not timed pass
     if change.reason is Reason.NOT_TIMED and policy.untimed_passes:
         return "not timed"
     if change.reason is Reason.NEW_CASE:

@@ -64,6 +64,7 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     rows = _Rows(judgement, source_url)
     launches = "memory and host time of a launch"
     text_on_code = "Compiler output only, not timed."
+    # a reader should look at the compiler before the commit
     if any(item.cause is Cause.TOOLCHAIN for item in judgement.static):
         text_on_code += " The toolchains differ, which may be the cause."
     text_on_accuracy = "Within tolerance, so no verdict uses this."
@@ -117,10 +118,12 @@ class _Rows:
         )
         messages: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
+            # a removed case has no result, only what it had
             if is_removed(group[0]):
                 yield group[0].evidence.claimed.text, self._benchmark(group)
                 continue
             message = message_of(group[0])
+            # one cause often fails all cases with one message
             text = _SAME_ERROR if message in messages else message
             messages |= {message} - {""}
             result = bold(group[0], outcome_text(group[0]))
@@ -233,6 +236,7 @@ class _Rows:
         case_count = len({item.case_id for item in group})
         if case_count > 1:
             text += f"<br>and {count_of(case_count - 1, 'more case')}"
+            # without both times there is no ratio
             if log_ratios and all(map(math.isfinite, log_ratios)):
                 text += f", median {percent(math.expm1(statistics.median(log_ratios)))}"
         return text

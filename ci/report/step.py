@@ -20,6 +20,7 @@ def what_a_step_is(ledger: StepLedger) -> str:
     """Say what the times are means of."""
     base, head = ledger.base, ledger.head
     counts = f"{base.step_count} of the base, {head.step_count} of the head"
+    # a record has means of calls, and no trace
     if not base.has_order:
         return (
             f"one call; the step is the measured median, the terms are means of the profiled "
@@ -129,6 +130,7 @@ def _names_text(names: Iterable[str]) -> str:
 
 def sentences(ledger: StepLedger) -> Iterator[str]:
     """Say whether the sum explains the difference, and what is known of each side."""
+    # the reader must know what the rows do not account for
     if not ledger.is_explained:
         share = None
         if ledger.step_change_ns:

@@ -54,6 +54,7 @@ def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
     else:
         decides = _changed(judgement)
     template = "; ".join(filter(None, (decides.template, untimed_words(judgement))))
+    # before all else: without it nothing may pass
     if judgement.missing:
         template = f"required but missing: {', '.join(judgement.missing)}; {template}"
     return Remark(template, decides.words)
@@ -110,6 +111,7 @@ def _undecided(judgement: PullRequestJudgement) -> str:
         return "no result: the records, or their times, are not comparable"
     compared = [case for case in judgement.cases if not is_removed(case)]
     items: list[Change[Any]] = [*compared, *judgement.static]
+    # if everything was removed, that is what to name
     items = items or [*judgement.cases]
     undecided = [
         item
@@ -124,6 +126,7 @@ def _undecided(judgement: PullRequestJudgement) -> str:
         return _nothing_left(judgement)
     reason, count = counts.most_common(1)[0]
     words = reason_words(reason)
+    # the way out is known: more blocks
     if reason is Reason.NOISE and (more_blocks := _more_blocks(judgement)):
         words = f"too noisy, needs about {more_blocks} more blocks"
     return f"no result: {words} ({count} of {len(items)})"
@@ -222,6 +225,7 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     text = count_of(len(listed), "new implementation")
     compared = [(new.rivals[0].comparison.log_ratio, new) for new in listed if new.rivals[:1]]
     existing = [item for item in compared if not item[1].rivals[0].is_new]
+    # no existing implementation to beat
     if not existing:
         return Remark(f"{text} · {words}")
     best = min(existing, key=lambda item: item[0])[1]
@@ -273,6 +277,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
     for change in judgement.static:
         if change.verdict is not verdict:
             continue
+        # machine code and analyses without a compiler are told apart
         if isinstance(change.evidence, CodeEvidence):
             compiled.append(change)
         else:

@@ -76,6 +76,7 @@ def _counts(judged: JudgedCode) -> str:
 def _rows(changes: Sequence[StaticChange]) -> str:
     """One line per function and text; the targets share it."""
     targets: dict[tuple[str, str, str, str], list[str]] = {}
+    # identical functions would fill the page
     for change in filter(is_listed, changes):
         text = str(change.reason) if change.detail is None else str(change.detail)
         row = (change.case_id, change.subject.part, word_of(change), _cell(text))
@@ -84,6 +85,7 @@ def _rows(changes: Sequence[StaticChange]) -> str:
     for (case_id, function, word, text), names in list(targets.items())[:_MAX_ROWS]:
         cells = (case_id, function, word, ", ".join(names), text)
         lines.append(f"| {' | '.join(cells)} |")
+    # a page that lists everything is not read
     if len(targets) > _MAX_ROWS:
         lines.append(f"\n{len(targets) - _MAX_ROWS} more.")
     return "\n".join(lines)

@@ -116,9 +116,11 @@ def _of_cost(cost: OperatorCost) -> Analysis:
 
 def describe_proof(proof: OverflowProof) -> Remark:
     """Say what overflows, or up to which sizes everything fits."""
+    # one unsafe access is enough to be wrong
     unsafe = [access for access in proof.unproven if access.proof is Proof.UNSAFE]
     if unsafe:
         return _of_access(unsafe[0], "overflows: ")
+    # an access that cannot be proven may still be safe
     if proof.proof is Proof.UNKNOWN:
         reason = proof.message or (proof.unproven[0].reason if proof.unproven else "no access")
         return Remark("cannot tell: {}", (reason,))

@@ -199,6 +199,7 @@ def apply_baseline(
         facts = head_facts.get(subject)
         if facts is not None and judge_entry(entry, facts) is Verdict.IMPROVED:
             better.append((entry, facts))
+        # the entry has nothing left to accept
         if _is_deleted(subject, head_facts, is_complete=is_complete):
             stale.append(entry)
     return AppliedBaseline(
@@ -215,6 +216,7 @@ def judge_without_base(
     changes: list[Change[CodeEvidence]] = []
     for facts in sorted(head, key=function_key):
         entry = baseline.get(function_key(facts))
+        # what is as bad as accepted needs no second look
         if isinstance(entry, Accepted) and entry.judge(facts) is Verdict.REGRESSED:
             change = code_change(
                 function_key(facts),
@@ -307,6 +309,7 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
     by_function: dict[ChangeSubject, Entry] = {}
     entries: list[Entry] = [*file.accepted, *file.accepted_analysis]
     for entry in entries:
+        # two entries could contradict each other
         if entry_key(entry) in by_function:
             raise BaselineError(
                 f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice"
@@ -319,6 +322,7 @@ def to_toml(baseline: Baseline) -> str:
     """Return the text of a baseline file; equal baselines give equal text."""
     tables = [_HEADING]
     for _, entry in sorted(baseline.items()):
+        # an analysis has no compiled facts
         if isinstance(entry, AcceptedAnalysis):
             tables.append(_table("accepted_analysis", entry.model_dump(mode="json")))
             continue

@@ -78,6 +78,7 @@ class CodeEvidence:
     @property
     def prediction(self) -> TimePrediction | None:
         """What the cycle model says; None if it knows nothing about a side."""
+        # a function of one side alone has nothing to compare
         if self.base is None or self.head is None:
             return None
         if self.base.estimate is None or self.head.estimate is None:
@@ -275,6 +276,7 @@ def _with_prediction(
     """Let the cycle model speak where no fact decides, or against one that it outweighs."""
     prediction = evidence.prediction
     predicted = Verdict.UNCHANGED if prediction is None else prediction.verdict
+    # the model sees no difference
     if predicted is Verdict.UNCHANGED:
         return verdict, reason
     is_opposite = verdict.is_change and (
@@ -403,8 +405,10 @@ def _judge(
     if not compiles(base):
         return Verdict.IMPROVED, Reason.FIXED
     verdict, reason = judge_code(code_facts(base), code_facts(head))
+    # equal code may still be launched with another grid
     if verdict is Verdict.UNCHANGED and base.code_hash == head.code_hash:
         return verdict, Reason.LAUNCH_CHANGED
+    # another compiler changes code that nobody touched
     if verdict is Verdict.UNCHANGED and cause is Cause.TOOLCHAIN:
         return verdict, Reason.TOOLCHAIN_CHANGED
     return verdict, reason
@@ -424,6 +428,7 @@ def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None
 def _with_estimate(facts: Remark | None, evidence: CodeEvidence) -> Remark | None:
     """Put what the cycle model says before the facts, if it says that the time changes."""
     prediction = evidence.prediction
+    # facts that do not change the time need no estimate
     if prediction is None or prediction.verdict is Verdict.UNCHANGED:
         return facts
     assert evidence.base is not None

@@ -26,39 +26,18 @@ def matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) ->
     If a whole launch failed, its one entry has the name of the implementation and is paired with
     every function.
     """
-    base_left, head_left = dict(base), dict(head)
-    pairs: list[_Pair] = []
-
-    def take(base_name: str, head_name: str) -> None:
-        pairs.append((head_name, base_left.pop(base_name), head_left.pop(head_name)))
-
-    for name in sorted(base_left.keys() & head_left.keys()):
-        code_hash = base_left[name].code_hash
-        if code_hash is not None and code_hash == head_left[name].code_hash:
-            take(name, name)
-    names_by_code = {
-        facts.code_hash: name
-        for name, facts in sorted(base_left.items(), reverse=True)
-        if compiles(facts)
-    }
-    for name in sorted(head_left):
-        base_name = names_by_code.pop(head_left[name].code_hash, None)
-        if base_name is not None:
-            take(base_name, name)
-    for name in sorted(base_left.keys() & head_left.keys()):
-        take(name, name)
-    if not pairs:
-        failed = _failed_launch(head_left)
-        if failed is not None and any(map(compiles, base_left.values())):
-            return [(name, facts, failed) for name, facts in sorted(base_left.items())]
-        failed = _failed_launch(base_left)
-        if failed is not None and any(map(compiles, head_left.values())):
-            return [(name, failed, facts) for name, facts in sorted(head_left.items())]
-    if len(base_left) == len(head_left) == 1:
-        take(*base_left, *head_left)
-    pairs += [(name, None, facts) for name, facts in head_left.items()]
-    pairs += [(name, facts, None) for name, facts in base_left.items()]
-    return sorted(pairs, key=lambda pair: (pair[2] is None, pair[0]))
+    functions = _Unpaired(base, head)
+    functions.pair_equal()
+    functions.pair_renamed()
+    functions.pair_by_name()
+    if not functions.pairs:
+        functions.pair_with_failed_launch()
+        # such a launch stands for all functions: nothing is single
+        if functions.pairs:
+            return functions.pairs
+    functions.pair_last()
+    functions.leave_single()
+    return sorted(functions.pairs, key=lambda pair: (pair[2] is None, pair[0]))
 
 
 def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
@@ -71,3 +50,66 @@ def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
 
 def compiles(facts: StaticFacts | None) -> bool:
     return facts is not None and facts.outcome is Outcome.OK
+
+
+class _Unpaired:
+    """Functions of both sides that have no partner yet, and the pairs so far."""
+
+    def __init__(self, base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -> None:
+        self.base = dict(base)
+        self.head = dict(head)
+        self.pairs: list[_Pair] = []
+
+    def pair(self, base_name: str, head_name: str) -> None:
+        base_facts = self.base.pop(base_name)
+        head_facts = self.head.pop(head_name)
+        self.pairs.append((head_name, base_facts, head_facts))
+
+    def pair_equal(self) -> None:
+        """Pair functions with equal name and code."""
+        for name in self._common_names():
+            code_hash = self.base[name].code_hash
+            if code_hash is not None and code_hash == self.head[name].code_hash:
+                self.pair(name, name)
+
+    def pair_renamed(self) -> None:
+        """Pair functions with equal code."""
+        names_by_code: dict[str | None, str] = {}
+        # reversed, so that the first of several names wins
+        for name, facts in sorted(self.base.items(), reverse=True):
+            if compiles(facts):
+                names_by_code[facts.code_hash] = name
+        for name in sorted(self.head):
+            base_name = names_by_code.pop(self.head[name].code_hash, None)
+            if base_name is not None:
+                self.pair(base_name, name)
+
+    def pair_by_name(self) -> None:
+        for name in self._common_names():
+            self.pair(name, name)
+
+    def pair_with_failed_launch(self) -> None:
+        """Pair every function with the one entry of a launch that failed on the other side."""
+        failed = _failed_launch(self.head)
+        if failed is not None and any(map(compiles, self.base.values())):
+            for name, facts in sorted(self.base.items()):
+                self.pairs.append((name, facts, failed))
+            return
+        failed = _failed_launch(self.base)
+        if failed is not None and any(map(compiles, self.head.values())):
+            for name, facts in sorted(self.head.items()):
+                self.pairs.append((name, failed, facts))
+
+    def pair_last(self) -> None:
+        """Pair the single function that is without a partner on each side: it was renamed."""
+        if len(self.base) == len(self.head) == 1:
+            self.pair(*self.base, *self.head)
+
+    def leave_single(self) -> None:
+        for name, facts in self.head.items():
+            self.pairs.append((name, None, facts))
+        for name, facts in self.base.items():
+            self.pairs.append((name, facts, None))
+
+    def _common_names(self) -> list[str]:
+        return sorted(self.base.keys() & self.head.keys())
