@@ -61,7 +61,7 @@ def _problems_of_comprehension(node: Comprehension) -> Iterator[PackedIdiom]:
             node.lineno, "comprehension in a comprehension: write a loop or a function"
         )
     n_conditions = sum(len(clause.ifs) for clause in node.generators)
-    # a condition is a clause too: readers take in `for` and `if` alike
+    # a condition is a clause too: readers take in both
     if len(node.generators) + n_conditions > MAX_CLAUSES:
         yield PackedIdiom(
             node.lineno, "comprehension with three clauses: write a loop or a function"

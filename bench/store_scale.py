@@ -220,7 +220,7 @@ def grow(engine: Engine, millions: int) -> None:
 
 def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]:
     """Run both queries this many times in each database, the databases in turn."""
-    # in turn, so that a busy minute slows all databases alike
+    # in turn, so that a busy minute slows all databases
     times_ms = {name: _times_ms(engines, ask, question_count) for name, ask in _QUESTIONS.items()}
     for millions, engine in engines.items():
         with engine.connect() as connection:

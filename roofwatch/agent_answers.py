@@ -104,10 +104,12 @@ def _cut(value: Any, elements: int, levels: int) -> Any:
     """Shorten a value of JSON: fewer elements and levels, shorter texts. The copy says what is
     missing.
     """
+    # a long text fills a context as fast as a long list
     if isinstance(value, str):
         return _shortened(value, 20 * elements + 40)
     if not isinstance(value, (dict, list)) or not value:
         return value
+    # deeper values are named only by their size
     if levels == 0:
         return _gist(value)
     if isinstance(value, dict):

@@ -121,6 +121,7 @@ def next_call(
         "regressions": _after_history,
     }
     rule = rules.get(tool)
+    # some answers have no usual successor
     if rule is None:
         return None
     return rule(arguments, result, exit_status)
@@ -139,6 +140,7 @@ def _after_list(
 def _after_check(
     arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
+    # one case after the other: a fix may mend several
     reports = result.get("reports") or []
     failed = next((report for report in reports if report.get("failed")), None)
     if failed is not None:
@@ -148,6 +150,7 @@ def _after_check(
             "implementation": [failed["implementation"]],
         }
         return NextCall("check", this_case, "mend this case first, then check it again")
+    # only a benchmark file can be measured next
     if exit_status or not str(arguments["target"]).endswith(".py"):
         return None
     why = "how fast is it, and how far from the limit?"

@@ -184,6 +184,7 @@ class Jobs:
         """
         redaction = Redaction.of_this_machine(project=self.root)
         folder = self.root / STATE_FOLDER
+        # the folder is in a repository that agents may write to
         if (folder / "problems").resolve() != folder / "problems":
             raise ToolError(f"{STATE_FOLDER}/problems leads out of the repository; remove the link")
         report = {
@@ -202,6 +203,7 @@ class Jobs:
         }
         file = folder / "problems" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{job.name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
+        # reports are for people, not for the next commit
         if not (folder / ".gitignore").exists():
             (folder / ".gitignore").write_text("*\n")
         atomic_write(file, json.dumps(report, indent=2).encode())

@@ -55,6 +55,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
     api_url = os.environ.get("GITHUB_API_URL") or "https://api.github.com"
     channels: dict[str, Send | str] = {}
     faults = []
+    # one broken channel must not silence the others
     for name, channel in rules.channels.items():
         try:
             channels[name] = open_channel(channel, path.parent, api_url=api_url)
@@ -69,6 +70,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
     if rules.acknowledge is not None:
         variable = rules.acknowledge.secret_env
         secret = os.environ.get(variable, "")
+        # a link with a guessable secret lets anybody acknowledge
         if len(secret) < MIN_SECRET:
             faults.append(
                 f"acknowledge: the environment variable {variable} must have {MIN_SECRET} "

@@ -54,6 +54,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
     )
     table = make_table(columns, rows, left_column_count=5)
     unsupported = {report.message for report in declared if report.message}
+    # a failure has a line of its own, with its message
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
     set_caption(table, sorted(message for message in unsupported if message))
     return table
@@ -74,6 +75,7 @@ def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
     """
     errors = []
     for tensor in tensors:
+        # beyond every limit
         if tensor.nonfinite_count:
             return tensor.tensor, "NaN or inf", None, None
         for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
@@ -82,6 +84,7 @@ def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
             eager = None
             if tensor.baseline is not None:
                 eager = f"{getattr(tensor.baseline, quantity):.1e}"
+            # without a limit, the error itself is the best order
             share = error / limit if limit else error
             errors.append((share, f"{tensor.tensor} {kind}", error, limit, eager))
     if not errors:

@@ -94,6 +94,7 @@ def _step_table(predictions: Iterable[StepChange]) -> Table:
 def _ratio_table(ratios: Sequence[Change[LibraryEvidence]]) -> Table:
     """Make a table of the ratios to a library that changed most."""
     title = "time / library's time"
+    # the others changed less than the shown ones
     if len(ratios) > _RATIO_ROWS:
         title += f", the {_RATIO_ROWS} of {len(ratios)} that changed most"
     rows: list[tuple[str, ...]] = []
@@ -130,6 +131,7 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
         detectable = [f"{case.detectable_change[count]:+.1%}" for count in blocks]
         alarm = None
+        # a false alarm weighs more than a wide interval
         if case.is_false_alarm:
             alarm = "false alarm"
         elif case.is_significant:
@@ -156,6 +158,7 @@ def regressions_table(regressions: Sequence[Regression], triage: Sequence[Triage
     """One row per regression, with its triage if given."""
     rows: list[tuple[object, ...]] = []
     for index, regression in enumerate(regressions):
+        # several commits may lie between two measurements
         if regression.is_range:
             commit = regression.range_text
         else:

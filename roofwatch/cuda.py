@@ -178,6 +178,7 @@ class CudaKernel:
     def _function(self, driver: Any, device_index: int, shared_bytes: int) -> Any:
         import torch
 
+        # a module is loaded once for each device
         if device_index not in self._functions:
             major, minor = torch.cuda.get_device_capability(device_index)
             cubin = self.compile(f"sm_{major}{minor}")
@@ -186,6 +187,7 @@ class CudaKernel:
             (function,) = _driver_call(driver.cuModuleGetFunction, module, name)
             self._functions[device_index] = function
         function = self._functions[device_index]
+        # more than the default must be asked for
         if shared_bytes > _DEFAULT_MAX_SHARED_BYTES:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _driver_call(driver.cuFuncSetAttribute, function, attribute, shared_bytes)

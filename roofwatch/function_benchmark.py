@@ -89,6 +89,7 @@ def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
     Raises:
         SuiteError: an option is missing or is not for this target; or as `write_benchmark`.
     """
+    # a benchmark file has its own inputs and reference
     if not names_function(target):
         if like is not None or reference is not None:
             raise SuiteError(

@@ -66,6 +66,7 @@ def source_of(direct_url: dict[str, Any]) -> InstallSource | None:
     """Read the document of PEP 610; None if it names a folder whose repository is unknown."""
     address = str(direct_url.get("url", ""))
     commit = str(direct_url.get("vcs_info", {}).get("commit_id", ""))
+    # an editable install names its folder, and git knows the rest
     if address.startswith("file://"):
         folder = find_repository(Path(address.removeprefix("file://")))
         try:
@@ -74,6 +75,7 @@ def source_of(direct_url: dict[str, Any]) -> InstallSource | None:
                 address = run_git(folder, "config", "--get", "remote.origin.url").strip()
         except GitError:
             address = ""
+    # without a commit the jobs would follow a branch
     match = _ADDRESS.fullmatch(address)
     if match is None or not commit:
         return None

@@ -136,6 +136,7 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
         version=__version__,
         instructions=INSTRUCTIONS,
         log_level="WARNING",
+        # over standard input there is nobody to authenticate
         auth=auth if token else None,
         token_verifier=_OneToken(token) if token else None,
     )

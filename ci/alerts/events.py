@@ -38,7 +38,7 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
         own_deliveries = []
         for delivery in step.deliveries:
             whole = merged[_group_of(delivery)]
-            # the others of the event are told by this one
+            # this message names the others of the event
             if whole.alert.alert_id == delivery.alert.alert_id:
                 own_deliveries.append(whole)
         result.append(replace(step, deliveries=tuple(own_deliveries)))
@@ -87,7 +87,7 @@ def _limited(
     alert = step.alert
     told_at = dict(alert.told_at)
     for delivery in step.deliveries:
-        # so that the alert is told in the next hour
+        # so that the next hour sends it
         if _key(delivery) in deferred and told_at.get(delivery.channel) == now:
             del told_at[delivery.channel]
     deliveries = [

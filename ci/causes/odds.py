@@ -41,7 +41,7 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
             weight = cause_odds.against_unknown / total
             suspects.append(Suspect(cause, weight, cause_odds.sentence))
         elif cause_odds.sentence:
-            # why a cause is excluded is told with the unknown one
+            # the unknown cause names those that are excluded
             excluded.append(cause_odds.sentence)
     unknown = "no recorded change coincides"
     if suspects:

@@ -425,7 +425,7 @@ class _PullRequest:
         if self._tell_service is not None and findings.project:
             comment = self._request.comment
             accepted = to_service(self._repository, comment, command.rest, acceptance, findings)
-            # the service is told last: the pull request is what counts
+            # the service comes last: the pull request is what counts
             try:
                 self._tell_service(findings.project, accepted)
             except ForgeError as error:

@@ -92,7 +92,7 @@ def count_false_alarms(
         elif state is TriageState.INVALID:
             counts["invalid"] += 1
         elif regression.is_confirmed or state is not TriageState.NEW:
-            # whoever triaged it took it for real
+            # a person who triaged it took it for real
             counts["true"] += 1
     return FalseAlarms(
         reported_count=counts["reported"],

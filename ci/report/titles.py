@@ -277,7 +277,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
     for change in judgement.static:
         if change.verdict is not verdict:
             continue
-        # machine code and analyses without a compiler are told apart
+        # readers know machine code from analyses without a compiler
         if isinstance(change.evidence, CodeEvidence):
             compiled.append(change)
         else:

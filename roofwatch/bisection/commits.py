@@ -140,6 +140,7 @@ def read_build_inputs(
                 sources = None
                 if chosen:
                     sources = digest_of(chosen, _other_files(repository, sha))
+                # equal sources give equal machine code, which takes long to compile
                 if previous is None or sources is None or sources != previous.sources:
                     machine_code = None
                     if compile_plan is not None:
@@ -147,6 +148,7 @@ def read_build_inputs(
                     previous = BuildInputs(sources, machine_code)
                 inputs.append(previous)
         except SuiteError as error:
+            # such a commit is skipped, not the whole range
             inputs.append(BuildInputs(error=str(error)))
         on_progress(Progress(number, len(commits.commits) + 1, f"read the sources of {sha[:12]}"))
     return inputs

@@ -195,6 +195,7 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
     if answer is not None and answer.relative_change and answer.relative_interval:
         low, high = answer.relative_interval
         change = "slower" if answer.relative_change > 0 else "faster"
+        # several remain if only the last of them can be built
         if result.state is BisectionState.FOUND:
             yield f"{answer.first.sha} is the first {change} commit: {_title(answer.first)}"
         else:

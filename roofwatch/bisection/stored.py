@@ -115,6 +115,7 @@ def claim_next(
         if claim is None:
             return None
         commit_range = read_bisection(session, claim.bisection_id)
+    # deleted between the claim and this line
     if commit_range is None:
         return None
     return replace(plan, commit_range=commit_range), claim

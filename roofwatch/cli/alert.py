@@ -40,6 +40,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.model.alert import DeliveryState
     from roofwatch.settings import load_settings
 
+    # faults are said before anything is sent: the rest still works
     configured = read_alerts(rules, load_settings())
     for fault in configured.faults:
         print_error(fault)
@@ -54,6 +55,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     changed = [step.alert for step in steps]
     tables = alert_tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
     print_result({"changed": changed, "deliveries": deliveries}, *tables, as_json=as_json)
+    # the next call tries again, so this is no error of the rules
     if any(delivery.state is not DeliveryState.SENT for delivery in deliveries):
         raise typer.Exit(EXIT_WRONG)
 
@@ -127,6 +129,7 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
             ]
             faults += why_never_firing(rule, covered_states)
             extents = [coverage(rule, state) for state in covered_states]
+            # a rule that covers nothing was probably mistyped
             if states and all(map(is_idle, extents)):
                 matches = [
                     f"{coverage_text(extent)}, in {state.project}"
@@ -187,6 +190,7 @@ def try_channel(
 
     channels = read_alerts(rules, load_settings()).channels
     send = channels.get(channel, f"unknown; the rules have {', '.join(channels) or 'none'}")
+    # a channel that cannot be opened is the reason why
     if isinstance(send, str):
         raise AlertError(f"channel {channel!r}: {send}")
     try:

@@ -111,6 +111,7 @@ def prune(
 
     policy = load_settings().retention
     limits = {part: days for part in Part if (days := getattr(policy, f"{part}_days")) is not None}
+    # deleting by default would surprise somebody
     if not limits:
         raise StoreError("no retention is configured: set days in [retention] of roofwatch.toml")
     with open_configured_store() as engine, progress("pruning") as show:
@@ -199,6 +200,7 @@ def restore(
             actor=ACTOR,
             on_step=lambda step: print_note(f"{step} …"),
         )
+    # the database in use is untouched
     if not verification.is_whole:
         for problem in verification.problems:
             print_error(problem)
@@ -237,6 +239,7 @@ def verify(*, as_json: AsJson = False) -> None:
         verification = verify_store(
             engine, on_progress=lambda done, total: show(Progress(done, total, "runs"))
         )
+        # analyses of damaged runs would differ too
         if verification.is_whole:
             verification.problems = tuple(_outdated_analyses(engine))
     if not as_json:

@@ -102,6 +102,7 @@ def import_(
     ):
         marked = with_controls(run, configured.controls)
         runs.append((file, name, with_directions(marked, direction or ())))
+    # nothing is read from a repository yet, so it is quick
     if dry_run:
         if not as_json:
             for file, _, run in runs:
@@ -113,6 +114,7 @@ def import_(
     listed = None if commits is None else read_commit_list(commits)
     records: list[RunRecord] = []
     with progress("import") as on_progress:
+        # compiling takes minutes, so it can be left out
         compiled = None
         if repository is not None and compile_suite:
             compiled = _compiled_commits(suite, repository, on_progress)
@@ -138,6 +140,7 @@ def import_(
         for note in notes:
             print_error(note)
     written: list[tuple[Path, RunRecord]] = []
+    # in the order of the history, as the analysis expects it
     for record in sorted(records, key=_in_order):
         path = output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz"
         record.write(path)
@@ -171,6 +174,7 @@ def _compiled_commits(
     try:
         from roofwatch.importers.machine_code import CompiledCommits, find_suite
     except ImportError as error:
+        # only a suite that was named must be compiled
         if suite is not None:
             raise
         print_error(
@@ -209,11 +213,13 @@ def _read_files(
         for name, preset in configured_presets.items()
     }
     with ExitStack() as closing:
+        # the history of a branch is unpacked into a temporary folder
         if git_history is not None:
             versions = closing.enter_context(versions_of(repository or Path.cwd(), git_history))
             paths = [*paths, *versions]
         is_table = table is not None or format_name in presets
         readable = paths if is_table else list(files_within(paths))
+        # an empty import would look like a success
         if not readable:
             raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
         return [

@@ -146,12 +146,14 @@ def _run() -> None:
     full disk.
     """
     try:
+        # a full disk shows only when the buffer is written
         try:
             app()
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except SystemExit as leaving:
+        # the reader ended, for example `head`
         if isinstance(leaving.__context__, BrokenPipeError):
             _leave_broken_pipe()
         raise

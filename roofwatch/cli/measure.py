@@ -83,6 +83,7 @@ def init(
             chosen = parse_source(source)
         kernels, files = propose(repository, chosen, is_plain=plain, try_out=tried)
     states: dict[str, str] = {}
+    # each file by itself: a person may want only some of them
     for path, text in files.items():
         states[str(path)] = "declined"
         if path.exists():
@@ -91,6 +92,7 @@ def init(
             states[str(path)] = "written"
             write_text(path, text)
     if capture is not None:
+        # pytest collects tests; a program has a main part of its own
         if capture.name.startswith("test_"):
             program = ["-m", "pytest", "-q"]
         else:

@@ -245,6 +245,7 @@ def calibrate(
     )
     from roofwatch.model.timing_method import Preset
 
+    # the deviation of few blocks is a guess
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
         raise typer.BadParameter(
             f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks"
@@ -272,6 +273,7 @@ def calibrate(
     print_result(
         noise, noise_floor_table(noise), *noise_floor_summary(noise), records, as_json=as_json
     )
+    # without a timed case there is no floor to keep
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)
 

@@ -82,6 +82,7 @@ def post(
     from roofwatch.settings import load_settings
 
     check_name(name)
+    # a check-run in progress has no results yet
     if begin == bool(records):
         raise ForgeError("give the records, or --begin without any")
     if part and not posting.PART_NAME.fullmatch(part):
@@ -110,6 +111,7 @@ def post(
     expected = posting.part_names(parts)
     paths = records or []
     reports = {part: read(paths)}
+    # a folder may hold the parts of several jobs
     if len(paths) == 1 and not part:
         reports = posting.reports_on(paths[0], lambda folder: read([folder]), expected)
     texts = [report.comment for report in reports.values() if report.comment is not None]
@@ -119,6 +121,7 @@ def post(
     if job is None:
         _print_dry_run(list(reports.values()), as_json=as_json)
     else:
+        # the summary of the job needs no permission, so it is always written
         for report in reports.values():
             posting_output.append_summary(report, os.environ)
         if comment or check:
@@ -210,12 +213,14 @@ def command(
         print_result({"answer": answer}, answer, as_json=as_json)
         return
     request = command_request(os.environ, event)
+    # jobs of GitHub start for edited comments too
     if request is None:
         print_note("not a new comment on a pull request: nothing to do")
         return
     repository = posting.open_repository(request.run, os.environ)
     service = posting.open_service(os.environ)
     reply = carry_out(repository, request, name, may_accept, service)
+    # another job measures: this one must not run code of the pull request
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
             requests = [requested.model_dump() for requested in reply.requests]

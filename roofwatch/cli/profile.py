@@ -149,6 +149,7 @@ def ncu(
             Worker(fork_server, WorkerSettings(source=source)) as worker,
         ):
             chosen, names = select_calls(worker.start(), case, implementation)
+        # one file cannot hold the reports of several
         if output is not None and len(names) > 1:
             raise SuiteError(
                 f"--output keeps one report, but {', '.join(names)} match; choose one with -i"
@@ -168,6 +169,7 @@ def ncu(
                     output=output,
                 )
             )
+    # written back, so that the report and the dashboard show the counters
     if record is not None and stored_record is not None:
         with_counters(stored_record, suite_at(path, None).commit, calls, name=str(record)).write(
             record
@@ -336,6 +338,7 @@ def redact(
 
     if output is None:
         raise RedactionError(f"{file}: name the copy with -o")
+    # an original that was overwritten is lost
     if output.resolve() == file.resolve():
         raise RedactionError(
             f"{file}: the copy must not replace the original; give another name with -o"

@@ -69,6 +69,7 @@ def _source(records: list[Path] | None, url: str | None) -> "Iterator[Source]":
     from roofwatch.records import read_record_files
     from roofwatch.store.database_source import DatabaseSource
 
+    # read before a database is started: a damaged file is the likelier error
     record_files = read_record_files(records)
     with (
         tempfile.TemporaryDirectory(prefix="roofwatch-") as temporary,

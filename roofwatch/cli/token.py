@@ -55,6 +55,7 @@ def create(
         raise StoreError(
             f"scope {unknown[0]!r}: unknown; use {', '.join(Scope)}, one --scope for each"
         )
+    # a token for all projects must be asked for by name
     if (project is None) != all_projects:
         raise StoreError("use either --project or --all-projects")
     if project is not None:
@@ -92,6 +93,7 @@ def list_(
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
         trusted = list_trusted(session)
+    # a repository of another project is nobody's business here
     if project is not None:
         trusted = [repository for repository in trusted if repository.project == project]
     now = datetime.now(UTC)

@@ -61,12 +61,14 @@ def decide_about(
     from roofwatch.triaging import git_signature
 
     signature = git_signature()
+    # a decision without a name could not be asked about
     if signature is None:
         fail("who decides? set it with: git config --global user.email you@example.com")
     decision = TriageDecision(kind=DecisionKind(action), value=value, reason=reason)
     lines: list[str] = []
     with open_configured_store() as engine:
         project = choose_project(DatabaseSource(engine), project)
+        # all in one transaction: a commit is decided as a whole
         with Session(engine) as session, session.begin():
             for about in find_regressions(list_triaged(session, project), regression):
                 outcome = apply_decision(

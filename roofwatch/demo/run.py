@@ -59,6 +59,7 @@ def claimed(root: Path) -> Iterator[None]:
     Raises:
         DemoError: the folder holds other files, cannot be written, or another demo runs in it.
     """
+    # a demo empties its folder, which may be somebody's
     if (
         root.exists()
         and not (root / _MARKER).exists()
@@ -79,6 +80,7 @@ def claimed(root: Path) -> Iterator[None]:
             raise DemoError(
                 f"{root}: another demo is running in it; choose another folder with --dir"
             ) from None
+        # the database stays: starting one takes longest
         for path in root.iterdir():
             if path.is_dir() and path.name != DATABASE:
                 shutil.rmtree(path)

@@ -144,6 +144,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             document = read_document(file, max_bytes=MAX_RECORD_BYTES)
+            # PowerShell writes UTF-16 when it redirects
             if is_utf16(document):
                 return decode_text(document).encode()
             return document
@@ -164,6 +165,7 @@ def parse_json(document: bytes, path: Path) -> Any:
     """
     try:
         text = document.decode("utf-8-sig")
+        # several tools write one document per line
         try:
             parsed = json.loads(text)
         except json.JSONDecodeError as error:
@@ -175,6 +177,7 @@ def parse_json(document: bytes, path: Path) -> Any:
         raise FileImportError(
             f"{path}: not a complete JSON document ({error}); copy it again"
         ) from None
+    # deep nesting would end in a recursion error later
     if is_deeper(parsed, MAX_DEPTH):
         raise FileImportError(f"{path}: more than {MAX_DEPTH} nested arrays and objects")
     return parsed

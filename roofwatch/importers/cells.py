@@ -58,6 +58,7 @@ def read_cell(value: object, mark: DecimalMark = DecimalMark.POINT) -> Cell:
     """
     if value is None:
         return Cell()
+    # JSON's true and false are numbers in Python
     if isinstance(value, int | float) and not isinstance(value, bool):
         if math.isfinite(value):
             return Cell(number=value)
@@ -65,6 +66,7 @@ def read_cell(value: object, mark: DecimalMark = DecimalMark.POINT) -> Cell:
     text = str(value).strip()
     if text.lower() in _ABSENT:
         return Cell()
+    # 1,234 may be a thousand or one and a bit
     if mark is DecimalMark.POINT and _AMBIGUOUS.fullmatch(text):
         return Cell(unreadable=text)
     parsed = number(text, mark)
@@ -73,6 +75,7 @@ def read_cell(value: object, mark: DecimalMark = DecimalMark.POINT) -> Cell:
     with_unit = _WITH_UNIT.fullmatch(text)
     if with_unit is not None:
         return Cell(number=float(with_unit["number"]), unit=with_unit["unit"])
+    # tools write `OOM` or `failed` where a number should be
     outcome = outcome_of(text)
     if outcome is None or outcome is Outcome.OK or isinstance(value, bool):
         return Cell(unreadable=text)

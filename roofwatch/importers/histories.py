@@ -250,6 +250,7 @@ def _data_js(document: Json, _path: Path) -> ImportedRun:
             rows.extend(_data_js_rows(suite, run))
     commits = {row.commit for row in rows}
     commit = ImportedCommit()
+    # a file of many commits has one for each row
     if len(commits) == 1 and rows[0].commit is not None:
         commit = rows[0].commit
     return ImportedRun(

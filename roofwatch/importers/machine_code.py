@@ -112,6 +112,7 @@ class CompiledCommits:
         """Digest the machine code of a kernel; None if any of it is missing."""
         listed = sorted(facts, key=_order)
         for fact in listed:
+            # a digest that lacks a function would miss its changes
             if fact.outcome is Outcome.OK:
                 continue
             self.notes.append(

@@ -78,6 +78,7 @@ def _rows_of_state(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
     summaries = {
         summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []
     }
+    # it ran, so the missing summary is a failure
     if not summaries:
         message = "the state ran and has no summary"
         yield _without_time(
@@ -93,6 +94,7 @@ def _rows_of_state(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
             counts[tag.removesuffix("sample_size")] = int(_data(summary)["value"])
     for tag, summary in summaries.items():
         data = _data(summary)
+        # samples are in a file beside the document
         if tag in _SAMPLES:
             samples = _sidecar(path, data["filename"], int(data["size"]))
             yield from samples_of(samples, _SAMPLES[tag], case=case, parameters=parameters)
@@ -188,10 +190,12 @@ def _sidecar(path: Path, name: str, count: int) -> list[float]:
     """
     parts = [part for part in Path(name).parts if part not in ("/", "..")]
     file = path.parent.joinpath(*parts[-2:])
+    # many people copy the JSON alone
     if not file.is_file():
         return []
     expected_bytes = _BYTES_PER_SAMPLE * count
     is_inside = file.resolve().parent.parent == path.parent.resolve()
+    # a link or a name could lead to another folder
     if not is_inside or file.stat().st_size != expected_bytes:
         raise FileImportError(
             f"{file}: does not hold the {count} samples that {path.name} says; copy it again"

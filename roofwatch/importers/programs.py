@@ -223,6 +223,7 @@ def _google_failures(
     benchmark: Json, case: str, times: Mapping[str, Meaning]
 ) -> Iterator[ImportedRow]:
     outcome = Outcome.UNSUPPORTED
+    # a skipped benchmark is unsupported, one with an error failed
     if benchmark.get("error_occurred"):
         outcome = Outcome.CRASHED
     reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
@@ -324,6 +325,7 @@ def _hyperfine_run(run: Json, named: Mapping[str, Any]) -> Iterator[ImportedRow]
     code = run.get("exit_code")
     outcome = Outcome.OK if code == 0 else Outcome.CRASHED
     for name, measured in run.items():
+        # the other keys are the command and its exit status
         if not isinstance(measured, Mapping):
             continue
         better = LOWER if name in _HYPERFINE_METRICS else UNKNOWN

@@ -77,6 +77,7 @@ def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
             branch=entry.get("head_branch") or None,
         ),
     }
+    # an empty list is how the database writes a failure
     if not values:
         yield ImportedRow(
             value=None,
@@ -85,6 +86,7 @@ def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
             message="the metric has no value",
             **shared,
         )
+    # several values are samples, unless the entry says what they are
     if statistic is None:
         statistic = "value" if len(values) == 1 else "sample"
     for value in values:
@@ -99,6 +101,7 @@ def _rows_of_entry(entry: Json) -> Iterator[ImportedRow]:
             message=None if is_ok else f"its value is {value}",
             **shared,
         )
+    # a target is no measurement, but worth drawing
     target = number_of(metric.get("target_value"))
     if target is not None:
         yield ImportedRow(

@@ -33,6 +33,7 @@ def judge_middles(values: Iterable[ImportedValue]) -> tuple[ImportedValue, ...]:
     judged: list[ImportedValue] = []
     for value in all_values:
         subject = (value.case_id, value.implementation, value.metric)
+        # the median says the same with less noise
         if value.statistic in _REPEATS_MEDIAN and subject in with_median:
             judged.append(value.model_copy(update={"better": Better.UNKNOWN}))
         else:

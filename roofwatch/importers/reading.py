@@ -76,6 +76,7 @@ def import_file(
     by_format = importers()
     for preset, columns in (presets or {}).items():
         by_format[preset] = TableImporter(columns, preset)
+    # `--as table` with `--map` wins over presets of the same name
     if table is not None:
         by_format["table"] = TableImporter(table, "table")
     name = format_name or _recognised(path, by_format)
@@ -89,10 +90,12 @@ def import_file(
     try:
         run = by_format[name].read(path)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        # importers raise what damaged documents make them raise
         kind = type(error).__name__
         raise FileImportError(
             f"{path}: not a complete {name} file ({kind}: {error}); copy it again"
         ) from None
+    # an empty record would look like a measurement
     if not run.rows:
         reasons = "".join(f"; {note}" for note in run.notes)
         raise FileImportError(f"{path}: the {name} file holds no results{reasons}")
@@ -161,6 +164,7 @@ def with_directions(run: ImportedRun, words: Iterable[str]) -> ImportedRun:
     if not directions:
         return run
     metrics = {row.metric for row in run.rows}
+    # a misspelt metric would silently keep its direction
     unknown = directions.keys() - metrics
     if unknown:
         listed = ", ".join(sorted(metrics)[:50])

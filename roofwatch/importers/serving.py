@@ -91,6 +91,7 @@ _ITL_CHUNK = "ITL by streamed chunk"
 
 def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
     runs = document if isinstance(document, list) else [document]
+    # other tools write similar keys
     if not all("completed" in run or any(map(_LATENCY.fullmatch, run)) for run in runs):
         raise ValueError("a run without latencies and requests")
     rows: list[ImportedRow] = []
@@ -174,6 +175,7 @@ def _requests(run: Json, shared: Json) -> Iterator[ImportedRow]:
             continue
         meaning = _LISTS.get(key, Meaning(key))
         for position, value in enumerate(values):
+            # errors stand in a list of the same order
             if key in _LISTS and position < len(errors):
                 error = errors[position]
             else:

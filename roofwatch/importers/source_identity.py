@@ -231,6 +231,7 @@ def with_source_identity(
     with Repository(folder) as repository:
         revisions = sorted({commit_of(row) for row in run.rows})
         trees = {sha: repository.tree_at(sha) for sha in revisions if sha}
+        # probably another repository
         if not any(trees.values()):
             count = len(trees)
             raise FileImportError(f"{folder}: has none of the {count} commits of the results")
@@ -277,6 +278,7 @@ def _imported_names(path: str, content: bytes) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
+            # a dot counts packages upwards
             if node.level:
                 above = _package_above(path, node.level)
                 base = ".".join(filter(None, (above, base)))

@@ -143,6 +143,7 @@ class TableHeader:
         """
         sources: list[ValueSource] = []
         for value in self._map.values:
+            # one entry of the map may name many columns
             if "*" in value.column:
                 for column, matched in value.matches(self._names):
                     sources.append(self._value_source(value, column, matched))

@@ -135,6 +135,7 @@ class TableMap:
         keys = {field.name for field in fields(cls)}
         entries: dict[str, Any] = {}
         for key, text in entries_of_map.items():
+            # a misspelt key would be ignored
             if key not in keys:
                 listed = ", ".join(sorted(keys))
                 raise FileImportError(

@@ -325,6 +325,7 @@ class _TableReader:
             notes.append(f"omitted: {values} {reason}: {listed}")
         for column, unit, mapped in self._units:
             notes.append(f"{column} is in {unit}, as the file says, not in {mapped}")
+        # rows that differ in a column nobody mapped may be other cases
         if self._merged_columns:
             listed = ", ".join(self._merged_columns)
             notes.append(
@@ -390,6 +391,7 @@ def _one_time_per_run(rows: Sequence[tuple[str, ImportedRow]]) -> tuple[Imported
     for run, row in rows:
         commit = row.commit or ImportedCommit()
         previous = latest.get((commit.sha, run, row.device))
+        # a run ends with its last value
         is_later = previous is None or (commit.measured_at or 0) > (previous.measured_at or 0)
         if is_later:
             latest[commit.sha, run, row.device] = commit

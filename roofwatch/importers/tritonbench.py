@@ -191,11 +191,13 @@ class _TableOfOperator:
         operator = _operator_of(path)
         rows: list[ImportedRow] = []
         for cells in body:
+            # a table that was cut off has short rows
             if len(cells) != len(headers):
                 raise ValueError(
                     f"a row has {len(cells)} cells, and the head has {len(headers)}: {cells[0]}"
                 )
             for header, cell in zip(headers[1:], cells[1:], strict=True):
+                # the average row has no value in columns of text
                 if not cell and cells[0] == "average":
                     continue
                 backend, dash, metric = header.partition("-")

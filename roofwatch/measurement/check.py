@@ -318,6 +318,7 @@ def _reports(
     if reply.checked is not None:
         yield reply.checked.report
         variations: list[CheckAccuracy] = []
+        # what the case declares comes first; variations only if it is right
         if extent is not _Extent.DECLARED:
             layouts = reply.checked.layouts
             variations += [job.model_copy(update={"layout": layout}) for layout in layouts]
