@@ -3,7 +3,7 @@
 Names and values of a configuration come from a record, so they are kept as arguments of a `Remark`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import (
@@ -43,6 +43,8 @@ _OPTIONS = frozenset(
 """Launch options; the rest of a configuration are constexprs."""
 _MAX_REGISTERS = 255
 """Per thread of an NVIDIA GPU. Source: CUDA C++ Programming Guide, technical specifications."""
+_BLOCK_REGISTERS = 65_536
+"""Of a block, and of a multiprocessor. Source: the same table."""
 _MAX_INSTRUCTION_NAME = 16
 _MAX_CHANGES = 6
 _OCCUPANCY = "theoretical_occupancy"
@@ -120,10 +122,7 @@ def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> It
         return
     is_worse = verdict is Verdict.REGRESSED
     lengths = _tile_lengths(function)
-    tile = "what a thread works on"
-    if lengths:
-        sizes = " × ".join(map(str, lengths.values()))
-        tile = f"the tile of {sizes} ({', '.join('{}' for _ in lengths)})"
+    tile = _tile(lengths)
     better_side = base if is_worse else head
     if any(better_side.values.get(name) for name in DECISIVE_FACTS):
         # both sides spill, one of them less
@@ -131,10 +130,54 @@ def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> It
     else:
         template = f"{tile} {'no longer fits' if is_worse else 'fits'}"
     template += f" into the registers of {_owner_of_tile(function)}"
-    is_at_limit = (function.registers or 0) >= _MAX_REGISTERS
-    if is_worse and is_at_limit and function.target.startswith("sm_"):
-        template += f" (at most {_MAX_REGISTERS} per thread)"
+    if is_worse and _is_at_register_limit(function):
+        template += f" (at most {_most_registers(function)} per thread)"
     yield Remark(template, tuple(lengths))
+
+
+def explain_spills(function: StaticFacts) -> Remark | None:
+    """Say why a compiled function keeps values in local memory; None if it does not."""
+    if not function.local_bytes:
+        return None
+    amount = f"{metric('local_bytes').format(function.local_bytes)} per thread are in local memory"
+    if function.spill_store_count or function.spill_load_count:
+        amount += (
+            f", with {function.spill_store_count or 0} stores and "
+            f"{function.spill_load_count or 0} loads"
+        )
+    if not _is_at_register_limit(function) and not function.spilled_registers:
+        registers = function.registers or 0
+        return Remark(
+            f"spills with {registers} registers per thread: an array with a variable index, or a "
+            f"limit that the launch sets; {amount}"
+        )
+    lengths = _tile_lengths(function)
+    limit = ""
+    if _is_at_register_limit(function):
+        limit = f" (at most {_most_registers(function)} per thread)"
+    return Remark(
+        f"spills: {_tile(lengths)} does not fit into the registers of {_owner_of_tile(function)}"
+        f"{limit}; {amount}",
+        tuple(lengths),
+    )
+
+
+def _most_registers(function: StaticFacts) -> int:
+    """Return how many registers a thread of an NVIDIA GPU can have in a block of this size."""
+    return min(_MAX_REGISTERS, _BLOCK_REGISTERS // max(function.thread_count or 1, 1))
+
+
+def _is_at_register_limit(function: StaticFacts) -> bool:
+    is_nvidia = function.target.startswith("sm_")
+    return is_nvidia and (function.registers or 0) >= _most_registers(function)
+
+
+def _tile(lengths: Mapping[str, int]) -> str:
+    """Write a tile, with one `{}` for each name."""
+    if not lengths:
+        return "what a thread works on"
+    sizes = " × ".join(map(str, lengths.values()))
+    return f"the tile of {sizes} ({', '.join('{}' for _ in lengths)})"
 
 
 def _tile_lengths(function: StaticFacts) -> dict[str, int]:

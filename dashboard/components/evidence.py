@@ -13,7 +13,7 @@ from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, moved_fac
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.samples import samples_html
-from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
+from roofwatch.dashboard.components.code_table import FACT_TITLES
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table

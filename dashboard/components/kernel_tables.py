@@ -1,38 +1,18 @@
 """What a record says about one kernel, as tables."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import streamlit as st
 
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.messages import on_one_line
-from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
-from roofwatch.model.machine import Outcome
+from roofwatch.dashboard.wording import natural_order, percent
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.model.metrics import METRICS, format_counter, format_ns, metric
-from roofwatch.model.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.model.metrics import format_counter, format_ns, metric
+from roofwatch.model.results import Counters
 from roofwatch.model.verdict import Verdict
 
-FACT_TITLES: Mapping[str, str] = {
-    "registers": "registers",
-    "spilled_registers": "spilled",
-    "spill_store_count": "spill stores",
-    "spill_load_count": "spill loads",
-    "local_bytes": "local memory",
-    "shared_bytes": "shared memory",
-    "theoretical_occupancy": "occupancy",
-    "instruction_count": "instructions",
-    "code_bytes": "code size",
-}
-"""Column titles of metrics of compiled code."""
-_HASH_LENGTH = 12
-_CONSTANT_COLUMNS = ("case", "implementation", "function", "outcome", "configuration")
-"""Columns that are left out if all rows have the same value."""
-_NOT_CHANGED = ("same machine code", "first commit")
 _LEADS = {
     Verdict.IMPROVED: "faster",
     Verdict.UNCHANGED: "as fast",
@@ -125,95 +105,6 @@ def show_best(measurements: Sequence[Measurement]) -> None:
     )
 
 
-def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | None) -> None:
-    """Show the compiler facts of each function and target, changed ones first.
-
-    Args:
-        facts: Facts of this run, at least one.
-        earlier: Facts of the previous measured commit, if any.
-    """
-    earlier_facts = {_key(fact): fact for fact in earlier or ()}
-    changes = {_key(fact): "first commit" for fact in facts}
-    if earlier is not None:
-        for fact in facts:
-            changes[_key(fact)] = _changes_text(earlier_facts.get(_key(fact)), fact)
-
-    def fact_column(name: str) -> Column[StaticFacts]:
-        help_text = METRICS[name].title
-        if name == "theoretical_occupancy":
-            help_text = "Resident warps / maximum warps, from the resources that the code needs."
-        return Column(
-            FACT_TITLES[name], lambda fact: getattr(fact, name), metric(name).format, help_text
-        )
-
-    def rank(fact: StaticFacts) -> tuple[object, ...]:
-        # changed code first
-        is_unchanged = changes[_key(fact)] in _NOT_CHANGED
-        return (is_unchanged, *map(natural_order, _key(fact)))
-
-    columns: list[Column[StaticFacts]] = [
-        Column("target", lambda fact: fact.target),
-        Column("case", lambda fact: fact.case_id),
-        Column("implementation", lambda fact: fact.implementation),
-        Column("function", lambda fact: fact.function),
-        Column("changed", lambda fact: changes[_key(fact)]),
-        Column("outcome", lambda fact: fact.outcome, outcome_text),
-        Column(
-            "limited by",
-            lambda fact: ", ".join(fact.occupancy_limits),
-            help="What prevents more blocks on an SM.",
-        ),
-        Column("threads", lambda fact: fact.thread_count),
-        *map(fact_column, FACT_TITLES),
-        Column("code hash", lambda fact: (fact.code_hash or "")[:_HASH_LENGTH]),
-        Column("configuration", _configuration_text),
-    ]
-    # a value that all rows share is a sentence below the table
-    common = _common_values(facts, columns)
-    show_table(
-        sorted(facts, key=rank),
-        *(column for column in columns if column.title not in common),
-        omit_empty=True,
-    )
-    constants = [f"{name} {code_span(value)}" for name, value in common.items() if value]
-    if constants:
-        st.caption(f"In every row: {', '.join(constants)}.")
-
-
-def _common_values(
-    facts: Sequence[StaticFacts],
-    columns: Sequence[Column[StaticFacts]],
-) -> dict[str, str]:
-    """Values that are equal in all rows, by title of their column."""
-    common: dict[str, str] = {}
-    for column in columns:
-        values = {str(column.value(fact)) for fact in facts}
-        if column.title in _CONSTANT_COLUMNS and len(values) == 1:
-            common[column.title] = values.pop()
-    return common
-
-
-def _configuration_text(facts: StaticFacts) -> str:
-    return ", ".join(f"{name}={value}" for name, value in facts.configuration.items())
-
-
-def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
-    return facts.case_id, facts.implementation, facts.function, facts.target
-
-
-def _changes_text(base: StaticFacts | None, head: StaticFacts) -> str:
-    if base is None:
-        return "new"
-    if base.outcome is not head.outcome:
-        return f"{base.outcome.replace('_', ' ')} → {head.outcome.replace('_', ' ')}"
-    if base.code_hash == head.code_hash:
-        return "same machine code"
-    facts = facts_in_words(fact_values(base), fact_values(head))
-    if not facts:
-        return "code changed"
-    return f"code changed, {facts}"
-
-
 def show_tried(tuned: Autotuning) -> None:
     """Show the configurations that the autotuner tried, fastest first, by the settings in which
     they differ.
@@ -281,56 +172,3 @@ def show_counters(counters: Sequence[Counters]) -> None:
             Column("says", lambda pair: pair[1].message),
             Column("saves at most", lambda pair: pair[1].estimated_speedup, "{:.0%}".format),
         )
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """One tensor of an accuracy check; None if the check failed before any was compared."""
-
-    check: Accuracy
-    tensor: TensorError | None
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.tensor is None:
-            return self.check.outcome
-        if self.tensor.passed:
-            return Outcome.OK
-        return Outcome.INCORRECT
-
-    @property
-    def relative_to_torch(self) -> float | None:
-        if self.tensor is None or not self.tensor.baseline_rmse_ratio:
-            return None
-        return self.tensor.rmse_ratio / self.tensor.baseline_rmse_ratio
-
-
-def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
-    error = metric("rmse_ratio")
-    largest = metric("max_abs_error")
-
-    def tensor_column(
-        title: str,
-        name: str,
-        write: Callable[[float], str] | None = None,
-    ) -> Column[_Checked]:
-        """Return a column of a tensor, which a failed check may not have."""
-        return Column(title, lambda checked: getattr(checked.tensor, name, None), write)
-
-    show_table(
-        [_Checked(check, tensor) for check in accuracies for tensor in check.tensors or (None,)],
-        Column("case", lambda checked: checked.check.case_id),
-        Column("implementation", lambda checked: checked.check.implementation),
-        Column("outcome", lambda checked: checked.outcome, outcome_text),
-        tensor_column("tensor", "tensor"),
-        tensor_column(error.title, "rmse_ratio", error.format),
-        tensor_column("torch's error", "baseline_rmse_ratio", error.format),
-        Column("relative to torch", lambda checked: checked.relative_to_torch, "{:.2f}×".format),
-        tensor_column(largest.title, "max_abs_error", largest.format),
-        Column("executed on", lambda checked: checked.check.executor),
-        Column("message", lambda checked: checked.check.message or ""),
-    )
-    st.caption(
-        "A tensor is compared with the torch implementation of the same precision, within the "
-        "limits of its dtype; a failure message has the limit."
-    )

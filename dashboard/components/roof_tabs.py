@@ -10,18 +10,14 @@ from uuid import UUID
 import streamlit as st
 
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
-from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.roofline import points_of, roofline_svg
+from roofwatch.dashboard.components.accuracy_table import show_accuracy
 from roofwatch.dashboard.components.analysis_tables import show_analyses
-from roofwatch.dashboard.components.kernel_tables import (
-    show_accuracy,
-    show_best,
-    show_counters,
-    show_static,
-    show_tried,
-)
+from roofwatch.dashboard.components.code_table import show_static
+from roofwatch.dashboard.components.kernel_tables import show_best, show_counters, show_tried
+from roofwatch.dashboard.components.limits_table import limits_html
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import RoofRow, choices_of
@@ -30,7 +26,6 @@ from roofwatch.dashboard.wording import choice_text, code_span, current_attribut
 from roofwatch.db.queries import questions
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
-from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import FleetRun
 from roofwatch.spec.workload import WORKLOADS
@@ -159,49 +154,9 @@ def _show_limits(found_run: KernelRun) -> None:
         if measurement.outcome is not Outcome.UNSUPPORTED
     ]
     diagnoses = list(map(diagnose, collect_evidence(record, subjects)))
-    show_markup(limits_html(diagnoses), key="limits")
+    target = part.environment.compile_target
+    show_markup(limits_html(diagnoses, target), key="limits")
     st.caption("`roofwatch diagnose` with the record and the case has every finding.")
-
-
-def limits_html(diagnoses: Sequence[Diagnosis]) -> str:
-    """Write case, limit, time, possible time and first thing to try; equal advice once."""
-    advice: dict[str, int] = {}
-    rows: list[str] = []
-    for diagnosis in diagnoses:
-        number = ""
-        if diagnosis.findings:
-            text = diagnosis.findings[0].advice
-            number = str(advice.setdefault(text, len(advice) + 1))
-        rows.append(_limit_row(diagnosis, number))
-    tries = ""
-    if advice:
-        items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
-        tries = f"<p><b>Try</b></p><ol>{items}</ol>"
-    return (
-        '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
-        '<th>Implementation</th><th>Limit</th><th class="number">Time</th>'
-        '<th class="number">Possible</th><th class="number">Of achievable</th><th>Why</th>'
-        f'<th class="number">Try</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-        f"{tries}"
-    )
-
-
-def _limit_row(diagnosis: Diagnosis, number: str) -> str:
-    evidence = diagnosis.evidence
-    measurement = evidence.measurement
-    time = possible = share = ""
-    if measurement is not None and measurement.median_ns is not None:
-        time = format_ns(measurement.median_ns)
-        if measurement.utilisation is not None:
-            possible = format_ns(measurement.median_ns * measurement.utilisation)
-            share = metric("utilisation").format(measurement.utilisation)
-    return (
-        f"<tr><td>{escaped(evidence.case.case_id)}</td>"
-        f"<td>{escaped(evidence.implementation)}</td><td><b>{escaped(str(diagnosis.limit))}</b>"
-        f'</td><td class="number">{escaped(time)}</td><td class="number">{escaped(possible)}</td>'
-        f'<td class="number">{share}</td><td class="rw-soft">{escaped(str(diagnosis.headline))}'
-        f'</td><td class="number">{number}</td></tr>'
-    )
 
 
 # --- machine code and the autotuner

@@ -103,8 +103,14 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
     fact_rows: list[dict[str, Any]] = []
     for facts in record.static_facts:
         columns = _fields(facts, _FACT_FIELDS)
+        identity = dict(columns)
+        # facts without an estimate are those that stores had before there were any
+        if facts.estimate is None:
+            del identity["estimate"]
+        else:
+            identity["estimate"] = facts.estimate.model_dump(mode="json", exclude_defaults=True)
         fact_rows.append(
-            {"case_id": cases[facts.case_id], "fingerprint": _fingerprint(columns), **columns}
+            {"case_id": cases[facts.case_id], "fingerprint": _fingerprint(identity), **columns}
         )
     # facts of unchanged code are those of earlier runs
     static_facts = ensure_rows(

@@ -7,6 +7,7 @@ every ingest.
 from typing import Annotated, Any
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     CheckConstraint,
     ColumnElement,
@@ -228,6 +229,8 @@ class StaticFactRow(Base):
     instructions: Mapped[dict[str, Any]]
     code_bytes: Mapped[int | None]
     code_hash: Mapped[str | None]
+    # what the cycle model says of the launch, as a document
+    estimate: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class CompilationRow(Base):

@@ -11,8 +11,11 @@ from sqlalchemy import Engine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.measurement import Timer
+from roofwatch.model.regime import Regime
+from roofwatch.model.results import CodeEstimate
 from tests.builders import (
     PROJECT,
+    make_accuracy,
     make_case,
     make_change_point,
     make_commit,
@@ -20,6 +23,8 @@ from tests.builders import (
     make_record,
     make_regression,
     make_series_key,
+    make_static_facts,
+    make_tensor_error,
     sha_of,
 )
 from tests.dashboard.conftest import OpenView
@@ -205,6 +210,50 @@ def test_compiled_code_that_changed_since_the_previous_commit_is_marked(
     }
     assert changed(SPILLS_AT + 1) == {"same machine code"}
     assert changed(0) == {"first commit"}
+
+
+def test_errors_with_other_values_stand_below_those_with_the_declared_ones(
+    open_view: OpenView, store: Engine
+) -> None:
+    peaked = make_tensor_error(regime=Regime.PEAKED, rmse_ratio=3e-2, passed=False)
+    checked = make_accuracy(regimes=[peaked])
+    ingest_record(store, make_record(measurements=[make_measurement()], accuracies=[checked]))
+    app = open_view("roof", kernel="rms_norm", tab="accuracy")
+    checks = table(app, "values")
+
+    assert checks["values"].tolist() == ["declared", "peaked"]
+    assert checks["outcome"].tolist() == ["ok", "incorrect"]
+    assert checks["error (RMSE / RMS)"].tolist() == pytest.approx([1e-7, 3e-2])
+    assert "They do not change the outcome of a case" in texts(app)
+
+
+def test_estimates_and_the_reason_of_spills_stand_beside_the_machine_code(
+    open_view: OpenView, store: Engine
+) -> None:
+    estimate = CodeEstimate(
+        predicted_ns=30_000.0,
+        variants_ns=(30_000.0, 45_000.0),
+        limit="memory",
+        element_count=4_096,
+        instructions_per_element=2.0,
+    )
+    spilling = make_static_facts(
+        registers=255, thread_count=128, local_bytes=96, spill_store_count=24, estimate=estimate
+    )
+    measured = make_measurement(implementation="triton")
+    record = make_record(measurements=[measured], static_facts=[spilling], environment=gpu())
+    ingest_record(store, record)
+    choices = {"kernel": "rms_norm", "implementation": "triton"}
+    app = open_view("roof", **choices, tab="machine code")
+
+    (row,) = table(app, "estimated time").to_dict("records")
+    assert row["estimated time"] == 30_000.0
+    assert row["estimated range"] == "30 µs to 45 µs"
+    assert row["estimated limit"] == "memory"
+    assert "does not fit into the registers of 4 warps (at most 255 per thread)" in texts(app)
+    limits = markup(open_view("roof", **choices, tab="limits"))
+    assert "Estimated" in limits.partition("Implementation")[2]
+    assert "30 µs" in limits.partition("Implementation")[2]
 
 
 @pytest.mark.usefixtures("judged")

@@ -26,6 +26,7 @@ from roofwatch.model.machine import DeviceState, Outcome
 from roofwatch.model.measurement import Autotuning, Block, Measurement
 from roofwatch.model.metrics import STORED
 from roofwatch.model.record import RunRecord
+from roofwatch.model.results import CodeEstimate
 from tests.builders import (
     NOON,
     PROJECT,
@@ -42,6 +43,8 @@ from tests.builders import (
 )
 from tests.databases import ingest_all, stored_record
 
+FINGERPRINT_BEFORE_ESTIMATES = "3cc837e7068f301b3a796042ae41f88974001071f23de44bf541bb051a094667"
+"""Of `make_static_facts()` in stores of revision 0017."""
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 21)]
 
 
@@ -99,6 +102,22 @@ def test_concurrent_and_later_ingests_store_a_record_once(store: Engine) -> None
     assert (before["run"], before["project"]) == (1, 1)
     assert not ingest_record(store, record).was_new
     assert row_counts(store) == before
+
+
+def test_facts_without_an_estimate_share_the_row_of_older_stores(store: Engine) -> None:
+    """Rows that were stored before there were estimates have this fingerprint."""
+    estimate = CodeEstimate(
+        predicted_ns=1.0, limit="issue", element_count=1, instructions_per_element=1.0
+    )
+    plain, estimated = make_static_facts(), make_static_facts(estimate=estimate)
+    for number, facts in enumerate((plain, plain, estimated, estimated)):
+        ingest_record(store, make_record(number, static_facts=[facts]))
+    with store.connect() as connection:
+        rows = connection.execute(
+            text("SELECT fingerprint, estimate IS NULL FROM static_fact ORDER BY id")
+        ).all()
+    assert [is_missing for _, is_missing in rows] == [True, False]
+    assert rows[0][0] == FINGERPRINT_BEFORE_ESTIMATES
 
 
 def test_concurrent_ingests_of_shared_rows_do_not_deadlock(store: Engine) -> None:

@@ -25,7 +25,7 @@ from roofwatch.model.measurement import (
 )
 from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.regime import Regime
-from roofwatch.model.results import CaseProfile, Counters, ProfilerFinding
+from roofwatch.model.results import CaseProfile, CodeEstimate, Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
     make_activity,
@@ -140,6 +140,19 @@ def full_record(**fields: Any) -> RunRecord:
             ),
             make_static_facts(
                 configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}
+            ),
+            make_static_facts(
+                function="_estimated_kernel",
+                code="second version",
+                estimate=CodeEstimate(
+                    predicted_ns=1e6 / 3,
+                    variants_ns=(1e6 / 3, 5e5),
+                    limit="memory",
+                    bounds_ns={"memory": 1e6 / 3, "issue": 1.5},
+                    element_count=4_096,
+                    instructions_per_element=1 / 7,
+                    has_unknown_trips=True,
+                ),
             ),
             make_static_facts(BACKWARD, outcome=Outcome.COMPILE_ERROR),
         ],
