@@ -294,19 +294,77 @@ def test_records_are_taken_over_where_another_job_measured(
 
 
 @pytest.mark.parametrize(
-    ("linter", "arguments"),
+    ("part", "runner", "label"),
     [
-        ("zizmor", ["--offline", "--no-progress", "--persona", "pedantic", *map(str, FILES)]),
-        ("actionlint", []),
+        ("", "ubuntu-latest", "ubuntu-latest"),
+        ("h200", '["self-hosted", "h200"]', ["self-hosted", "h200"]),
+        ("x", '{"group": "gpus", "labels": ["x"]}', {"group": "gpus", "labels": ["x"]}),
     ],
 )
-def test_linters_of_workflows_find_nothing(linter: str, arguments: list[str]) -> None:
-    found = shutil.which(linter) or shutil.which(linter, path=str(Path(sys.executable).parent))
-    if found is None:
+def test_a_runner_is_one_label_several_or_a_group(part: str, runner: str, label: Any) -> None:
+    """It was one label."""
+    inputs = {"part": part, "runner": runner}
+
+    assert fill(jobs_of("measure.yml")["measure"]["runs-on"], {"inputs": inputs}) == label
+
+
+def test_measurements_of_one_pull_request_do_not_cancel_each_other() -> None:
+    """The second cancelled the first, and their artifacts had one name."""
+    group = yaml.safe_load((WORKFLOWS / "measure.yml").read_text())["concurrency"]["group"]
+    (upload,) = [step for step in steps_of(ACTION) if "upload-artifact" in step.get("uses", "")]
+    github = {"workflow": "roofwatch", "event": {"pull_request": {"number": 7}}, "ref": "r"}
+    variants = [
+        {"suite": "bench_a.py", "part": "hosted", "runner": "ubuntu-latest"},
+        {"suite": "bench_a.py", "part": "h200", "runner": '["self-hosted", "h200"]'},
+        {"suite": "bench_b.py", "part": "b", "runner": "ubuntu-latest"},
+    ]
+
+    groups = {fill(group, {"github": github, "inputs": inputs}) for inputs in variants}
+    names = {fill(upload["with"]["name"], {"inputs": inputs}) for inputs in variants}
+
+    assert len(groups) == 3
+    assert names == {f"roofwatch-records-{inputs['part']}" for inputs in variants}
+    unnamed = fill(upload["with"]["name"], {"inputs": {"part": "", "request": ""}})
+    assert unnamed == "roofwatch-records-pull-request"
+
+
+def test_a_job_at_its_time_limit_hands_over_its_journal() -> None:
+    """A cancelled job uploaded nothing."""
+    (upload,) = [step for step in steps_of(ACTION) if "upload-artifact" in step.get("uses", "")]
+
+    inputs = {"inputs": {"mode": "measure"}}
+    assert holds(upload["if"], inputs, status="cancelled")
+    assert "roofwatch-records/*.journal" in upload["with"]["path"].split()
+
+
+def documented_files(folder: Path) -> list[Path]:
+    """The documented workflows, with a commit of roofwatch."""
+    texts = [documented_workflow(document, text) for document, text, _ in CALLERS]
+    files = []
+    for number, text in enumerate([*texts, ONE_STEP]):
+        files.append(folder / f"{number}.yml")
+        files[-1].write_text(text.replace("<commit>", "0" * 40))
+    return files
+
+
+@pytest.mark.parametrize("linter", ["zizmor", "actionlint"])
+def test_linters_of_workflows_find_nothing(linter: str, tmp_path: Path) -> None:
+    """zizmor had findings in the documented workflows."""
+    program = shutil.which(linter) or shutil.which(linter, path=str(Path(sys.executable).parent))
+    if program is None:
         pytest.skip(f"{linter} is not installed")
+    commands = [[]]
+    if linter == "zizmor":
+        options = ["--offline", "--no-progress"]
+        commands = [[*options, "--persona", "pedantic", *FILES]]
+        commands.append([*options, *documented_files(tmp_path)])
 
-    done = subprocess.run(
-        [found, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout
+    for arguments in commands:
+        done = subprocess.run(
+            [program, *map(str, arguments)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
