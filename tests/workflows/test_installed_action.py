@@ -15,6 +15,7 @@ from tests.ci.github.stand_in import TOKEN, GitHubStandIn, open_github
 from tests.git_repository import git
 from tests.roofwatch.extras import installed_by
 from tests.workflows.changes import Checkout, make_checkout
+from tests.workflows.test_plain import SOURCE, plain_jobs
 
 pytestmark = pytest.mark.slow
 MAX_MEGABYTES = 40
@@ -98,3 +99,20 @@ def test_a_comment_s_bisection_is_answered_with_the_commit(
         assert TOKEN not in "".join(measured.outputs)
     reporting = commanded.temp / "roofwatch"
     assert bytes_of(reporting) < MAX_MEGABYTES * 1e6
+
+
+def test_the_plain_report_job_installs_little(tmp_path: Path, action: Path) -> None:
+    """It was 46 MB, half of it compiled files that are used once."""
+    _, reporting = plain_jobs(make_checkout(tmp_path, "documentation"))
+    (command,) = [step["run"] for step in reporting["steps"] if "install" in step.get("run", "")]
+    assert SOURCE.requirement("github") in command
+    # the commit is not on GitHub
+    command = command.replace(SOURCE.requirement("github"), f"'{action}[github]'")
+    folder = tmp_path / "python"
+    venv.create(folder, with_pip=True)
+    empty_bytes = bytes_of(folder)
+
+    variables = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-e", "-c", command], check=True, env=variables, capture_output=True)
+
+    assert bytes_of(folder) - empty_bytes < MAX_MEGABYTES * 1e6

@@ -16,11 +16,12 @@ from tests.git_repository import git
 from tests.workflows.changes import Checkout, environment, make_checkout
 
 pytestmark = pytest.mark.slow
+SOURCE = InstallSource("someone/roofwatch", "a" * 40)
 
 
 def plain_jobs(checkout: Checkout) -> tuple[dict[str, Any], dict[str, Any]]:
     """The job that measures and the one that reports."""
-    _, files = propose(checkout.folder, InstallSource("someone/roofwatch", "a" * 40), is_plain=True)
+    _, files = propose(checkout.folder, SOURCE, is_plain=True)
     texts = {path.name: text for path, text in files.items()}
     # the name of the benchmark file is that of the folder
     measure = texts["roofwatch.yml"].replace("bench_checkout.py", "bench_layers.py")

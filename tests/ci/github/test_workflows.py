@@ -353,7 +353,7 @@ def test_linters_of_workflows_find_nothing(linter: str, tmp_path: Path) -> None:
     program = shutil.which(linter) or shutil.which(linter, path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip(f"{linter} is not installed")
-    commands = [[]]
+    commands: list[list[str | Path]] = [[]]
     if linter == "zizmor":
         options = ["--offline", "--no-progress"]
         commands = [[*options, "--persona", "pedantic", *FILES]]
