@@ -23,7 +23,11 @@ from roofwatch.model.proofs import OperatorCost, OverflowProof
 from roofwatch.model.verdict import Verdict
 
 HERE = Path(__file__).parent
-SUITES = {"liger-kernel": "bench_liger.py", "fla-core": "bench_fla.py"}
+SUITES = {
+    "liger-kernel": "bench_liger.py",
+    "fla-core": "bench_fla.py",
+    "unsloth": "bench_unsloth.py",
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Bug:
     symptom: str
 
 
-LIGER, FLA = "liger-kernel", "fla-core"
+LIGER, FLA, UNSLOTH = "liger-kernel", "fla-core", "unsloth"
 ROW = "32-bit row offset"
 BUGS = (
     Bug(LIGER, "swiglu", "0.3.0", "0.3.1", "offsets", f"{ROW} (#251)"),
@@ -72,6 +76,10 @@ BUGS = (
     Bug(FLA, "addcmul", "0.5.2", "0.6.0", "offsets", "32-bit offset of an element (#1082)"),
     Bug(FLA, "delta_rule", "0.5.0", "0.6.0", "offsets", "32-bit offset of a chunk (#1082)"),
     Bug(FLA, "gla", "0.5.0", "0.6.0", "offsets", "32-bit offset of a chunk (#1082)"),
+    Bug(UNSLOTH, "weight_dequant", "2026.6.9", "2026.7.6", "offsets", "32-bit offset (#6884)"),
+    Bug(UNSLOTH, "rms_norm", "2026.9.9", "2026.10.9", "offsets", ROW),
+    Bug(UNSLOTH, "layer_norm", "2026.9.9", "2026.10.9", "offsets", ROW),
+    Bug(UNSLOTH, "layer_norm", "2026.6.9", "2026.10.9", "layouts", "rows read as if contiguous"),
 )
 
 

@@ -146,6 +146,8 @@ def answering_for(name: str) -> Iterator[None]:
         # kernels that run on a CPU device too use `torch.cpu` like `torch.cuda`
         for attribute in ("device", "device_of"):
             stack.enter_context(replaced(torch.cpu, attribute, _Within))
+        # builds of torch without CUDA lack what launchers get streams from
+        stack.enter_context(replaced(torch._C, "_cuda_getCurrentRawStream", lambda *_args: 0))
         yield
 
 
@@ -207,6 +209,9 @@ def pretending_driver(name: str) -> Iterator[None]:
 
 class _Within(contextlib.nullcontext[None]):
     """A context for any device."""
+
+    idx = 0
+    """Index of the device, as `torch.cuda.device` has it."""
 
     def __init__(self, *_args: object) -> None:
         super().__init__()

@@ -192,6 +192,8 @@ def test_a_launcher_that_needs_a_gpu_runs_as_on_one() -> None:
             raise RuntimeError("no device")
         count = torch.cuda.get_device_properties(x.device).multi_processor_count
         seen.append((str(x.device), count))
+        index: Any = torch.cuda.device(0)
+        assert torch._C._cuda_getCurrentRawStream(index.idx) == 0
         return torch.zeros(x.shape, device=x.device) + 2 * x
 
     spec = declare(reference=lambda x: 2 * x, cases=cases(shapes=[{"n": 16}]))
