@@ -30,7 +30,7 @@ GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfi
   typing-extensions typing-inspection
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
+.PHONY: help setup demo test test-slow test-oldest compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-commands bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -124,6 +124,10 @@ bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DET
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt
 	@PYTHONPATH=. build/peers/bin/python bench/detection.py $(ROOFWATCH_DETECTION_DATA)
+
+bench-commands: $(STAMP) ## How long the README's commands take, beside pytest-benchmark and do_bench
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/commands-peers --upgrade --requirement bench/commands-peers.txt
+	@PYTHONPATH=build/commands-peers $(BIN)/python -m bench.first_minutes
 
 # containers read them as users of their own; the folder keeps other users of this machine out
 secrets/%_password:

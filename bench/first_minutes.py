@@ -1,7 +1,6 @@
 """How long the commands of the README take for its kernel, beside other benchmark tools.
 
-    pip install pytest-benchmark
-    python -m bench.first_minutes
+    make bench-commands
 
 Each command is a cold process in a new repository; the compilers' caches are as they are. CPU time
 is that of all processes: on a busy machine it says more than the wall time.

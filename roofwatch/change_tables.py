@@ -17,35 +17,31 @@ from roofwatch.terminal import make_table
 
 
 def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
-    """One row per case that changed or is undecided; cases that fail with one message share a
-    row.
+    """One row per case that changed or is undecided; cases without times that say the same share
+    a row.
     """
-    failures: dict[str, list[Change[CaseEvidence]]] = {}
-    rows: list[tuple[object, ...]] = []
-    listed = list(filter(is_row, cases))
-    # A broken build fails all cases with one message.
-    for case in listed:
+    # A broken build fails all cases with one message, and without a GPU none is timed.
+    same_remark: dict[tuple[Reason, str, str], list[Change[CaseEvidence]]] = {}
+    for case in filter(is_row, cases):
+        key = (case.reason, case.implementation, case.case_id)
+        if case.relative_interval is None:
+            key = (case.reason, _remark(case), case.implementation)
+        # one message of a broken build stands for all implementations
         if case.reason is Reason.FAILED:
-            failures.setdefault(text_of(case), []).append(case)
-    for case in listed:
-        same_failure = failures.get(text_of(case), [case])
-        if case is not same_failure[0]:
-            continue
+            key = (case.reason, text_of(case), "")
+        same_remark.setdefault(key, []).append(case)
+    rows: list[tuple[object, ...]] = []
+    for case, *others in same_remark.values():
         case_text = case.case_id
-        if len(same_failure) > 1:
-            case_text += f" and {len(same_failure) - 1} more"
-        base, head, change, interval, note = _time_cells(case)
+        if others:
+            case_text += f" and {len(others)} more"
         rows.append(
             (
                 verdict(case.verdict),
                 _linked(case.reason),
                 case_text,
                 case.implementation,
-                base,
-                head,
-                change,
-                interval,
-                note,
+                *_time_cells(case),
             )
         )
     columns = (
@@ -62,12 +58,16 @@ def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
     return make_table(columns, rows, omit_empty=True)
 
 
+def _remark(case: Change[CaseEvidence]) -> str:
+    return "; ".join((text_of(case), *sides_of(case)))
+
+
 def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
     """Times of base and head, their change with its interval, and what else there is to say."""
     interval = case.relative_interval
     # Without both times there are only words.
     if case.base is None or case.head is None or interval is None:
-        return None, None, None, None, "; ".join((text_of(case), *sides_of(case)))
+        return None, None, None, None, _remark(case)
     low, high = interval
     note = claim_text(case)
     if case.detail is not None:

@@ -45,6 +45,54 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     return table
 
 
+def compiled_ranges(facts: Sequence[StaticFacts]) -> Table:
+    """One row per compiled function and case: the range of each fact over all targets."""
+    by_function: dict[tuple[str, str, str], list[StaticFacts]] = {}
+    for fact in facts:
+        subject = (fact.function, fact.case_id, fact.implementation)
+        by_function.setdefault(subject, []).append(fact)
+    rows: list[tuple[object, ...]] = []
+    for (function, case_id, _), group in by_function.items():
+        compiled = [fact for fact in group if fact.outcome is Outcome.OK]
+        failed = next((fact for fact in group if fact.outcome.is_failure), None)
+        outcome = outcome_text(group[0].outcome if failed is None else failed.outcome)
+        rows.append(
+            (
+                function,
+                case_id,
+                outcome,
+                _range_of("registers", compiled),
+                _range_of("theoretical_occupancy", compiled),
+                _spills(compiled),
+                _range_of("shared_bytes", compiled),
+            )
+        )
+    columns = ("function", "case", "outcome", "registers", "occupancy", "spills", "shared")
+    targets = ", ".join(dict.fromkeys(fact.target for fact in facts))
+    title = f"compiled for {targets}; one column per target: roofwatch static"
+    table = make_table(columns, rows, title=title, left_column_count=3, omit_empty=True)
+    set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
+    return table
+
+
+def _range_of(name: str, facts: Sequence[StaticFacts]) -> str | None:
+    values = [value for fact in facts if (value := getattr(fact, name)) is not None]
+    # no shared memory is the usual case, and no news
+    if not any(values):
+        return None
+    bounds = [metric(name).format(bound) for bound in (min(values), max(values))]
+    return " to ".join(dict.fromkeys(bounds))
+
+
+def _spills(facts: Sequence[StaticFacts]) -> Text:
+    """The targets on which a function uses memory per thread, with the most bytes."""
+    spilling = {fact.target: fact.local_bytes for fact in facts if fact.local_bytes}
+    if not spilling:
+        return Text("none")
+    most = format_bytes(max(spilling.values()))
+    return Text(f"{most} on {', '.join(spilling)}", style="bold red")
+
+
 def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> Table:
     """One row per case and implementation: its offsets, and what a call does in torch."""
     cost_of = {(cost.case_id, cost.implementation): cost for cost in costs}

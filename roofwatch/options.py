@@ -125,6 +125,12 @@ class RunOptions:
             "Default: quick on a GPU, small on a CPU.",
         ),
     ] = None
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case", "-c", help="Only cases whose ID matches, whatever their tags; repeatable."
+        ),
+    ] = None
     targets: Annotated[
         str | None,
         typer.Option(help="GPU targets to compile for, separated by commas, such as sm_90,gfx942."),
@@ -216,6 +222,7 @@ class RunOptions:
             implementations=tuple(self.implementation or ()) or None,
             tags=tuple(self.tag or ()) or None,
             usual_tag=usual_tag,
+            cases=tuple(self.case or ()) or None,
             targets=targets if self.static else (),
             device=self.device,
             thread_count=self.threads,

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.code_tables import analyses, static_facts
+from roofwatch.code_tables import analyses, compiled_ranges
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
@@ -34,7 +34,7 @@ def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
     if record.profiles:
         yield profiles(record)
     if record.static_facts:
-        yield static_facts(record.static_facts)
+        yield compiled_ranges(record.static_facts)
     if record.overflow_proofs:
         yield analyses(record.overflow_proofs, record.operator_costs)
     yield from device_summary(record)
@@ -71,13 +71,13 @@ def measurements(record: RunRecord) -> Table:
                 measurement.case_id,
                 measurement.implementation,
                 Text("noisy", style="yellow") if is_noisy else outcome_text(measurement.outcome),
-                map_optional(_error_text, worst),
                 _formatted("median_ns", values),
-                map_optional(_interquartile_range, measurement.quartiles_ns),
                 map_optional("{:.2f}".format, measurement.ratio_to_reference),
+                _utilisation(measurement, values),
+                map_optional(_interquartile_range, measurement.quartiles_ns),
+                map_optional(_error_text, worst),
                 _formatted("flop_per_s", values),
                 _bandwidth(values),
-                _utilisation(measurement, values),
                 len(measurement.samples_ns) or None,
             )
         )
@@ -88,13 +88,13 @@ def measurements(record: RunRecord) -> Table:
         "case",
         "implementation",
         "outcome",
-        "error",
         "median",
-        "IQR",
         "/ reference",
+        "utilisation",
+        "IQR",
+        "error",
         "rate",
         "bandwidth",
-        "utilisation",
         "samples",
     )
     title = f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}"

@@ -171,12 +171,12 @@ def _summary_of(parts: Sequence[Table | str]) -> str:
 
 
 def print_table(table: Table) -> None:
-    from roofwatch.wrapped_text import fit_columns
+    from roofwatch.narrow_tables import lay_out
 
     if table.row_count:
         terminal = console(to_stderr=False)
-        fit_columns(table, terminal.width)
-        terminal.print(table)
+        for part in lay_out(table, terminal.width):
+            terminal.print(part)
     else:
         print_note(f"{table.title}: none" if table.title else "none")
 
@@ -251,7 +251,9 @@ def console(*, to_stderr: bool = True) -> Console:
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on standard error: a bar on a terminal, else only lines marked to stay."""
+    """Show progress on standard error: on a terminal a bar and each result, else only lines marked
+    to stay.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -274,7 +276,9 @@ def progress(title: str) -> Iterator[OnProgress]:
         task = bar.add_task("starting", title=title, total=None)
 
         def show(now: Progress) -> None:
-            if now.is_to_stay:
+            if now.is_result and not terminal.is_terminal:
+                return
+            if now.is_to_stay or now.is_result:
                 terminal.print(now.text, soft_wrap=True)
             else:
                 bar.update(

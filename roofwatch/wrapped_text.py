@@ -58,32 +58,42 @@ def wrapped(text: Text) -> WrappedText:
     return identifiers
 
 
-def fit_columns(table: Table, width: int) -> None:
+def fit_columns(table: Table, width: int) -> bool:
     """Set the widths of columns so that a table of this width breaks no name.
 
-    rich narrows the widest column first, whether or not its names fit then. If the names cannot fit
-    at all, its widths remain.
+    rich narrows the widest column first, whether or not its names fit then.
+
+    Returns:
+        Whether the names fit; if not, the table is unchanged.
     """
     # each column has a space on both sides and a border
     available = width - 3 * len(table.columns) - 1
-    contents = [_lines_of(column) for column in table.columns]
+    contents = [lines_of(column) for column in table.columns]
     longest = [max(map(len, lines), default=0) for lines in contents]
-    # a heading stays on one line
-    widths = [
-        max(_longest_piece(lines), len(str(column.header)))
-        for column, lines in zip(table.columns, contents, strict=True)
-    ]
-    if sum(longest) <= available or sum(widths) > available:
-        return
+    widths = [least_width(column) for column in table.columns]
+    if sum(longest) <= available:
+        return True
+    if sum(widths) > available:
+        return False
     for _ in range(available - sum(widths)):
         narrow = [position for position, size in enumerate(longest) if widths[position] < size]
         # the one that would take the most lines
         widths[max(narrow, key=lambda position: longest[position] / widths[position])] += 1
     for column, column_width in zip(table.columns, widths, strict=True):
         column.width = column_width
+    return True
 
 
-def _lines_of(column: Column) -> list[str]:
+def least_width(column: Column) -> int:
+    """The width at which no name and no number of a column is broken."""
+    lines = lines_of(column)
+    if column.justify == "right":
+        return max(map(len, lines), default=1)
+    # a heading stays on one line
+    return max(_longest_piece(lines), len(str(column.header)))
+
+
+def lines_of(column: Column) -> list[str]:
     lines: list[str] = []
     for cell in (column.header, *column.cells):
         lines += str(cell).splitlines()

@@ -26,6 +26,8 @@ class Progress:
     text: str
     is_to_stay: bool = False
     """A notice about the whole run, not the current step."""
+    is_result: bool = False
+    """A result that was measured just now; a person at a terminal sees it at once."""
 
 
 OnProgress = Callable[[Progress], None]
@@ -56,6 +58,17 @@ class Steps:
                     is_to_stay=True,
                 )
             )
+
+    def show(self, result: str) -> None:
+        """Report a result of the step that is about to end."""
+        self._on_progress(
+            Progress(
+                done=self._done,
+                total=self.total,
+                text=result,
+                is_result=True,
+            )
+        )
 
     def step(self) -> None:
         """Report that a step is done; what runs meanwhile stays named."""

@@ -1,5 +1,6 @@
 """One suite during a run: its steps, the results so far, and the record made of them."""
 
+import statistics
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -22,6 +23,7 @@ from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import with_references
+from roofwatch.model.metrics import format_ns
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
@@ -305,7 +307,9 @@ class SuiteRun:
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
                 self._note_loaded(workers)
-                self._take(accuracy=self._accuracy(self.cases[job.subject], reply))
+                accuracy = self._accuracy(self.cases[job.subject], reply)
+                self._take(accuracy=accuracy)
+                self._steps.show(f"{job.subject}{self._of_side}: {_words_of(accuracy)}")
                 self._steps.step()
 
     def _saying(self, verb: str) -> OnBegin:
@@ -379,6 +383,10 @@ class SuiteRun:
             failure=reply.failure,
         )
         self._take(timed=step)
+        # a pair is shown as a whole, once it is decided
+        if self._pairing is None and taken is not None and not step.blocks_before:
+            median_ns = statistics.median(taken.block.samples_ns)
+            self._steps.show(f"{subject}: {format_ns(median_ns)}")
         self._steps.step()
 
     def profile(self) -> None:
@@ -529,3 +537,10 @@ class SuiteRun:
             outcome=failure.outcome,
             message=failure.message,
         )
+
+
+def _words_of(accuracy: Accuracy) -> str:
+    """Outcome and relative error, as a person reads them while the run goes on."""
+    if accuracy.worst is None:
+        return str(accuracy.outcome)
+    return f"{accuracy.outcome}, error {accuracy.worst.rmse_ratio:.1e}"

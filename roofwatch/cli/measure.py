@@ -179,9 +179,9 @@ def check(
         fork_server.start()
         # they load torch while this process loads the rest
         from roofwatch import check_tables
+        from roofwatch.headlines import headline_of_check
         from roofwatch.measurement.check import Depth, check_suite, check_target
         from roofwatch.measurement.explain_check import (
-            check_summary,
             exit_status,
             explain_failures,
             explain_overflows,
@@ -197,8 +197,8 @@ def check(
                 source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
             )
     reports = suite.reports
+    headline = headline_of_check(target, suite, options.device)
     claims = [
-        check_summary(reports),
         *(claim.text for claim in proofs_of(suite)),
         *name_packages(suite.packages),
     ]
@@ -206,10 +206,14 @@ def check(
         *explain_overflows(suite.overflow_proofs),
         *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
     ]
-    # a person reads the end of a long output first, a program its beginning
-    lines = [*failures, *claims] if as_json else [*claims, *failures]
-    document = to_json(target, suite, options.device)
-    print_result(document, check_tables.checks(reports), *lines, as_json=as_json)
+    print_result(
+        to_json(target, suite, options.device),
+        headline,
+        *failures,
+        check_tables.checks(reports),
+        *claims,
+        as_json=as_json,
+    )
     raise typer.Exit(exit_status(suite))
 
 
@@ -263,6 +267,7 @@ def run(
         fork_server.start()
     # it loads torch while this process loads the rest
     from roofwatch import tables
+    from roofwatch.headlines import headline_of_run
     from roofwatch.measurement.revisions import only_affected, suite_of
     from roofwatch.measurement.run import measure_suite
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
@@ -297,6 +302,7 @@ def run(
     documents: list[dict[str, object]] = []
     report: list[Table | str] = []
     for file, record in written:
+        report.append(headline_of_run(record, path))
         if as_json:
             report.extend(tables.fastest_lines(record))
         report.extend(tables.of_run(file, record))

@@ -81,7 +81,7 @@ def diagnose(
         measured.write(output)
         name = str(output)
     diagnosed = diagnose_record(measured, case, options.implementation, name=name)
-    lines = ["\n".join(to_lines(diagnosis)) for diagnosis in diagnosed]
+    lines = ["\n".join(to_lines(diagnosed))]
     if output is not None:
         lines.append(f"record: {output}")
     print_result(to_json(diagnosed, name), *lines, as_json=as_json)

@@ -77,6 +77,7 @@ def static(
     """
     from roofwatch import change_tables, code_tables
     from roofwatch.ci.static.comparison import is_listed
+    from roofwatch.headlines import headline_of_code
     from roofwatch.settings import load_settings
     from roofwatch.static_gate import answer, notes, to_json
 
@@ -97,19 +98,19 @@ def static(
             use_cache=cache,
             predicted_fails=load_settings().check.predicted == "fail",
         )
-    nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
-    facts: str | Table = nothing
-    if answered.facts:
-        facts = code_tables.static_facts(answered.facts)
-    if answered.base is None or not answered.facts:
-        parts = [facts]
-    else:
-        parts = []
+    parts: list[str | Table] = []
+    if not answered.facts:
+        parts.append("nothing to compile: the suite has no Triton or CUDA C++ kernels")
+    elif answered.base is None:
+        parts.append(headline_of_code(answered.facts, path))
+    parts += notes(answered)
+    if answered.facts and answered.base is None:
+        parts.append(code_tables.static_facts(answered.facts))
     if answered.base is None and answered.proofs:
         parts.append(code_tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
         parts.append(change_tables.changes_table(answered.applied.changes))
-    print_result(to_json(answered), *parts, *notes(answered), as_json=as_json)
+    print_result(to_json(answered), *parts, as_json=as_json)
     raise typer.Exit(answered.exit_status)
 
 

@@ -1,5 +1,6 @@
 """Select, print and serialise what `roofwatch diagnose` finds."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,6 +17,8 @@ from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _RATE_METRICS = {"memory": "memory_bytes_per_s", "compute": "flop_per_s"}
 """Metric that formats the rate of a ceiling, by its resource."""
+_FAILURES = {"failed", "too_large_to_launch", "failed_to_compile"}
+"""Rules that find a case that does not work."""
 _MIN_SPEEDUP = 1.05
 """Smaller speedups are not printed."""
 
@@ -65,23 +68,54 @@ def diagnose_record(
 def exit_status(diagnosed: Sequence[Diagnosis]) -> int:
     """1 if a case fails, 2 if nothing is known of any, else 0."""
     rules = {finding.rule for diagnosis in diagnosed for finding in diagnosis.findings}
-    if rules & {"failed", "too_large_to_launch", "failed_to_compile"}:
+    if rules & _FAILURES:
         return EXIT_WRONG
     if rules or any(diagnosis.limit is not Limit.UNDETERMINED for diagnosis in diagnosed):
         return 0
     return EXIT_CANNOT
 
 
-def to_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    yield f"{diagnosis.evidence.case.case_id} {diagnosis.evidence.implementation}"
-    yield f"  {diagnosis.limit}: {diagnosis.headline}"
-    yield from _ceilings(diagnosis.evidence)
-    for number, finding in enumerate(diagnosis.findings, start=1):
-        yield f"  {number}. {finding.title}{_speedup(finding)}"
-        yield f"     {finding.evidence}"
-        yield f"     Try: {finding.advice}"
-    for missing in diagnosis.missing:
-        yield f"  missing: {missing}"
+def to_lines(diagnosed: Sequence[Diagnosis]) -> Iterator[str]:
+    """The case with the most to gain first, then each case; advice is given once."""
+    if len(diagnosed) > 1:
+        yield _most_to_gain(diagnosed)
+    given_advice: set[str] = set()
+    for diagnosis in diagnosed:
+        yield _name_of(diagnosis)
+        yield f"  {diagnosis.limit}: {diagnosis.headline}"
+        yield from _ceilings(diagnosis.evidence)
+        for number, finding in enumerate(diagnosis.findings, start=1):
+            yield f"  {number}. {finding.title}{_speedup(finding)}"
+            yield f"     {finding.evidence}"
+            # implementations of one kernel often need the same advice
+            if finding.advice not in given_advice:
+                yield f"     Try: {finding.advice}"
+            given_advice.add(finding.advice)
+        for missing in diagnosis.missing:
+            yield f"  missing: {missing}"
+
+
+def _most_to_gain(diagnosed: Sequence[Diagnosis]) -> str:
+    first = max(diagnosed, key=_gain)
+    counted = f"the most to gain of {len(diagnosed)}"
+    if not first.findings:
+        return f"{counted}: unknown; {first.headline}"
+    finding = first.findings[0]
+    return f"{counted}: {_name_of(first)}: {finding.title}{_speedup(finding)}"
+
+
+def _gain(diagnosis: Diagnosis) -> float:
+    """How urgent the first finding is: a failure is before any speedup."""
+    if not diagnosis.findings:
+        return 0.0
+    finding = diagnosis.findings[0]
+    if finding.rule in _FAILURES:
+        return math.inf
+    return finding.most_speedup or 1.0
+
+
+def _name_of(diagnosis: Diagnosis) -> str:
+    return f"{diagnosis.evidence.case.case_id} {diagnosis.evidence.implementation}"
 
 
 def _speedup(finding: DiagnosisFinding) -> str:

@@ -2,10 +2,11 @@
 
 from rich.table import Table
 
-from roofwatch.change_tables import changes_table
+from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.model.machine import Outcome
 from roofwatch.model.results import StaticFacts
-from tests.builders import CASE_ID, make_record, make_static_facts
+from tests.builders import CASE_ID, make_measurement, make_record, make_static_facts
 
 
 def facts_of(registers: dict[str, int]) -> list[StaticFacts]:
@@ -29,3 +30,23 @@ def test_targets_of_a_function_share_a_row_with_the_range_of_each_fact() -> None
     assert cells_of(table, "targets") == ["sm_80 sm_90"]
     (change,) = cells_of(table, "change")
     assert "registers per thread 10 to 12 → 20 to 25" in change
+
+
+def test_cases_that_were_not_timed_for_one_reason_share_a_row() -> None:
+    other_id = CASE_ID.replace("float32", "bfloat16")
+    sides = []
+    for code in ("first", "second"):
+        untimed = [
+            make_measurement(
+                case_id, implementation="triton", outcome=Outcome.UNSUPPORTED, message="no GPU"
+            )
+            for case_id in (CASE_ID, other_id)
+        ]
+        facts = [make_static_facts(case_id, code=code) for case_id in (CASE_ID, other_id)]
+        sides.append(make_record(measurements=untimed, static_facts=facts))
+
+    table = times_table(judge_pull_request(*sides).cases)
+
+    assert cells_of(table, "case") == [f"{other_id} and 1 more"]
+    (note,) = cells_of(table, "note")
+    assert "not timed" in note

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
 import shlex
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -48,6 +55,7 @@ from tests.builders import (
     make_profile,
     make_record,
     make_series_key,
+    make_static_facts,
 )
 from tests.dashboard.values import make_run_detail
 
@@ -108,6 +116,20 @@ def test_lasting_progress_lines_lose_control_characters(capsys: pytest.CaptureFi
         show(Progress(0, 0, f"block 3: {HOSTILE}", is_to_stay=True))
 
     check_is_harmless(capsys.readouterr().err)
+
+
+def test_results_are_shown_as_they_come_at_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Progress(1, 4, "scale/n=1/float32/fwd torch: 3 ms", is_result=True)
+    with progress("measuring") as show:
+        show(result)
+    assert capsys.readouterr().err == ""
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress("measuring") as show:
+        show(result)
+    assert "scale/n=1/float32/fwd torch: 3 ms" in capsys.readouterr().err
 
 
 COMMAND = shlex.join([sys.executable, "-c", "from roofwatch.cli.main import main; main()"])
@@ -314,3 +336,87 @@ def test_the_fastest_implementation_of_the_case_furthest_from_its_roof_comes_fir
     ordered = [(row.case_id, row.implementation) for row in furthest_from_roof_first(rows)]
 
     assert ordered == [(far, "triton"), (far, "torch"), (near, "triton")]
+
+
+_PRINT_TABLES = """
+import sys
+from pathlib import Path
+from roofwatch.model.record import RunRecord
+from roofwatch.tables import of_run
+from roofwatch.terminal import print_result
+record = RunRecord.read(Path(sys.argv[1]))
+print_result(None, *of_run(Path("record.json"), record), as_json=False)
+"""
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 160])
+def test_a_run_breaks_no_word_in_a_terminal(width: int, tmp_path: Path) -> None:
+    names = ("triton", "torch", "compile")
+    record = make_record(
+        measurements=[
+            make_measurement(
+                implementation=name, median_ns=3.46e6, utilisation=0.05, bound="memory"
+            )
+            for name in names
+        ],
+        static_facts=[make_static_facts(target=target) for target in ("sm_80", "sm_90", "gfx942")],
+    )
+    record.write(tmp_path / "record.json")
+
+    shown = printed_at(width, [sys.executable, "-c", _PRINT_TABLES, str(tmp_path / "record.json")])
+
+    assert all(len(line) <= width for line in shown.splitlines() if not line.startswith("record"))
+    words = set(re.split(r"[\s/,│┃]+", shown))
+    assert words >= {"implementation", *names, "utilisation", "registers", "spills"}
+    assert words >= set(re.split("[/,]", CASE_ID))
+
+
+def printed_at(width: int, command: list[str]) -> str:
+    """What a command prints in a terminal of this width, without escape sequences."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 45, width, 0, 0))
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment
+    ) as process:
+        os.close(slave)
+        chunks: list[bytes] = []
+        # Linux ends the output of a terminal that nobody writes to with an error
+        with suppress(OSError):
+            while chunk := os.read(master, 65_536):
+                chunks.append(chunk)
+    os.close(master)
+    assert process.returncode == 0
+    return without_escapes(b"".join(chunks).decode())
+
+
+def without_escapes(shown: str) -> str:
+    return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?\x1b\\)", "", shown)
+
+
+def test_a_table_that_cannot_fit_has_its_rows_under_headings_and_names_what_it_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "48")
+    rows = [("scale/n=1", "torch", "3 ms", "0.87"), ("scale/n=1", "triton", "12 ms", "1.1")]
+    remark = ["  the clock changed"]
+
+    print_table(
+        make_table(
+            ("case", "implementation", "median", "utilisation of the roof"),
+            [rows[0], remark, rows[1], ("scale/n=2", *rows[1][1:])],
+            left_column_count=2,
+        )
+    )
+
+    lines = [line.strip() for line in without_escapes(capsys.readouterr().out).splitlines()]
+    assert lines[1:] == [
+        "scale/n=1",
+        "torch             3 ms",
+        "the clock changed",
+        "triton           12 ms",
+        "scale/n=2",
+        "triton           12 ms",
+        "not shown at this width: utilisation of the roof",
+    ]

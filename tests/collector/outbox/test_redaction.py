@@ -244,6 +244,11 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
     [noted] = [step.text for step in said if step.is_to_stay]
     assert noted.startswith("raises_if_profiled/n=64/float32/fwd torch was not profiled: ")
     assert f"cannot trace {TOLD}" in noted
+    result_lines = [step.text for step in said if step.is_result]
+    assert "raises/n=64/float32/fwd torch: crashed" in result_lines
+    profiled = noted.partition(" was")[0]
+    assert any(line.startswith(f"{profiled}: ok, error ") for line in result_lines)
+    assert result_lines[-1].startswith(f"{profiled}: "), "a time is shown when it is measured"
     assert (measured["raises_if_profiled"].outcome, record.profiles) == (Outcome.OK, ()), (
         "its times stay"
     )

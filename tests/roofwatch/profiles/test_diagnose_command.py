@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.model.record import RunRecord
+from roofwatch.profiles.diagnosing import diagnose_record, to_lines
 from tests.ci.ailments import AILMENTS, NORM
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -21,6 +22,23 @@ def test_a_record_is_diagnosed_in_sentences(tmp_path: Path) -> None:
     assert "host: 110 µs: the host issues work more slowly than the device runs it" in done.output
     assert "1. the host is slower than the device (at most 4 times as fast)" in done.output
     assert "Try: Issue less work" in done.output
+
+
+def test_of_several_results_the_most_to_gain_comes_first_and_advice_once() -> None:
+    diagnosed = [
+        *diagnose_record(AILMENTS["nothing is known"](), "rms_norm", None, name="idle"),
+        *diagnose_record(AILMENTS["host"](), "rms_norm", None, name="first"),
+        *diagnose_record(AILMENTS["host"](), "rms_norm", None, name="second"),
+    ]
+
+    lines = list(to_lines(diagnosed))
+
+    assert lines[0] == (
+        f"the most to gain of 3: {NORM} triton: the host is slower than the device "
+        "(at most 4 times as fast)"
+    )
+    assert sum("Try: Issue less work" in line for line in lines) == 1
+    assert next(to_lines(diagnosed[1:2])) == f"{NORM} triton"
 
 
 def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""The first line of an answer: what, how much, and the next command."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from roofwatch.ci.messages import count_of, listed
+from roofwatch.measurement.explain_check import check_summary, repeat_command
+from roofwatch.model.check_report import CheckedSuite
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
+from roofwatch.tables import fastest_lines
+
+
+def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> str:
+    summary = check_summary(suite.reports)
+    failed = [report for report in suite.reports if report.outcome.is_failure]
+    if failed:
+        names = [f"{_kernel(report.case_id)} {report.implementation}" for report in failed]
+        repeat = repeat_command(target, failed[0], device)
+        return f"wrong: {listed(dict.fromkeys(names))}; {summary}; next: {repeat}"
+    if any(report.outcome is Outcome.OK for report in suite.reports):
+        return f"right; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
+    return f"nothing was checked; {summary}"
+
+
+def headline_of_run(record: RunRecord, path: Path | None) -> str:
+    """How many results were timed, and the case that is furthest from its limit."""
+    suite_words = [] if path is None else [str(path)]
+    failed = [result for result in record.measurements if result.outcome.is_failure]
+    if failed:
+        names = [f"{_kernel(result.case_id)} {result.implementation}" for result in failed]
+        words = ["roofwatch", "check", *(suite_words or [_kernel(failed[0].case_id)])]
+        return (
+            f"failed: {listed(dict.fromkeys(names))}, {len(failed)} of "
+            f"{count_of(len(record.measurements), 'result')}; next: {shlex.join(words)}"
+        )
+    timed_count = sum(result.outcome is Outcome.OK for result in record.measurements)
+    counted = f"timed: {timed_count} of {count_of(len(record.measurements), 'result')}"
+    fastest = fastest_lines(record)
+    if not fastest:
+        return counted
+    words = ["roofwatch", "diagnose", _kernel(fastest[0]), *suite_words]
+    return f"{counted}; furthest from its limit: {fastest[0]}; next: {shlex.join(words)}"
+
+
+def headline_of_code(facts: Sequence[StaticFacts], path: Path | None) -> str:
+    """How much was compiled, and what spills."""
+    compiled = [fact for fact in facts if fact.outcome is Outcome.OK]
+    functions = {fact.function for fact in facts}
+    targets = {fact.target for fact in facts}
+    failed = dict.fromkeys(
+        f"{fact.function} for {fact.target}" for fact in facts if fact.outcome.is_failure
+    )
+    spilling = dict.fromkeys(
+        f"{fact.function} on {fact.target}" for fact in compiled if fact.local_bytes
+    )
+    parts = [
+        f"compiled: {count_of(len(functions), 'function')} for {count_of(len(targets), 'target')}"
+    ]
+    if failed:
+        parts = [f"does not compile: {listed(failed)}"]
+    parts.append(f"spills: {listed(spilling)}" if spilling else "no spills")
+    words = ["roofwatch", "static", *([] if path is None else [str(path)]), "--base", "HEAD"]
+    parts.append(f"next, after a change: {shlex.join(words)}")
+    return "; ".join(parts)
+
+
+def _kernel(case_id: str) -> str:
+    return case_id.partition("/")[0]
