@@ -1,12 +1,19 @@
 """Inputs that `roofwatch init` proposes for the arguments of a launcher, by annotation and name."""
 
 import re
+from collections.abc import Mapping
 
 _MATRIX = 'make.normal(case["n_rows"], case["n_cols"])'
+_VECTOR = 'make.normal(case["n_cols"])'
+_LOGITS = 'make.logits(case["n_rows"], case["n_cols"])'
+_PROBABILITIES = 'make.uniform(case["n_rows"], case["n_cols"], low=0.01, high=1.0)'
 _BY_ANNOTATION = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
 _BY_NAME = {
     r"eps(ilon)?": "1e-6",
-    r"(.*_)?(weights?|gamma|bias|w|b)": 'make.normal(case["n_cols"])',
+    r"(.*_)?ignore_index": "-100",
+    r"(.*_)?logits(_.*)?": _LOGITS,
+    r"(.*_)?(probs?|probabilit(y|ies))|y_true": _PROBABILITIES,
+    r"(.*_)?(weights?|gamma|beta|bias|w|b)": _VECTOR,
     r"(.*_)?(targets?|labels?|index|indices|idx|ids)": (
         'make.integers(case["n_rows"], high=case["n_cols"])'
     ),
@@ -16,6 +23,17 @@ _BY_NAME = {
     r"(is|has|use|return|enable)_.*|training|in_?place": "False",
 }
 """Inputs by the whole name of an argument without an annotation of its own kind."""
+_VALUE_OF_ANNOTATION = {"int": r"-?\d+", "float": r"-?[\d.]+(e-?\d+)?", "bool": "True|False"}
+"""What a guess by name looks like that fits an annotation."""
+
+
+def guess_inputs(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Source of each input, by the names of the arguments and their annotations."""
+    inputs = {name: guess_input(name, kind) for name, kind in parameters.items()}
+    # `a` and `b` are two operands of an element-wise function, not an operand and its bias
+    if {"a", "b"} <= inputs.keys() and inputs["b"] == _VECTOR:
+        inputs["b"] = inputs["a"]
+    return inputs
 
 
 def guess_input(name: str, annotation: str) -> str:
@@ -25,7 +43,10 @@ def guess_input(name: str, annotation: str) -> str:
         None,
     )
     by_annotation = _BY_ANNOTATION.get(annotation)
-    # eps is a float of a certain size
-    if by_annotation is None or (by_name is not None and by_annotation == "1.0"):
+    if by_annotation is None:
         return by_name or _MATRIX
+    fitting = _VALUE_OF_ANNOTATION.get(annotation, "")
+    # eps is a float of a certain size
+    if by_name is not None and re.fullmatch(fitting, by_name):
+        return by_name
     return by_annotation

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from roofwatch.argument_guesses import guess_input
+from roofwatch.argument_guesses import guess_inputs
+from roofwatch.ci.messages import listed
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.install_source import InstallSource
@@ -295,7 +296,8 @@ def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
 
 
 def _spec_of(kernel: FoundKernel) -> str:
-    inputs = [f'"{name}": {guess_input(name, kind)}' for name, kind in kernel.parameters.items()]
+    guesses = guess_inputs(kernel.parameters)
+    inputs = [f'"{name}": {source}' for name, source in guesses.items()]
     directions = ""
     apply = ""
     if kernel.is_differentiable:
@@ -351,13 +353,7 @@ def _template(name: str, **values: str) -> str:
 
 def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
     """What was found and written, and what to do next."""
-    lines: list[str] = []
-    for kernel in kernels:
-        name = f"{kernel.module}.{kernel.function}"
-        if kernel.why_left_out is None:
-            lines.append(f"found: {name}")
-        else:
-            lines.append(f"not proposed: {name}: {kernel.why_left_out}")
+    lines = [*_proposed_lines(kernels)]
     lines += [f"{state}: {path}" for path, state in states.items()]
     for path in states:
         if PurePosixPath(path).name.startswith("bench_"):
@@ -381,3 +377,22 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
             "default branch; merge it, then open another"
         )
     return [*lines, "kernels launched elsewhere: roofwatch init --capture TEST.py"]
+
+
+def _proposed_lines(kernels: Sequence[FoundKernel]) -> Iterator[str]:
+    """How many kernels can be called, their names, and one line per reason for the others."""
+    names_by_reason: dict[str, list[str]] = {}
+    called: list[str] = []
+    for kernel in kernels:
+        name = f"{kernel.module}.{kernel.function}"
+        if kernel.why_left_out is None:
+            called.append(name)
+            continue
+        # one missing package keeps many modules from being imported, each at a line of its own
+        missing = re.search(r"No module named '[^']+'", kernel.why_left_out)
+        reason = missing[0] if missing else kernel.why_left_out
+        names_by_reason.setdefault(reason, []).append(name)
+    yield f"proposed: {len(called)} of {len(kernels)} kernels that were found"
+    yield from (f"found: {name}" for name in called)
+    for reason, names in names_by_reason.items():
+        yield f"not proposed: {listed(names)}: {reason}"

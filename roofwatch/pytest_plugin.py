@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roofwatch.model.optional import map_optional
+from roofwatch.pytest_collection import NO_DRIVER, WAY_OUT, pytest_make_collect_report
+
+__all__ = ["pytest_make_collect_report", "roofwatch", "specs_of"]
 
 if TYPE_CHECKING:
     from roofwatch.collector.suite import SuiteAt
@@ -122,7 +125,12 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
             tolerance=tolerance,
         )
         specs.append(spec)
-        return function(*arguments)
+        try:
+            return function(*arguments)
+        except RuntimeError as error:
+            if NO_DRIVER in str(error):
+                pytest.fail(WAY_OUT, pytrace=False)
+            raise
 
     return call
 

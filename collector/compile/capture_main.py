@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
+from roofwatch.collector.compile.target_device import install_driver
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.model.files import atomic_write
 
@@ -256,6 +258,8 @@ def main(arguments: list[str]) -> None:
     file, _, *command = arguments
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
+        # programs ask for the device while they are imported
+        install_driver(DEFAULT_TARGETS[0])
     capture = Capture(Path(file))
     capture.install()
     atexit.register(capture.write)

@@ -207,6 +207,20 @@ def pretending_driver(name: str) -> Iterator[None]:
             os.environ["PATH"] = path
 
 
+def install_driver(name: str) -> None:
+    """Answer Triton's queries for a target from now on, in a process whose kernels are run by
+    Triton's interpreter.
+    """
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    target = parse_target(name)
+    gpu = GPUTarget(target.backend, target.arch, target.warp_size)
+    driver.set_active(target_driver(gpu, name))
+    for attribute in ("device", "device_of"):
+        setattr(torch.cpu, attribute, _Within)
+
+
 class _Within(contextlib.nullcontext[None]):
     """A context for any device."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from roofwatch.argument_guesses import guess_input
+from roofwatch.argument_guesses import guess_input, guess_inputs
 from roofwatch.collector.git import run_git
 from roofwatch.install_source import InstallSource, source_of
 from roofwatch.proposing import find_kernels, propose
@@ -112,6 +112,8 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
     (repository / "src" / "uncallable.py").write_text(UNCALLABLE)
     unloadable = UNCALLABLE.replace("four_dimensions", "unloadable")
     (repository / "src" / "elsewhere.py").write_text(f"import missing_package\n{unloadable}")
+    again = unloadable.replace("unloadable", "unloadable_too")
+    (repository / "src" / "once_more.py").write_text(f"\nimport missing_package\n{again}")
     (repository / "src" / "_ascend").mkdir()
     (repository / "src" / "_ascend" / "vendor.py").write_text(LAUNCHERS)
 
@@ -121,8 +123,10 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
     assert set(re.findall(r"name=\"(\w+)\"", text)) == {"add", "Copy"}
     not_proposed = [line for line in done.output.splitlines() if line.startswith("not proposed: ")]
     reason_of = {line.split(": ")[1]: line for line in not_proposed}
-    assert reason_of.keys() == {"elsewhere.unloadable", "uncallable.four_dimensions"}
-    assert "missing_package" in reason_of["elsewhere.unloadable"]
+    unloadable_names = "elsewhere.unloadable, once_more.unloadable_too"
+    assert reason_of.keys() == {unloadable_names, "uncallable.four_dimensions"}
+    assert "missing_package" in reason_of[unloadable_names]
+    assert "proposed: 2 of 5 kernels that were found" in done.output
     assert "not enough values to unpack" in reason_of["uncallable.four_dimensions"]
 
 
@@ -134,6 +138,15 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
         ("ln_bias", "", 'make.normal(case["n_cols"])'),
         ("target", "", 'make.integers(case["n_rows"], high=case["n_cols"])'),
         ("attn_mask", "", 'make.mask(case["n_rows"], case["n_cols"])'),
+        ("teacher_logits", "", 'make.logits(case["n_rows"], case["n_cols"])'),
+        (
+            "student_prob",
+            "torch.Tensor",
+            'make.uniform(case["n_rows"], case["n_cols"], low=0.01, high=1.0)',
+        ),
+        ("beta", "", 'make.normal(case["n_cols"])'),
+        ("beta", "float", "1.0"),
+        ("ignore_index", "int", "-100"),
         ("eps", "float", "1e-6"),
         ("eps", "", "1e-6"),
         ("n", "int", 'case["n_cols"]'),
@@ -144,6 +157,12 @@ def test_an_input_is_guessed_from_annotation_and_name(
     name: str, annotation: str, source: str
 ) -> None:
     assert guess_input(name, annotation) == source
+
+
+def test_two_operands_have_one_shape() -> None:
+    assert guess_inputs({"a": "", "b": ""}) == dict.fromkeys(
+        ("a", "b"), 'make.normal(case["n_rows"], case["n_cols"])'
+    )
 
 
 def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path) -> None:

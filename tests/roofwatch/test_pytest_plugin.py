@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from roofwatch.model.record import RunRecord
 from tests.docs.markdown import ROOT, code_blocks
@@ -167,3 +168,48 @@ def test_a_store_past_the_end_fails_the_test_in_the_interpreter(
 
     assert counts == {"failed": 1}
     assert "wrote past the end of `y_ptr`: element 40 of 40 (double_kernel" in output
+
+
+ASKS_FOR_THE_DEVICE = """
+import torch, triton
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+PROCESSORS = torch.cuda.get_device_properties(0).multi_processor_count
+CONTEXT = torch.cpu.device
+"""
+TESTS_OF_A_LIBRARY = """
+import torch, triton
+import triton.language as tl
+from library import DEVICE
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, 2 * tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+def double(x):
+    assert triton.runtime.driver.active.get_current_target().backend == "cuda"
+    y = torch.empty_like(x)
+    double_kernel[(1,)](x, y, x.numel(), BLOCK=64)
+    return y
+
+def test_double(roofwatch):
+    roofwatch(double, torch.randn(40, device=DEVICE), reference=lambda x: 2 * x, grad=False)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_library_that_asks_for_the_device_is_imported_in_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library.py").write_text(ASKS_FOR_THE_DEVICE)
+    (tmp_path / "test_library.py").write_text(TESTS_OF_A_LIBRARY)
+
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    counts, output = run(tmp_path)
+    assert counts == {"error": 1}
+    assert "library.py:4: Triton finds no GPU; run pytest with TRITON_INTERPRET=1" in output
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    counts, output = run(tmp_path)
+    assert counts == {"passed": 1}, output

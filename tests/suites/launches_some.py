@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from undeclared_kernels import add_kernel, copy_kernel
 
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+"""Asked for while the file is imported, as in Triton's tutorials."""
+
 
 @triton.jit
 def fill_kernel(x_ptr, value, FLAG: tl.constexpr):
@@ -22,7 +25,7 @@ def launch_hidden_kernel(x):
 
 
 if __name__ == "__main__":
-    x, out = torch.ones(100), torch.empty(101)
+    x, out = torch.ones(100, device=DEVICE), torch.empty(101, device=DEVICE)
     add_kernel[(1,)](x, x, out, 96, BLOCK=128, num_warps=1)
     add_kernel[(1,)](x, x, out[1:], 96, BLOCK=128, num_warps=1)
     add_kernel[(1,)](x, x, out, 96, BLOCK=128, num_warps=1)
