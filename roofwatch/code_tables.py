@@ -1,12 +1,14 @@
 """Compiled functions and what is proven of calls, as tables."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.ci.messages import visible
+from roofwatch.ci.messages import count_of, listed, visible
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.model.machine import Outcome
@@ -19,6 +21,28 @@ from roofwatch.terminal import make_table
 
 _PROOF_STYLE = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
+
+
+def headline(facts: Sequence[StaticFacts], path: Path | None) -> str:
+    """How much was compiled, and what spills."""
+    compiled = [fact for fact in facts if fact.outcome is Outcome.OK]
+    functions = {fact.function for fact in facts}
+    targets = {fact.target for fact in facts}
+    failed = dict.fromkeys(
+        f"{fact.function} for {fact.target}" for fact in facts if fact.outcome.is_failure
+    )
+    spilling = dict.fromkeys(
+        f"{fact.function} on {fact.target}" for fact in compiled if fact.local_bytes
+    )
+    parts = [
+        f"compiled: {count_of(len(functions), 'function')} for {count_of(len(targets), 'target')}"
+    ]
+    if failed:
+        parts = [f"does not compile: {listed(failed)}"]
+    parts.append(f"spills: {listed(spilling)}" if spilling else "no spills")
+    words = ["roofwatch", "static", *([] if path is None else [str(path)]), "--base", "HEAD"]
+    parts.append(f"next, after a change: {shlex.join(words)}")
+    return "; ".join(parts)
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:

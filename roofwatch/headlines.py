@@ -1,7 +1,6 @@
 """The first line of an answer: what, how much, and the next command."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from roofwatch.ci.messages import count_of, listed
@@ -9,7 +8,6 @@ from roofwatch.measurement.explain_check import check_summary, repeat_command
 from roofwatch.model.check_report import CheckedSuite
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import StaticFacts
 from roofwatch.tables import fastest_lines
 
 
@@ -43,28 +41,6 @@ def headline_of_run(record: RunRecord, path: Path | None) -> str:
         return counted
     words = ["roofwatch", "diagnose", _kernel(fastest[0]), *suite_words]
     return f"{counted}; furthest from its limit: {fastest[0]}; next: {shlex.join(words)}"
-
-
-def headline_of_code(facts: Sequence[StaticFacts], path: Path | None) -> str:
-    """How much was compiled, and what spills."""
-    compiled = [fact for fact in facts if fact.outcome is Outcome.OK]
-    functions = {fact.function for fact in facts}
-    targets = {fact.target for fact in facts}
-    failed = dict.fromkeys(
-        f"{fact.function} for {fact.target}" for fact in facts if fact.outcome.is_failure
-    )
-    spilling = dict.fromkeys(
-        f"{fact.function} on {fact.target}" for fact in compiled if fact.local_bytes
-    )
-    parts = [
-        f"compiled: {count_of(len(functions), 'function')} for {count_of(len(targets), 'target')}"
-    ]
-    if failed:
-        parts = [f"does not compile: {listed(failed)}"]
-    parts.append(f"spills: {listed(spilling)}" if spilling else "no spills")
-    words = ["roofwatch", "static", *([] if path is None else [str(path)]), "--base", "HEAD"]
-    parts.append(f"next, after a change: {shlex.join(words)}")
-    return "; ".join(parts)
 
 
 def _kernel(case_id: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from roofwatch.collector.device.nvml import FAULTS, GPU_IDLE, THERMAL
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
 from roofwatch.model.machine import DeviceState, Environment
@@ -100,6 +98,9 @@ def energy_between(readings: Sequence[Reading], window: BlockWindow) -> float | 
     None if the counter was not read on both sides of the window, went back, or moved less than
     twice.
     """
+    # every command imports this module, and most have no GPU to read
+    import numpy as np
+
     energy_by_time_ns = {
         reading.at_ns: reading.energy_j for reading in readings if reading.energy_j is not None
     }

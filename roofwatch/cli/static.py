@@ -75,9 +75,8 @@ def static(
 
     Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
-    from roofwatch import change_tables, code_tables
+    from roofwatch import code_tables
     from roofwatch.ci.static.comparison import is_listed
-    from roofwatch.headlines import headline_of_code
     from roofwatch.settings import load_settings
     from roofwatch.static_gate import answer, notes, to_json
 
@@ -102,13 +101,16 @@ def static(
     if not answered.facts:
         parts.append("nothing to compile: the suite has no Triton or CUDA C++ kernels")
     elif answered.base is None:
-        parts.append(headline_of_code(answered.facts, path))
+        parts.append(code_tables.headline(answered.facts, path))
     parts += notes(answered)
     if answered.facts and answered.base is None:
         parts.append(code_tables.static_facts(answered.facts))
     if answered.base is None and answered.proofs:
         parts.append(code_tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
+        # it takes longer to load than cached results
+        from roofwatch import change_tables
+
         parts.append(change_tables.changes_table(answered.applied.changes))
     print_result(to_json(answered), *parts, as_json=as_json)
     raise typer.Exit(answered.exit_status)
