@@ -19,6 +19,7 @@ from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import Reason, Verdict
 
 _MAX_FACTS = 3
+_WIDE = 0.2
 _MAX_MESSAGE = 600
 
 
@@ -28,7 +29,11 @@ def half_width(case: Change[CaseEvidence]) -> str:
     low, high = case.relative_interval
     if not math.isfinite(high - low):
         return ""
-    return f" ±{(high - low) / 2:.1%}"
+    half = (high - low) / 2
+    # the interval of a ratio is not symmetric, which shows where it is wide
+    if half > _WIDE:
+        return f" ({percent(low)} to {percent(high)})"
+    return f" ±{half:.1%}"
 
 
 def medians_note(case: Change[CaseEvidence]) -> str:
@@ -101,14 +106,15 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
     # what blocks the merge is bold
     if change.verdict is Verdict.REGRESSED or change.reason is Reason.TARGET_LOST:
         word = f"**{word}**"
-    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
-    if facts:
-        # numbers say more than a sentence about them
-        texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
-        return f"{word}: {', '.join(texts)}"
     detail = ""
     if change.detail is not None:
         detail = change.detail.quoted(partial(cell_code, limit=_MAX_MESSAGE))
+    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
+    # the explanation of a verdict names the facts too, and why they matter
+    is_explained = bool(detail) and change.verdict is not Verdict.UNCHANGED
+    if facts and not is_explained:
+        texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
+        return f"{word}: {', '.join(texts)}"
     if isinstance(change.evidence, AnalysisEvidence):
         return f"{word}: {detail}"
     base = change.evidence.base
