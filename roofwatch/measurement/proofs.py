@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roofwatch.ci.messages import count_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
@@ -84,16 +85,22 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
         fault = faults[0]
         detail = f"`{fault.operand}` of {fault.kernel}, {fault.file}:{fault.line}"
         return SuiteClaim(claim, Proved.REFUTED, detail)
-    # A kernel that failed half-way has accesses that nobody saw.
-    complete = [report for report in interpreted if report.outcome is Outcome.OK]
+    # A kernel that failed half-way has accesses that nobody saw; one with a wrong result ended.
+    complete = [
+        report for report in interpreted if report.outcome in {Outcome.OK, Outcome.INCORRECT}
+    ]
     if not complete:
-        return SuiteClaim(claim, Proved.CANNOT_TELL, "no Triton kernel ran in the interpreter")
+        reason = "no Triton kernel ran in the interpreter"
+        if interpreted:
+            reason = "no Triton kernel ran to its end in the interpreter"
+        return SuiteClaim(claim, Proved.CANNOT_TELL, reason)
     unknown_count = sum(report.unknown_pointer_count for report in interpreted)
     # Of a pointer made of integers, the operand and its bounds are unknown.
     if unknown_count:
         detail = f"{unknown_count} accesses through pointers that the kernel made of integers"
         return SuiteClaim(claim, Proved.CANNOT_TELL, detail)
-    return SuiteClaim(claim, Proved.PROVEN, f"every access of {len(complete)} interpreted checks")
+    checks = count_of(len(complete), "interpreted check")
+    return SuiteClaim(claim, Proved.PROVEN, f"every access of {checks}")
 
 
 def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:

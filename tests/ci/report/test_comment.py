@@ -5,6 +5,7 @@ tests/ci/report/test_comment.py`, and read the difference."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from roofwatch.ci.github.check_run import annotations_of
 from roofwatch.ci.messages import code
+from roofwatch.ci.report.cells import half_width
 from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.not_measured import CoverageGap, Gap, NotMeasured, coverage_gaps
 from roofwatch.ci.report.pull_request import judge_pull_request
@@ -134,3 +136,13 @@ def test_a_case_without_a_result_is_a_gap() -> None:
     found = gaps(cpu={"softmax/1": OK, "softmax/2": frozenset()}, gpu={"softmax/2": OK})
     assert found["cpu", Gap.NEVER_MEASURED].case_ids == ("softmax/2",)
     assert found["gpu", Gap.NEVER_MEASURED].case_ids == ("softmax/1",)
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"), [((1.39, 1.41), " ±1.0%"), ((7.52, 17.19), " (+652% to +1,619%)")]
+)
+def test_a_wide_interval_is_written_by_its_ends(factors: tuple[float, float], words: str) -> None:
+    slower = judge_pull_request(*SITUATIONS["regression"]()).cases[0]
+    low, high = map(math.log, factors)
+
+    assert half_width(replace(slower, log_interval=(low, high))) == words
