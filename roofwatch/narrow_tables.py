@@ -36,13 +36,13 @@ def lay_out(table: Table, width: int) -> list[RenderableType]:
 
 def _columns_that_fit(columns: Sequence[Column], width: int) -> list[Column]:
     available = width
-    shown: list[Column] = []
+    fitting_columns: list[Column] = []
     for column in columns:
         available -= least_width(column) + _GAP
         if available < 0:
             break
-        shown.append(column)
-    return shown
+        fitting_columns.append(column)
+    return fitting_columns
 
 
 def _groups(heading: Column, columns: Sequence[Column], width: int) -> Iterator[RenderableType]:
@@ -68,10 +68,10 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     widths = [least_width(column) for column in columns]
     spare = width - sum(widths) - _GAP * len(columns)
     for position, column in enumerate(columns):
-        wanted = max(
+        longest = max(
             (len(line) for cell in column.cells for line in str(cell).splitlines()), default=0
         )
-        extra = min(spare, max(0, wanted - widths[position]))
+        extra = min(spare, max(0, longest - widths[position]))
         widths[position] += extra
         spare -= extra
     return widths
