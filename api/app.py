@@ -55,6 +55,8 @@ _BACKLOG = 512
 _HEAD_BYTES = 64 * 2**10
 # longer than a usual ingest, so that a restart does not break one off
 _SHUTDOWN_S = 30
+# a large record makes a million objects without cycles, which defaults would search ten times
+_COLLECTION_THRESHOLDS = (50_000, 20, 100)
 
 _log = logging.getLogger("roofwatch.api")
 
@@ -274,6 +276,7 @@ def serve(
     scheme = "http" if certificate is None else "https"
     url = f"{scheme}://{name}:{listening.getsockname()[1]}"
     gc.freeze()  # full collections then skip the 200,000 objects of imported modules
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)
     with listening:
         on_ready(url)
         uvicorn.Server(config).run(sockets=[listening])

@@ -7,7 +7,7 @@ import math
 import time
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 import pydantic_core
@@ -61,6 +61,8 @@ class Limits:
     string_characters: int = 100_000
     entries: int = 50_000
     """Of one array: cases, results of one kind, samples of a block."""
+    readings: int = 300_000
+    """Of a device during a run: one each 50 ms for four hours."""
     artefacts: int = 1_000
     """Files that a record names."""
     artefact_bytes: int = 256 * _MIB
@@ -261,13 +263,17 @@ def parse_json(document: bytes, limits: Limits) -> object:
             raise _too_complex(f"{count} {name}", limit)
     try:
         # orjson would first build a tree of its own, which takes four times the document
-        parsed: object = pydantic_core.from_json(
-            document, allow_inf_nan=False, cache_strings="keys"
-        )
+        parsed: object = pydantic_core.from_json(document, allow_inf_nan=False, cache_strings="all")
     except ValueError as error:
         raise ProblemError(400, "bad-request", f"the body is not JSON: {error}") from None
-    _check_values(parsed, limits)
-    if isinstance(parsed, dict) and isinstance(parsed.get("artefacts"), list):
+    if not isinstance(parsed, dict):
+        _check_values(parsed, limits)
+        return parsed
+    others = {name: value for name, value in parsed.items() if name != "telemetry"}
+    _check_values(others, limits)
+    # a run of some hours has more readings than anything else
+    _check_values(parsed.get("telemetry"), replace(limits, entries=limits.readings))
+    if isinstance(parsed.get("artefacts"), list):
         count = len(parsed["artefacts"])
         if count > limits.artefacts:
             raise _too_complex(f"a list of {count} entries", limits.artefacts)

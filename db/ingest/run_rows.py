@@ -132,6 +132,9 @@ def _insert_run(
     # so that lists of runs need not count their measurements
     outcomes = Counter(measurement.outcome.value for measurement in record.measurements)
     outcomes.update(imported.outcome.value for imported in record.imported)
+    telemetry = None
+    if record.telemetry is not None:
+        telemetry = record.telemetry.model_dump(mode="json", exclude_defaults=True)
     values = {
         "run_id": record.run_id,
         "project_id": ids.project,
@@ -149,7 +152,7 @@ def _insert_run(
         "started_at": record.started_at,
         "finished_at": record.finished_at,
         "document": record.model_dump(mode="json", include=DOCUMENT_FIELDS, exclude_defaults=True),
-        "telemetry": None if record.telemetry is None else orjson.loads(as_json(record.telemetry)),
+        "telemetry": telemetry,
         "outcome_counts": dict(outcomes),
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),

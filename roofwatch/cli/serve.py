@@ -50,7 +50,7 @@ def api(
     from roofwatch.api.app import create_app, serve
     from roofwatch.api.limits import Limits
     from roofwatch.api.logs import log_to_stderr
-    from roofwatch.api.worker import worker_processes
+    from roofwatch.api.worker_processes import worker_processes
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 

@@ -5,7 +5,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    model_validator,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Message = Annotated[str, Field(max_length=4_000)]
@@ -135,7 +143,10 @@ class Environment(Part):
         return ", ".join(parts)
 
 
-_Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+_Offset = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Reading = _Offset | None
+# a wrong column of a long run has a hundred thousand errors, which take more memory than it does
+_Column = Annotated[tuple[_Reading, ...], FailFast()]
 
 
 class Ceiling(Part):
@@ -208,18 +219,18 @@ class Telemetry(Part):
     health: dict[Name, float] = Field(default_factory=dict)
     """The device before the run: performance state, ECC errors and remapped rows since the driver
     was loaded, PCIe generation and width, NVLink links."""
-    offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
+    offset_ms: Annotated[tuple[_Offset, ...], FailFast()] = ()
     """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the
     parts of a resumed run."""
-    sm_clock_mhz: tuple[_Reading, ...] = ()
-    memory_clock_mhz: tuple[_Reading, ...] = ()
-    power_w: tuple[_Reading, ...] = ()
-    temperature_c: tuple[_Reading, ...] = ()
-    memory_temperature_c: tuple[_Reading, ...] = ()
-    energy_j: tuple[_Reading, ...] = ()
+    sm_clock_mhz: _Column = ()
+    memory_clock_mhz: _Column = ()
+    power_w: _Column = ()
+    temperature_c: _Column = ()
+    memory_temperature_c: _Column = ()
+    energy_j: _Column = ()
     """Since the first reading; in a resumed run, only of its last part."""
-    clock_event_reasons: tuple[tuple[Name, ...], ...] = ()
-    foreign_process_count: tuple[Count | None, ...] = ()
+    clock_event_reasons: Annotated[tuple[tuple[Name, ...], ...], FailFast()] = ()
+    foreign_process_count: Annotated[tuple[Count | None, ...], FailFast()] = ()
 
     @model_validator(mode="after")
     def _columns_of_one_length(self) -> Self:
