@@ -116,6 +116,31 @@ declare(
     small={"B": 2, "T": 5, "D": 64},
 )
 declare(
+    "token_shift_long",
+    call("modules.token_shift", "token_shift"),
+    lambda x: F.pad(x, (0, 0, 1, -1)) - x,
+    {"x": ("B", "T", "D")},
+    {"B": 1, "T": 8_388_608, "D": 64},
+)
+
+
+def wrapped_loss(loss: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The loss, with the gradient of a penalty on the largest logit of each token."""
+    largest = logits.max(-1).values
+    penalty = 1e-4 / 2 * largest.square().mean()
+    return loss + penalty - penalty.detach()
+
+
+declare(
+    "l2_warp",
+    lambda loss, logits: call("modules.l2warp", "l2_warp")(loss, logits),
+    wrapped_loss,
+    {"loss": (1,), "logits": ("B", "T", "V")},
+    {"B": 8, "T": 4_096, "V": 32_000},
+    small={"B": 2, "T": 5, "V": 64},
+    directions=("bwd",),
+)
+declare(
     "scaled_dot_kkt",
     lambda k, beta: call("ops.common.chunk_scaled_dot_kkt", "chunk_scaled_dot_kkt_fwd")(
         k=k, beta=beta
