@@ -1,5 +1,5 @@
-"""Every wrapper and rival is called as on a GPU, on tensors without data: calls that this version
-of torch does not accept show without a GPU.
+"""Every wrapper and rival is called as on a GPU, on tensors without data: calls and kernels that
+this version of torch or Triton does not accept show without a GPU.
 """
 
 from collections.abc import Iterator
@@ -7,28 +7,52 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 
+from roofwatch.collector.accuracy.evaluation import outputs_by_name
 from roofwatch.collector.compile.counted_calls import counting_calls
-from roofwatch.collector.compile.dataless import call_for_target
+from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
+from roofwatch.collector.compile.traced_launches import (
+    IrCache,
+    TracedLaunch,
+    tracing_launches,
+)
 from roofwatch.kernels.registry import find_kernel, suite
-from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language, UnsupportedError
+from roofwatch.spec import (
+    Case,
+    Direction,
+    Implementation,
+    InputMaker,
+    KernelSpec,
+    Language,
+    UnsupportedError,
+)
 
-NEEDS_DATA_OR_DEVICE = (UnsupportedError, DynamicOutputShapeException, torch.AcceleratorError)
+NEEDS_DATA_OR_DEVICE = (
+    UnsupportedError,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    torch.AcceleratorError,
+)
 """What a rival ends in that reads its inputs, that another device is for, or that asks the driver
 of a build of torch for CUDA.
 """
+NO_DRIVER = "Found no NVIDIA driver"
+CAPTURES_A_GRAPH = {"eager_graph", "triton_graph"}
+"""Implementations that need a real GPU."""
 
 
 def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:
-    """The first quick case of each direction, of all implementations in torch."""
+    """The first case of each direction, of all implementations that can be called here."""
     for spec in suite():
         if spec.rank_dimension is not None:
             continue
         for implementation in spec.implementations.values():
-            if implementation.language is not Language.TORCH or implementation.is_compiled:
-                continue
-            if implementation.name == "eager_graph":  # captures a real CUDA graph
+            if implementation.is_compiled or implementation.name in CAPTURES_A_GRAPH:
                 continue
             for direction in Direction:
                 case = next((case for case in spec.cases if case.direction is direction), None)
@@ -36,13 +60,21 @@ def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:
                     yield spec, implementation, case
 
 
+Call = tuple[KernelSpec, Implementation, Case]
 ALL_CALLS = list(calls())
+RIVAL_CALLS = [call for call in ALL_CALLS if call[1].language is Language.TORCH]
+WRAPPER_CALLS = [call for call in ALL_CALLS if call[1].language is not Language.TORCH]
+FORWARD_CALLS = [call for call in RIVAL_CALLS if not call[2].is_backward]
+
+
+def names_of(some_calls: list[Call]) -> list[str]:
+    return [f"{case.id}-{implementation.name}" for _, implementation, case in some_calls]
 
 
 @pytest.mark.parametrize(
     ("spec", "implementation", "case"),
-    ALL_CALLS,
-    ids=[f"{case.id}-{implementation.name}" for _, implementation, case in ALL_CALLS],
+    RIVAL_CALLS,
+    ids=names_of(RIVAL_CALLS),
 )
 def test_a_rival_accepts_its_arguments_on_a_gpu(
     spec: KernelSpec, implementation: Implementation, case: Case
@@ -53,6 +85,49 @@ def test_a_rival_accepts_its_arguments_on_a_gpu(
         except NEEDS_DATA_OR_DEVICE as error:
             pytest.skip(f"{type(error).__name__}: needs data or another device")
     assert mode.counts.by_name, "operators of torch ran"
+
+
+@pytest.mark.skipif(
+    torch.version.cuda is None, reason="this build of torch has no operators for CUDA"
+)
+@pytest.mark.parametrize(
+    ("spec", "implementation", "case"), FORWARD_CALLS, ids=names_of(FORWARD_CALLS)
+)
+def test_a_rival_gives_its_results_on_the_gpu_of_its_inputs(
+    spec: KernelSpec, implementation: Implementation, case: Case
+) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        inputs = spec.inputs(case, InputMaker(case, "cuda", only_integers=True))
+        try:
+            outputs = outputs_by_name(implementation.launch(**inputs))
+        except NEEDS_DATA_OR_DEVICE as error:
+            pytest.skip(f"{type(error).__name__}: needs data or another device")
+        except RuntimeError as error:
+            if NO_DRIVER not in str(error):
+                raise
+            pytest.skip("asks the driver")
+
+    assert {output.device.type for output in outputs.values()} == {"cuda"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "implementation", "case"), WRAPPER_CALLS, ids=names_of(WRAPPER_CALLS)
+)
+def test_a_wrapper_launches_on_a_gpu_what_triton_accepts(
+    spec: KernelSpec, implementation: Implementation, case: Case
+) -> None:
+    def launches(*, has_data: bool) -> list[TracedLaunch]:
+        tracing = tracing_launches("sm_90", cache=IrCache(), most_configurations=1)
+        with counting_calls() as mode, tracing as traced:
+            call_for_target(
+                spec, implementation, case, "sm_90", mode=mode, ranges={}, has_data=has_data
+            )
+        return traced
+
+    traced = call_with_or_without_data(launches)
+
+    assert traced
+    assert [launch.message for launch in traced if launch.message] == []
 
 
 def test_the_fp8_rival_accumulates_as_fast_as_libraries_call_it(

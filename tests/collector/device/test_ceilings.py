@@ -5,6 +5,7 @@ and those of datasheets.
 import pytest
 import torch
 
+import roofwatch.collector.device.ceilings as ceilings_of_device
 from roofwatch.collector.compile.binary import instruction_bytes, sass
 from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.collector.device.ceilings import (
@@ -19,6 +20,7 @@ from roofwatch.collector.device.datasheets import (
     compare_with_datasheet,
     datasheet_ceilings,
 )
+from roofwatch.collector.device.roofline import TF32
 from roofwatch.model.measurement import CacheState, Timer
 from roofwatch.model.timing_method import TimingMethod
 from tests.builders import make_ceiling
@@ -45,6 +47,19 @@ def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite()
     assert ceilings[1].up_to_bytes >= 2**18
     # any machine that runs torch moves more than 1 MB/s and computes more than 1 MFLOP/s
     assert all(1e6 < ceiling.per_s < 1e16 for ceiling in ceilings)
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_the_suites_choice_of_tf32_outlasts_the_ceilings(
+    is_allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceilings_of_device, "_CPU_DTYPES", (TF32,))
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", is_allowed)
+
+    ceilings = list(measure_ceilings("cpu", [], Timer.PERF_COUNTER))
+
+    assert ceilings[-1].dtype == TF32
+    assert torch.backends.cuda.matmul.allow_tf32 is is_allowed
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
