@@ -31,7 +31,7 @@ def server_with(arena: torch.Tensor) -> _Server:
     server._torch = torch
     # tensors without data are of a subclass, which the candidate may not return
     if type(arena) is not torch.Tensor:
-        server._torch = SimpleNamespace(Tensor=FakeTensor, bfloat16=torch.bfloat16)
+        server.__dict__["_torch"] = SimpleNamespace(Tensor=FakeTensor, bfloat16=torch.bfloat16)
     server._arena = arena
     server._device = "cpu"  # no GPU is waited for
     return server
