@@ -3,15 +3,18 @@ tasks, and the call that comes next after an answer.
 """
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from roofwatch.agent_answers import NextCall
 
+_CULPRIT_SHARE = 0.3
+"""Share of a step from which an autograd function is worth a benchmark of its own."""
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
 
 Work flow for "something is slow": `profile` a Python file to find the operator or module that takes
-the time; describe the function in a benchmark file (resource roofwatch://benchmark-file) or let
-`check` write one with `like` and `reference`; `check` that a new version is right; `run` to see how
+the time; `propose` a benchmark file for the function and write its reference (the resource
+roofwatch://benchmark-file is a complete one); `check` that a new version is right; `run` to see how
 far it is from the hardware limit; `diagnose` for what limits it; edit; `ab` with `base` to compare
 the work tree with a commit; `submit` for a verdict on a candidate that nobody trusts yet; `ingest`
 to keep the records as a history, which `regressions` reads.
@@ -112,6 +115,11 @@ def next_call(
     result = document if isinstance(document, dict) else {}
     rules = {
         "list_kernels": _after_list,
+        "propose": _after_propose,
+        "static": _after_static,
+        "submit": _after_submit,
+        "compare": _after_compare,
+        "ingest": _after_ingest,
         "check": _after_check,
         "run": _after_run,
         "ab": _after_ab,
@@ -133,8 +141,66 @@ def _after_list(
     kernels = result.get("kernels") or []
     if exit_status or not kernels:
         return None
-    target = arguments.get("path") or kernels[0]["name"]
-    return NextCall("check", {"target": str(target)}, "is it right?")
+    target = arguments.get("path") or kernels[0].get("benchmark")
+    if target is None and "found" in kernels[0]:
+        return NextCall("propose", {}, "no kernel has a benchmark file yet: write one")
+    return NextCall("check", {"target": str(target or kernels[0]["name"])}, "is it right?")
+
+
+def _after_propose(
+    _arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+) -> NextCall | None:
+    files = list(result.get("files") or {})
+    if exit_status or not files:
+        return None
+    name = PurePath(files[0]).name
+    return NextCall("check", {"target": name}, f"write the references in {name} first")
+
+
+def _after_static(
+    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+) -> NextCall | None:
+    path = arguments.get("path")
+    if path is None:
+        return None
+    if exit_status == 1 and arguments.get("base"):
+        with_base = {"path": path, "base": arguments["base"]}
+        return NextCall("ab", with_base, "the compiled code got worse: does the time too?")
+    return NextCall("check", {"target": path}, "it compiles: are the results right?")
+
+
+def _after_submit(
+    arguments: Mapping[str, Any], result: Mapping[str, Any], _exit_status: int
+) -> NextCall | None:
+    verdict = result.get("verdict")
+    again = _without_empty(arguments)
+    if verdict == "faster":
+        pair = {"path": arguments["spec"], "base": "HEAD"}
+        return NextCall("ab", pair, "add it to the spec as an implementation, then compare")
+    if verdict == "not_faster":
+        limit = {"case": "*", "path": arguments["spec"]}
+        return NextCall("diagnose", limit, "what limits the operation, and what could be gained?")
+    if verdict == "inconclusive":
+        more = {**again, "budget": 2 * float(arguments.get("budget") or 60)}
+        return NextCall("submit", more, "more time narrows the interval")
+    return NextCall("submit", again, "mend what the reason says, then submit it again")
+
+
+def _after_compare(
+    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+) -> NextCall | None:
+    if exit_status == 1:
+        head = {"case": "*", "record": arguments["head"]}
+        return NextCall("diagnose", head, "what limits the head now?")
+    return None
+
+
+def _after_ingest(
+    _arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+) -> NextCall | None:
+    if exit_status:
+        return None
+    return NextCall("regressions", {}, "what does the history show?")
 
 
 def _after_check(
@@ -145,16 +211,17 @@ def _after_check(
     failed = next((report for report in reports if report.get("failed")), None)
     if failed is not None:
         this_case = {
-            "target": arguments["target"],
+            # the file that was written for a function, if there is one
+            "target": result.get("target") or arguments["target"],
             "case": [failed["case_id"]],
             "implementation": [failed["implementation"]],
         }
         return NextCall("check", this_case, "mend this case first, then check it again")
+    target = str(result.get("target") or arguments["target"])
     # only a benchmark file can be measured next
-    if exit_status or not str(arguments["target"]).endswith(".py"):
+    if exit_status or not target.endswith(".py"):
         return None
-    why = "how fast is it, and how far from the limit?"
-    return NextCall("run", {"path": arguments["target"]}, why)
+    return NextCall("run", {"path": target}, "how fast is it, and how far from the limit?")
 
 
 def _after_run(
@@ -196,12 +263,23 @@ def _after_profile(
     arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
     steps = result.get("step") or []
-    if exit_status or not steps:
+    again = _without_empty(arguments)
+    if exit_status:
         return None
+    if not steps:
+        part = {**again, "warmup": 2, "steps": 8}
+        return NextCall("profile", part, "no steps were found: count those of the optimizer")
     lines = sorted(steps[0]["lines"], key=lambda line: -line["innermost_ns"])
     if not lines:
         return None
-    again = _without_empty(arguments)
+    functions = steps[0]["functions"][:1]
+    for function in functions:
+        if function["inclusive_ns"] >= _CULPRIT_SHARE * steps[0]["total_ns"]:
+            file = lines[0]["name"].partition(":")[0]
+            named = {"function": f"{file}::{function['name']}"}
+            return NextCall(
+                "propose", named, f"{function['name']} takes the time: measure it alone"
+            )
     return NextCall(
         "profile", again, f"change the code at {lines[0]['name']}, then profile the program again"
     )

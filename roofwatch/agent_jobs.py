@@ -47,7 +47,9 @@ class Job:
     """None until it has ended."""
     output: str = ""
     notes: list[str] = field(default_factory=list)
-    """Lines on standard error so far: progress, and errors."""
+    """Last lines on standard error: progress, and errors."""
+    line_count: int = 0
+    """Lines on standard error so far."""
 
     async def run(
         self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]
@@ -82,6 +84,7 @@ class Job:
     async def _note_lines(self, stream: asyncio.StreamReader) -> None:
         """Read standard error as it is written, so that a running job shows how far it is."""
         while chunk := await stream.readline():
+            self.line_count += 1
             self.notes.append(chunk.decode(errors="replace").rstrip("\n"))
             del self.notes[:-_MAX_NOTES]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.found_kernels import calls_autograd
 from roofwatch.model.errors import SuiteError
 from roofwatch.terminal import print_error
 
@@ -45,8 +46,7 @@ from roofwatch import KernelSpec, cases
 {inputs}
     }},
     reference=lambda {parameters}: reference_function({arguments}),
-    # for gradients, add: directions=["fwd", "bwd"]
-    cases=cases(shapes=[{shape}], dtypes=["{dtype}"]),
+    cases=cases(shapes=[{shape}], dtypes=["{dtype}"], directions={directions}),
     # unknown: correct it for a share of the arithmetic peak
     flop_count=lambda case: 0,
     # the inputs, and a result like the first one
@@ -121,7 +121,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
     """
     file_name, _, function = target.partition(SEPARATOR)
     file = Path(file_name)
-    language = _language_of(file, function)
+    language, directions = _kind_of(file, function)
     tensors, scalars = _parse_inputs(like)
     folder, module = _module_of(file)
     reference_module, _, reference_name = reference.rpartition(".")
@@ -149,6 +149,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
         memory_bytes=" + ".join(byte_counts),
         interpreted_shape=json.dumps(_interpreted_shape(dimensions)),
         language=language,
+        directions=json.dumps(directions),
     )
     benchmark = folder / f"bench_{function}.py"
     # What a person corrected in the file must not be lost.
@@ -161,8 +162,8 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
     return benchmark
 
 
-def _language_of(file: Path, function: str) -> str:
-    """Return `triton` if the file has jitted kernels, else `torch`.
+def _kind_of(file: Path, function: str) -> tuple[str, list[str]]:
+    """Return `triton` if the file has jitted kernels, else `torch`, and the directions.
 
     Raises:
         SuiteError: the file cannot be read or has no such function.
@@ -171,14 +172,16 @@ def _language_of(file: Path, function: str) -> str:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError) as error:
         raise SuiteError(f"{file}: cannot be read: {error}") from None
-    functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    if function not in functions:
-        raise SuiteError(f"{file}: has no function {function}; it has {', '.join(functions)}")
+    nodes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    if function not in nodes:
+        raise SuiteError(f"{file}: has no function {function}; it has {', '.join(nodes)}")
+    # A backward pass of its own can be wrong by itself.
+    directions = ["fwd", "bwd"] if calls_autograd(tree, nodes[function]) else ["fwd"]
     # A file that imports Triton launches its kernels itself.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and any(alias.name == "triton" for alias in node.names):
-            return "triton"
-    return "torch"
+            return "triton", directions
+    return "torch", directions
 
 
 def _parse_inputs(like: str) -> tuple[list[_TensorInput], dict[str, str]]:

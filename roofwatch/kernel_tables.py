@@ -1,6 +1,7 @@
 """Kernels of a suite as a table and as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -38,6 +39,18 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
         "edges",
     )
     return make_table(columns, rows)
+
+
+def source_lines(kernels: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each kernel in the source of a repository, those with a benchmark file first."""
+    lines = []
+    for kernel in kernels:
+        if kernel["benchmark"] is None:
+            lines.append(f"{kernel['name']}: {kernel['found']}, without a benchmark file")
+        else:
+            implementations = ", ".join(kernel["implementations"])
+            lines.append(f"{kernel['name']}: {kernel['benchmark']} ({implementations})")
+    return lines or ["no benchmark file, and no function that launches a Triton kernel"]
 
 
 def compiled_targets(kernel: KernelInfo) -> list[str]:

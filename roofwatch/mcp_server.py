@@ -5,7 +5,9 @@ import hmac
 import inspect
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -23,9 +25,16 @@ from roofwatch.agent_answers import JobReport, to_answer
 from roofwatch.agent_guide import BENCHMARK_FILE, INSTRUCTIONS, PROMPTS, next_call
 from roofwatch.agent_jobs import Job, Jobs
 from roofwatch.cli import measure, pair, profile, records, show, static
+from roofwatch.collector.git import find_repository
+from roofwatch.found_kernels import list_kernels_in_source
+from roofwatch.model.record import json_schema
 from roofwatch.terminal import OutputError
 
 TOKEN_VARIABLE = "ROOFWATCH_MCP_TOKEN"  # noqa: S105  the variable's name
+_PROGRESS_S = 0.5
+"""Seconds between looks at the progress of a job that a call waits for."""
+_CALL: ContextVar[Context[Any, Any] | None] = ContextVar("_CALL", default=None)
+"""The call that is being answered; progress notifications go to its client."""
 _FEWEST_TOKEN_CHARACTERS = 20
 """A shorter secret can be guessed; over HTTP anybody may try."""
 WaitSeconds = Annotated[
@@ -47,13 +56,29 @@ class Tool:
     command: str
     function: Callable[..., None]
     options: str
+    description: str = ""
+    """Empty: what the command says of itself."""
     is_measuring: bool = True
     """It runs code of the repository: one such job at a time, without the server's token."""
 
 
 _SELECTION = "kernel implementation tag"
 TOOLS = {
-    "list_kernels": Tool("list", measure.list_kernels, "path"),
+    "list_kernels": Tool(
+        command="list",
+        function=measure.list_kernels,
+        options="path",
+        description="List the kernels of the repository, read from its source: those with a "
+        "benchmark file, and those without. With a path: its kernels with their cases.",
+    ),
+    "propose": Tool(
+        command="init --benchmark --yes",
+        function=measure.init,
+        options="function",
+        description="Write a benchmark file for a function, or for all functions that launch a "
+        "Triton kernel. Inputs are guessed, and tried; the reference is left to you. An existing "
+        "file is never changed.",
+    ),
     "check": Tool("check", measure.check, "target case implementation device like reference"),
     "static": Tool("static compile", static.static, f"path base {_SELECTION} targets"),
     "run": Tool(
@@ -175,7 +200,7 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
 
     for function in (result, report_problem):
         server.add_tool(function, annotations=annotations, structured_output=False)
-    _add_guide(server)
+    _add_guide(server, jobs.root)
     return server
 
 
@@ -193,6 +218,7 @@ class _Server(MCPServer):
                 raise ToolError(
                     f"{name} has no {', '.join(unknown)}; it has {', '.join(properties)}"
                 )
+        _CALL.set(context)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -210,8 +236,8 @@ def _in_words(error: ValidationError) -> str:
     return "; ".join(problems)
 
 
-def _add_guide(server: MCPServer) -> None:
-    """Add prompts for whole tasks, and the form of a benchmark file."""
+def _add_guide(server: MCPServer, root: Path) -> None:
+    """Add prompts for whole tasks, the forms of files, and the kernels of the repository."""
 
     @server.resource(
         "roofwatch://benchmark-file",
@@ -221,6 +247,26 @@ def _add_guide(server: MCPServer) -> None:
     )
     def benchmark_file() -> str:
         return BENCHMARK_FILE
+
+    @server.resource(
+        "roofwatch://record-format",
+        name="record format",
+        description="JSON Schema of the record files that run and ab write.",
+        mime_type="application/schema+json",
+    )
+    def record_format() -> str:
+        return json.dumps(json_schema())
+
+    @server.resource(
+        "roofwatch://kernels",
+        name="kernels",
+        description="Kernels in the source of this repository, with their benchmark files.",
+        mime_type="application/json",
+    )
+    def kernels() -> str:
+        if find_repository(root) is None:
+            raise OutputError(f"{root}: not in a git repository; run git init first")
+        return json.dumps(list_kernels_in_source(root))
 
     for name, (title, text) in PROMPTS.items():
         server.prompt(name=name, title=title, description=title)(_prompt(text))
@@ -254,7 +300,7 @@ async def _answer(
     detail: bool,
     pointer: str,
 ) -> str:
-    await asyncio.wait([job.task], timeout=wait_s)
+    await _wait(job, wait_s)
     document = job.document
     following = None
     if job.exit_status is not None:
@@ -269,11 +315,33 @@ async def _answer(
         state=job.state,
         exit_status=job.exit_status,
         document=document,
-        errors=tuple(job.errors),
+        errors=tuple(map(_without_flags, job.errors)),
         progress=tuple(job.progress),
         next_call=following,
     )
     return to_answer(report, is_full=detail, pointer=pointer)
+
+
+async def _wait(job: Job, wait_s: float) -> None:
+    """Wait for a job, and notify the client of each line of progress."""
+    call = _CALL.get()
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    reported = ""
+    while not job.task.done() and loop.time() < deadline_s:
+        left_s = deadline_s - loop.time()
+        await asyncio.wait([job.task], timeout=min(_PROGRESS_S, left_s))
+        newest = "".join(job.progress[-1:])
+        if call is not None and newest != reported:
+            await call.report_progress(job.line_count, message=newest)
+            reported = newest
+
+
+def _without_flags(text: str) -> str:
+    """A text of the command line in the words of a tool: names of arguments, not of flags."""
+    text = re.sub(r"; with --json[^.]*|; repeatable|; repeat to require several", "", text)
+    text = text.replace("After --, the command", "The command")
+    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text)
 
 
 def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable[str]]:
@@ -288,7 +356,12 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
     ) -> str:
         options: list[str] = []
         arguments: list[str] = []
-        if values.get("path", "") is None and _has_benchmark_files(jobs.root):
+        is_measuring = tool.is_measuring
+        if name == "list_kernels" and values["path"] is None and find_repository(jobs.root):
+            # read, not imported: it need not wait for the job that measures
+            options.append("--source")
+            is_measuring = False
+        elif values.get("path", "") is None and _has_benchmark_files(jobs.root):
             # The kernels of this repository, rather than the bundled ones.
             values["path"] = "."
         for parameter in chosen:
@@ -299,7 +372,7 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
                     arguments.append(word)
         # What follows `--` is never taken for an option.
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
-        job = jobs.start(name, command, is_measuring=tool.is_measuring, arguments=_as_given(values))
+        job = jobs.start(name, command, is_measuring=is_measuring, arguments=_as_given(values))
         return await _answer(
             job,
             wait_s,
@@ -311,7 +384,7 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
     *own_parameters, _ = inspect.signature(call, eval_str=True).parameters.values()
     signature = inspect.Signature([*map(_described, chosen), *own_parameters])
     call.__signature__ = signature  # type: ignore[attr-defined]
-    call.__doc__ = inspect.getdoc(tool.function)
+    call.__doc__ = tool.description or _without_flags(inspect.getdoc(tool.function) or "")
     return call
 
 
@@ -337,7 +410,7 @@ def _described(parameter: inspect.Parameter) -> inspect.Parameter:
     kind, info = get_args(parameter.annotation)
     return parameter.replace(
         kind=inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[kind, Field(description=info.help)],
+        annotation=Annotated[kind, Field(description=_without_flags(info.help))],
         default=parameter.default if parameter.default is parameter.empty else None,
     )
 

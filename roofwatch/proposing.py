@@ -1,18 +1,17 @@
 """`roofwatch init`: find the kernels of a repository and propose files to measure them."""
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from roofwatch.argument_guesses import guess_inputs
 from roofwatch.ci.messages import listed
 from roofwatch.collector.git import find_repository, project_of, run_git
+from roofwatch.found_kernels import FoundKernel, find_function, find_kernels
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
-from roofwatch.model.optional import map_optional
 from roofwatch.terminal import print_error
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
@@ -41,31 +40,15 @@ _SPEC = """
 )
 
 
-@{name}_spec.implementation("triton")
-def {name}_triton({parameters}):
+@{name}_spec.implementation("{language}")
+def {name}_{language}({parameters}):
     return {name}_function{apply}({parameters})
 """
-_OTHER_DEVICES = re.compile(r"_?(ascend|npu|xpu|musa|mlu|hpu)")
-"""Folders of code for devices that roofwatch does not compile for."""
 _CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 _COMPILED = (".cu", ".cpp", ".cc", ".c", ".cuh", ".pyx")
 _PIPELINE = ".gitlab-ci.yml"
 _INCLUDED = ".gitlab/roofwatch.yml"
 """The jobs of a repository that has a pipeline already."""
-
-
-@dataclass(frozen=True)
-class FoundKernel:
-    """A function that launches Triton kernels, or an `autograd.Function`."""
-
-    name: str
-    module: str
-    function: str
-    parameters: dict[str, str]
-    """Required ones with their annotations."""
-    is_differentiable: bool = False
-    why_left_out: str | None = None
-    """Why it cannot be called with the guessed inputs."""
 
 
 TryOut = Callable[[Sequence[FoundKernel], tuple[Path, ...]], list[FoundKernel]]
@@ -76,6 +59,8 @@ def propose(
     source: InstallSource | None,
     *,
     is_plain: bool = False,
+    function: str | None = None,
+    only_benchmark: bool = False,
     try_out: TryOut = lambda kernels, _roots: list(kernels),
 ) -> tuple[list[FoundKernel], dict[Path, str]]:
     """Return the kernels of the repository around a folder, and texts of files for them by path,
@@ -85,21 +70,30 @@ def propose(
         folder: In the repository.
         source: The roofwatch that the jobs use; without one, no jobs are written.
         is_plain: Write jobs that use no actions but GitHub's own.
+        function: Propose this one, such as `my_ops.py::gelu`, instead of those that are found.
+        only_benchmark: Leave out settings and jobs.
         try_out: Calls kernels, and notes why that is not possible.
 
     Raises:
-        SuiteError: the folder is not in a git repository.
+        SuiteError: the folder is not in a git repository, or the function does not exist.
     """
     root = _root_of(folder)
     project = project_of(root)
     # The name of a repository need not be a Python name.
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
+    if function is None:
+        candidates = find_kernels(root)
+    else:
+        candidates = [find_function(root, function)]
+        name = candidates[0].name
     benchmark = root / f"bench_{name}.py"
-    kernels = try_out(find_kernels(root), (root, root / "src"))
+    kernels = try_out(candidates, (root, root / "src"))
     called = [kernel for kernel in kernels if kernel.why_left_out is None]
     files: dict[Path, str] = {}
     if kernels:
         files[benchmark] = _benchmark_of(called or kernels)
+    if only_benchmark:
+        return kernels, files
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project) + _build_of(root)
     if source is None:
         return kernels, files
@@ -213,88 +207,6 @@ def propose_instructions(folder: Path) -> dict[Path, str]:
     return {_root_of(folder) / "AGENTS.md": _template("AGENTS.md")}
 
 
-def find_kernels(root: Path) -> list[FoundKernel]:
-    """Find kernels in the files of a repository that git does not ignore, except tests and
-    benchmark files.
-    """
-    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py")
-    trees: dict[str, ast.Module] = {}
-    for name in filter(_may_declare_kernels, listed.split("\0")):
-        try:
-            trees[_module_of(name)] = ast.parse((root / name).read_bytes())
-        except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
-            continue
-    jitted: set[str] = set()
-    for tree in trees.values():
-        jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
-    # Two functions of one name would need one variable: the last one is proposed.
-    by_name: dict[str, FoundKernel] = {}
-    for module, tree in trees.items():
-        by_name |= {kernel.name: kernel for kernel in _kernels_of(module, tree, jitted)}
-    return list(by_name.values())
-
-
-def _functions_of(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
-    return [child for child in node.body if isinstance(child, ast.FunctionDef)]
-
-
-def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
-    classes = [
-        node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
-    ]
-    # A launcher that an autograd function calls is part of it, not a kernel of its own.
-    used: set[str] = set()
-    for node in classes:
-        used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
-    for node in classes:
-        methods = {method.name: method for method in _functions_of(node)}
-        if "forward" in methods:
-            # The first parameter is the context.
-            parameters = _parameters(methods["forward"], skip=1)
-            yield FoundKernel(
-                name=node.name.strip("_"),
-                module=module,
-                function=node.name,
-                parameters=parameters,
-                is_differentiable=True,
-            )
-    for function in _functions_of(tree):
-        if function.name not in used and _launches(function, jitted):
-            yield FoundKernel(
-                name=function.name.strip("_"),
-                module=module,
-                function=function.name,
-                parameters=_parameters(function),
-            )
-
-
-def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
-    """Whether a function contains `kernel[grid](...)` for a jitted kernel."""
-    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-    launched = (func.value for func in calls if isinstance(func, ast.Subscript))
-    return any(ast.unparse(kernel).rpartition(".")[2] in jitted for kernel in launched)
-
-
-def _is_jitted(function: ast.FunctionDef) -> bool:
-    for decorator in function.decorator_list:
-        name = ast.unparse(decorator).partition("(")[0]
-        if name in {"triton.jit", "jit"}:
-            return True
-    return False
-
-
-def _is_autograd_function(node: ast.ClassDef) -> bool:
-    return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in node.bases)
-
-
-def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
-    positional = [*function.args.posonlyargs, *function.args.args]
-    required = positional[skip : len(positional) - len(function.args.defaults)]
-    return {
-        argument.arg: map_optional(ast.unparse, argument.annotation) or "" for argument in required
-    }
-
-
 def _spec_of(kernel: FoundKernel) -> str:
     guesses = guess_inputs(kernel.parameters)
     inputs = [f'"{name}": {source}' for name, source in guesses.items()]
@@ -302,39 +214,16 @@ def _spec_of(kernel: FoundKernel) -> str:
     apply = ""
     if kernel.is_differentiable:
         directions = ', directions=["fwd", "bwd"]'
+    if kernel.is_class:
         apply = ".apply"
     return _SPEC.format(
         name=kernel.name,
         inputs=", ".join(inputs),
         directions=directions,
         parameters=", ".join(kernel.parameters),
+        language=kernel.language,
         apply=apply,
     )
-
-
-def _may_declare_kernels(name: str) -> bool:
-    # The list of git ends with an empty name.
-    path = PurePosixPath(name or "-.py")
-    is_test = (
-        path.stem.startswith(("test_", "bench_"))
-        or path.stem.endswith("_test")
-        or path.stem == "conftest"
-    )
-    is_among_tests = bool({"tests", "test"} & set(path.parts[:-1]))
-    can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
-    folders = path.parts[:-1]
-    is_elsewhere = any(_OTHER_DEVICES.fullmatch(folder) for folder in folders)
-    return can_be_imported and not (is_test or is_among_tests or is_elsewhere)
-
-
-def _module_of(name: str) -> str:
-    """The module of a file, imported from the root or from `src`."""
-    parts = PurePosixPath(name).with_suffix("").parts
-    if parts[0] == "src" and len(parts) > 1:
-        parts = parts[1:]
-    if parts[-1] == "__init__":
-        parts = parts[:-1]
-    return ".".join(parts)
 
 
 def _root_of(folder: Path) -> Path:
@@ -351,7 +240,9 @@ def _template(name: str, **values: str) -> str:
     return text
 
 
-def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
+def to_lines(
+    kernels: Sequence[FoundKernel], states: Mapping[str, str], *, only_benchmark: bool = False
+) -> list[str]:
     """What was found and written, and what to do next."""
     lines = [*_proposed_lines(kernels)]
     lines += [f"{state}: {path}" for path, state in states.items()]
@@ -366,6 +257,8 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
                 f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages "
                 f"measure and report"
             )
+    if only_benchmark:
+        return lines
     if not any(PurePosixPath(path).suffix == ".yml" for path in states):
         lines.append(
             "no CI jobs: no other machine can install this roofwatch from its folder; "

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from roofwatch.model.record import RunRecord
     from roofwatch.spec import Case, InputMaker, KernelSpec
 
-_BUDGET_S = 60.0
+_BUDGET_S = 20.0
 """Time for more blocks of the calls of one test, after the first interim analysis."""
 _PARTS = "roofwatch_parts"
 """Where a worker of pytest-xdist finds the folder of records."""
@@ -308,6 +308,7 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     from roofwatch.model.verdict import exit_code
 
     assert session.parts is not None
+    _announce(item)
     plan = RunPlan(targets=(), device=session.device, block_count=FIRST_BLOCKS)
     against = item.config.getoption("--roofwatch-against")
     failure = None
@@ -340,6 +341,18 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
             (record,) = measure([head], plan, fork_server=fork_server)
         record.write(session.parts / f"{record.run_id}.json")
     return failure
+
+
+def _announce(item: pytest.Item) -> None:
+    """Say how long a measurement takes; a worker of pytest-xdist has no terminal."""
+    reporter = item.config.pluginmanager.get_plugin("terminalreporter")
+    against = item.config.getoption("--roofwatch-against")
+    if reporter is not None and against:
+        reporter.ensure_newline()
+        reporter.write_line(
+            f"roofwatch: comparing {item.name} with {against}: about half a minute, and at most "
+            f"{_BUDGET_S:.0f} s more while it is undecided; longer if other programs run"
+        )
 
 
 def _warn_of_foreign_code(item: pytest.Item, record: RunRecord) -> None:

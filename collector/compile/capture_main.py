@@ -34,8 +34,9 @@ class _UnsupportedLaunchError(Exception):
 class Capture:
     """Adds launches to a captured benchmark file, one per line, and keeps those that it has."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, program: Path) -> None:
         self._file = file
+        self._program = program
         text = CAPTURE_HEADER
         if file.exists():
             text = file.read_text(encoding="utf-8")
@@ -81,6 +82,13 @@ class Capture:
         atomic_write(self._file, text.encode())
         new = len(launches) - self._known_count
         print(f"roofwatch: {len(launches)} launches in {self._file}, {new} new", file=sys.stderr)
+        # importing a file of tests runs none of them
+        if not new and self._program.name.startswith("test_"):
+            print(
+                f"roofwatch: {self._program} declares tests, and a plain run calls none: "
+                f"give -m pytest {self._program}",
+                file=sys.stderr,
+            )
         for reason in sorted(self._skipped):
             print(f"roofwatch: skipped: {reason}", file=sys.stderr)
 
@@ -260,7 +268,7 @@ def main(arguments: list[str]) -> None:
         os.environ.setdefault("TRITON_INTERPRET", "1")
         # programs ask for the device while they are imported
         install_driver(DEFAULT_TARGETS[0])
-    capture = Capture(Path(file))
+    capture = Capture(Path(file), Path(command[0]))
     capture.install()
     atexit.register(capture.write)
     watch = MemoryWatch()

@@ -55,17 +55,28 @@ def init(
     plain: Annotated[
         bool, typer.Option("--plain", help="Write jobs with no actions but GitHub's own.")
     ] = False,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Only the benchmark file.")
+    ] = False,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py::NAME",
+            help="Propose this function or autograd.Function, such as my_ops.py::gelu. Default: "
+            "all that launch a Triton kernel.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the Triton kernels of a repository and propose a benchmark file, settings and CI jobs
     for them.
 
-    Existing files are never changed.
+    Existing files are never changed. Exit status of a captured test or program: its own.
     """
+    from roofwatch.found_kernels import FoundKernel
     from roofwatch.install_source import install_source, parse_source
     from roofwatch.proposing import (
-        FoundKernel,
         propose,
         propose_instructions,
         to_lines,
@@ -81,7 +92,15 @@ def init(
             chosen = install_source()
         else:
             chosen = parse_source(source)
-        kernels, files = propose(repository, chosen, is_plain=plain, try_out=tried)
+        kernels, files = propose(
+            repository,
+            chosen,
+            is_plain=plain,
+            function=function,
+            only_benchmark=benchmark,
+            try_out=tried,
+        )
+    status = 0
     states: dict[str, str] = {}
     # each file by itself: a person may want only some of them
     for path, text in files.items():
@@ -97,8 +116,12 @@ def init(
             program = ["-m", "pytest", "-q"]
         else:
             program = []
-        capture_launches([*program, str(capture)], repository / "bench_captured.py")
-    print_result({"kernels": kernels, "files": states}, *to_lines(kernels, states), as_json=as_json)
+        status = capture_launches([*program, str(capture)], repository / "bench_captured.py")
+        if status:
+            print_error(f"{capture}: ended with status {status}; launches may be missing")
+    lines = to_lines(kernels, states, only_benchmark=benchmark)
+    print_result({"kernels": kernels, "files": states}, *lines, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def _confirm(path: Path) -> bool:
@@ -109,9 +132,27 @@ def _confirm(path: Path) -> bool:
 
 
 @app.command("list")
-def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
+def list_kernels(
+    path: SuitePath = None,
+    *,
+    source: Annotated[
+        bool,
+        typer.Option(
+            "--source", help="Read the source of this repository instead, without importing it."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the kernels of a suite with their implementations and cases."""
     from roofwatch import kernel_tables
+
+    if source:
+        from roofwatch.arguments import repository_of
+        from roofwatch.found_kernels import list_kernels_in_source
+
+        listed = list_kernels_in_source(repository_of(path or Path()))
+        print_result({"kernels": listed}, *kernel_tables.source_lines(listed), as_json=as_json)
+        return
     from roofwatch.arguments import suite_source
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.worker import Worker

@@ -13,8 +13,9 @@ import yaml
 
 from roofwatch.argument_guesses import guess_input, guess_inputs
 from roofwatch.collector.git import run_git
+from roofwatch.found_kernels import find_kernels
 from roofwatch.install_source import InstallSource, source_of
-from roofwatch.proposing import find_kernels, propose
+from roofwatch.proposing import propose
 from tests.docs.command_line import check_line
 from tests.docs.markdown import ROOT, code_blocks, code_spans
 from tests.git_repository import commit_all, make_repository
@@ -356,3 +357,36 @@ def test_the_proposed_setup_installs_what_the_kernels_need(
     workflow = files[folder / ".github" / "workflows" / "roofwatch.yml"]
     command = f"pip install --extra-index-url https://download.pytorch.org/whl/cpu {setup}"
     assert f'setup: "{command}" }}' in workflow
+
+
+def test_a_named_function_gets_a_benchmark_file_of_its_own(repository: Path) -> None:
+    (repository / "losses.py").write_text(
+        "import torch\n\n\ndef huber(x, target, delta: float):\n    return x - target\n"
+    )
+
+    done = roofwatch(
+        "init", "--benchmark", "--function", "losses.py::huber", "--yes", cwd=repository
+    )
+
+    assert done.status == 0, done.error
+    text = (repository / "bench_huber.py").read_text()
+    assert "def huber_torch(x, target, delta):" in text
+    assert not (repository / "roofwatch.toml").exists()
+    wrong = roofwatch("init", "--benchmark", "--function", "losses.py::hubre", cwd=repository)
+    assert "losses.py has huber" in wrong.error
+
+
+def test_the_source_lists_kernels_with_and_without_a_benchmark_file(repository: Path) -> None:
+    (repository / "bench_add.py").write_text(
+        "from roofwatch import KernelSpec\n"
+        "from launchers import add\n"
+        "spec = KernelSpec(name='add')\n"
+        "spec.implementation('triton', name='mine')(add)\n"
+    )
+
+    listed = roofwatch("list", "--source", "--json", cwd=repository).parsed["kernels"]
+
+    assert listed == [
+        {"name": "add", "benchmark": "bench_add.py", "implementations": ["mine"]},
+        {"name": "Copy", "benchmark": None, "found": "launchers.Copy"},
+    ]

@@ -274,7 +274,7 @@ def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_as
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         expected = (
             "list_kernels check static run ab submit diagnose profile compare history "
-            "regressions report_problem result ingest"
+            "regressions report_problem result ingest propose"
         )
         assert tools.keys() >= {*expected.split()}
         for tool in tools.values():
@@ -398,8 +398,14 @@ def test_wrong_arguments_are_told_in_words(jobs: Jobs) -> None:
 
 def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
-        (resource,) = (await agent.client.list_resources()).resources
-        text = (await agent.client.read_resource(str(resource.uri))).contents[0].text  # type: ignore[union-attr]
+        resources = {str(one.uri) for one in (await agent.client.list_resources()).resources}
+        assert resources == {
+            "roofwatch://benchmark-file",
+            "roofwatch://record-format",
+            "roofwatch://kernels",
+        }
+        contents = (await agent.client.read_resource("roofwatch://benchmark-file")).contents
+        text = contents[0].text  # type: ignore[union-attr]
         assert "KernelSpec(" in text
         compile(text, "bench_example.py", "exec")
         names = {prompt.name for prompt in (await agent.client.list_prompts()).prompts}
@@ -412,6 +418,49 @@ def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(job
         }
         prompt = await agent.client.get_prompt("solve_slow_program", {"subject": "train.py"})
         assert "train.py" in str(prompt.messages[0].content)
+
+    ask(make_server(jobs), session)
+
+
+def test_kernels_are_read_from_the_source_while_a_program_is_measured(jobs: Jobs) -> None:
+    make_repository(jobs.root)
+
+    async def session(agent: Agent) -> None:
+        await agent.call("profile", command=["python", "waits.py"], wait_s=0)
+        answer = await agent.call("list_kernels", wait_s=50)
+        assert answer["exit_status"] == 0
+        assert answer["result"]["kernels"][0]["benchmark"] == SUITE
+        assert answer["next"]["arguments"] == {"target": SUITE}
+        (content,) = (await agent.client.read_resource("roofwatch://kernels")).contents
+        assert json.loads(content.text) == answer["result"]["kernels"]  # type: ignore[union-attr]
+
+    ask(make_server(jobs), session)
+
+
+def test_a_client_is_notified_of_progress(jobs: Jobs) -> None:
+    messages: list[str | None] = []
+
+    async def note(_progress: float, _total: float | None, message: str | None) -> None:
+        messages.append(message)
+
+    async def session(agent: Agent) -> None:
+        (jobs.root / "says.py").write_text("import sys\nprint('half done', file=sys.stderr)\n")
+        arguments = {"command": ["says.py"], "wait_s": 50}
+        await agent.client.call_tool("profile", arguments, progress_callback=note)
+
+    ask(make_server(jobs), session)
+
+    assert "half done" in messages
+
+
+def test_tools_speak_of_their_arguments_not_of_flags(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        for tool in (await agent.client.list_tools()).tools:
+            words = json.dumps([tool.description, tool.input_schema])
+            assert "--" not in words, tool.name
+            assert "repeatable" not in words, tool.name
+        refused = await agent.call("check", target="bench_good.py", like="x", wait_s=50)
+        assert "--" not in refused["errors"][-1]
 
     ask(make_server(jobs), session)
 

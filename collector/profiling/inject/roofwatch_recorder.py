@@ -33,6 +33,8 @@ _AUTOMATIC_WARMUP_STEPS = 3
 """Steps before the window if the user named none. Compiling and filling caches mostly takes two;
 the third is recorded with Python stacks.
 """
+_AUTOMATIC_STEPS = 20
+"""Steps of the window if the user named none. Reading 100,000 operators takes 0.1 GB."""
 _STEP_ATTEMPTS = 3
 """Steps that are recorded with Python stacks until one can be read."""
 
@@ -344,10 +346,11 @@ class ProcessCapture:
     def _after_step(self) -> None:
         self._step_count += 1
         warmup_steps = self._window["warmup_steps"]
+        steps = self._window.get("steps")
         if warmup_steps is None:
             warmup_steps = _AUTOMATIC_WARMUP_STEPS
+            steps = _AUTOMATIC_STEPS
         warmup_steps += self._repeated_steps
-        steps = self._window.get("steps")
         # the first step compiles and loads: a single one is not like the others
         if self._step_count == warmup_steps - 1:
             self._recorder.stop_part("start-up", "the steps began")

@@ -115,6 +115,26 @@ def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: P
     assert [line.partition("_launched_")[0] for line in added] == ["never"]
 
 
+def test_a_file_of_tests_that_ran_none_of_them_leads_to_pytest(repository: Path) -> None:
+    (repository / "test_some.py").write_text("def test_nothing():\n    assert False\n")
+
+    done = roofwatch(
+        "static", "capture", "-o", "bench_none.py", "--", "test_some.py", cwd=repository
+    )
+
+    assert "0 launches" in done.error
+    assert "give -m pytest test_some.py" in done.error
+
+
+def test_init_passes_on_that_a_captured_test_failed(repository: Path) -> None:
+    (repository / "test_some.py").write_text("def test_nothing():\n    assert False\n")
+
+    done = roofwatch("init", "--agents", "--capture", "test_some.py", "--yes", cwd=repository)
+
+    assert done.status == 1
+    assert "test_some.py: ended with status 1" in done.error
+
+
 def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
     file = repository / "bench_old.py"
     file.write_text(

@@ -1,0 +1,259 @@
+"""Find the kernels in the source of a repository, without importing it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from roofwatch.collector.git import run_git
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.optional import map_optional
+
+_OTHER_DEVICES = re.compile(r"_?(ascend|npu|xpu|musa|mlu|hpu)")
+"""Folders of code for devices that roofwatch does not compile for."""
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """A function that launches Triton kernels, an `autograd.Function`, or a function that somebody
+    named.
+    """
+
+    name: str
+    module: str
+    function: str
+    parameters: dict[str, str]
+    """Required ones with their annotations."""
+    is_differentiable: bool = False
+    is_class: bool = False
+    """An `autograd.Function`, which is called through `apply`."""
+    language: str = "triton"
+    why_left_out: str | None = None
+    """Why it cannot be called with the guessed inputs."""
+
+
+def find_kernels(root: Path) -> list[FoundKernel]:
+    """Find kernels in the files of a repository that git does not ignore, except tests and
+    benchmark files.
+    """
+    trees: dict[str, ast.Module] = {}
+    for name in filter(_may_declare_kernels, _python_files(root)):
+        try:
+            trees[_module_of(name)] = ast.parse((root / name).read_bytes())
+        except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
+            continue
+    jitted: set[str] = set()
+    for tree in trees.values():
+        jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
+    # Two functions of one name would need one variable: the last one is proposed.
+    by_name: dict[str, FoundKernel] = {}
+    for module, tree in trees.items():
+        by_name |= {kernel.name: kernel for kernel in _kernels_of(module, tree, jitted)}
+    return list(by_name.values())
+
+
+def find_function(root: Path, named: str) -> FoundKernel:
+    """Read one function or `autograd.Function`, such as `my_ops.py::gelu`.
+
+    Raises:
+        SuiteError: the repository has no such file, or the file no such function.
+    """
+    name, _, function = named.partition("::")
+    file = root / name
+    if not file.resolve().is_relative_to(root.resolve()):
+        raise SuiteError(f"{name}: outside of the repository")
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SuiteError(f"{name}: cannot be read: {error}") from None
+    classes = _autograd_classes(tree)
+    language = "triton" if any(map(_imports_triton, tree.body)) else "torch"
+    for node in classes:
+        methods = {method.name: method for method in _functions_of(node)}
+        if node.name == function and "forward" in methods:
+            return FoundKernel(
+                name=function.strip("_"),
+                module=_module_of(name),
+                function=function,
+                parameters=_parameters(methods["forward"], skip=1),
+                is_differentiable=True,
+                is_class=True,
+                language=language,
+            )
+    for candidate in _functions_of(tree):
+        if candidate.name == function:
+            return FoundKernel(
+                name=function.strip("_"),
+                module=_module_of(name),
+                function=function,
+                parameters=_parameters(candidate),
+                is_differentiable=calls_autograd(tree, candidate),
+                language=language,
+            )
+    names = [node.name for node in (*classes, *_functions_of(tree))]
+    raise SuiteError(f"{named}: no such function; {name} has {', '.join(names) or 'none'}")
+
+
+def calls_autograd(tree: ast.Module, function: ast.FunctionDef) -> bool:
+    """Whether a function uses an `autograd.Function` of its file."""
+    class_names = {node.name for node in _autograd_classes(tree)}
+    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    return not used.isdisjoint(class_names)
+
+
+def list_kernels_in_source(root: Path) -> list[dict[str, Any]]:
+    """List the kernels that benchmark files declare, then those that no benchmark file imports."""
+    listed: list[dict[str, Any]] = []
+    benchmarked: set[str] = set()
+    for name in _python_files(root):
+        if not PurePosixPath(name).name.startswith("bench_"):
+            continue
+        try:
+            tree = ast.parse((root / name).read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                benchmarked.update(f"{node.module}.{alias.name}" for alias in node.names)
+        listed += [
+            {"name": kernel, "benchmark": name, "implementations": implementations}
+            for kernel, implementations in _declared_in(tree).items()
+        ]
+    for found in find_kernels(root):
+        if f"{found.module}.{found.function}" not in benchmarked:
+            listed.append(
+                {"name": found.name, "benchmark": None, "found": f"{found.module}.{found.function}"}
+            )
+    return listed
+
+
+def _declared_in(tree: ast.Module) -> dict[str, list[str]]:
+    """Names of the specs of a benchmark file, with their implementations."""
+    names: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            call = node.value
+            is_spec = ast.unparse(call.func).rpartition(".")[2] == "KernelSpec"
+            if is_spec and isinstance(node.targets[0], ast.Name):
+                variable = node.targets[0].id
+                names[variable] = _text_argument(call, "name") or variable
+    kernels: dict[str, list[str]] = {name: [] for name in names.values()}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        variable = ast.unparse(node.func.value)
+        if node.func.attr == "implementation" and variable in names:
+            languages = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            named = _text_argument(node, "name") or "".join(map(str, languages[:1]))
+            kernels[names[variable]].append(named)
+    return kernels
+
+
+def _text_argument(call: ast.Call, name: str) -> str | None:
+    for keyword in call.keywords:
+        if keyword.arg == name and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    return None
+
+
+def _imports_triton(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Import):
+        return any(alias.name == "triton" for alias in node.names)
+    return isinstance(node, ast.ImportFrom) and node.module == "triton"
+
+
+def _python_files(root: Path) -> list[str]:
+    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py")
+    return [name for name in listed.split("\0") if name]
+
+
+def _autograd_classes(tree: ast.Module) -> list[ast.ClassDef]:
+    return [
+        node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
+    ]
+
+
+def _functions_of(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
+    return [child for child in node.body if isinstance(child, ast.FunctionDef)]
+
+
+def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
+    classes = _autograd_classes(tree)
+    # A launcher that an autograd function calls is part of it, not a kernel of its own.
+    used: set[str] = set()
+    for node in classes:
+        used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
+    for node in classes:
+        methods = {method.name: method for method in _functions_of(node)}
+        if "forward" in methods:
+            # The first parameter is the context.
+            parameters = _parameters(methods["forward"], skip=1)
+            yield FoundKernel(
+                name=node.name.strip("_"),
+                module=module,
+                function=node.name,
+                parameters=parameters,
+                is_differentiable=True,
+                is_class=True,
+            )
+    for function in _functions_of(tree):
+        if function.name not in used and _launches(function, jitted):
+            yield FoundKernel(
+                name=function.name.strip("_"),
+                module=module,
+                function=function.name,
+                parameters=_parameters(function),
+            )
+
+
+def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
+    """Whether a function contains `kernel[grid](...)` for a jitted kernel."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    launched = (func.value for func in calls if isinstance(func, ast.Subscript))
+    return any(ast.unparse(kernel).rpartition(".")[2] in jitted for kernel in launched)
+
+
+def _is_jitted(function: ast.FunctionDef) -> bool:
+    for decorator in function.decorator_list:
+        name = ast.unparse(decorator).partition("(")[0]
+        if name in {"triton.jit", "jit"}:
+            return True
+    return False
+
+
+def _is_autograd_function(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in node.bases)
+
+
+def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    required = positional[skip : len(positional) - len(function.args.defaults)]
+    return {
+        argument.arg: map_optional(ast.unparse, argument.annotation) or "" for argument in required
+    }
+
+
+def _may_declare_kernels(name: str) -> bool:
+    path = PurePosixPath(name)
+    is_test = (
+        path.stem.startswith(("test_", "bench_"))
+        or path.stem.endswith("_test")
+        or path.stem == "conftest"
+    )
+    is_among_tests = bool({"tests", "test"} & set(path.parts[:-1]))
+    can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
+    folders = path.parts[:-1]
+    is_elsewhere = any(_OTHER_DEVICES.fullmatch(folder) for folder in folders)
+    return can_be_imported and not (is_test or is_among_tests or is_elsewhere)
+
+
+def _module_of(name: str) -> str:
+    """The module of a file, imported from the root or from `src`."""
+    parts = PurePosixPath(name).with_suffix("").parts
+    if parts[0] == "src" and len(parts) > 1:
+        parts = parts[1:]
+    if parts[-1] == "__init__":
+        parts = parts[:-1]
+    return ".".join(parts)
