@@ -21,6 +21,8 @@ CONFIRMATION_ERROR_RATE = ERROR_RATE / MAX_CONFIRMATIONS
 THRESHOLD = 0.03
 """Smallest speedup worth reporting, as a fraction of the time."""
 
+_UNDECIDABLE = 10
+"""Width of an interval by its distance from the threshold; 100 times the blocks would decide it."""
 _SHORTEST_SHARE = 0.1
 """A call without its exchange counts as at least this share of the exchange."""
 
@@ -116,7 +118,7 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
         reason = f"not faster by more than {THRESHOLD:.0%}"
         return TimeVerdict(SubmissionVerdict.NOT_FASTER, reason, effect)
     if high >= -edge:
-        reason = "noise: the interval includes the threshold"
+        reason = f"noise: the interval includes the threshold; {_what_decides(low, high, blocks)}"
         return TimeVerdict(SubmissionVerdict.INCONCLUSIVE, reason, effect)
     # even with its exchange, the candidate must beat the base without one
     whole_ns = [[_mean_of_candidate(block)] for block in blocks]
@@ -128,6 +130,16 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
         return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, effect)
     reason = f"{comparison.speedup:.3g} times as fast"
     return TimeVerdict(SubmissionVerdict.FASTER, reason, effect)
+
+
+def _what_decides(low: float, high: float, blocks: Sequence[object]) -> str:
+    """Say how many blocks would decide: an interval narrows by the square root of their number."""
+    half_width = (high - low) / 2
+    distance = abs((low + high) / 2 + math.log1p(THRESHOLD))
+    if half_width > _UNDECIDABLE * distance:
+        return f"the speedup is too close to {THRESHOLD:.0%} to be decided by more time"
+    needed = math.ceil(len(blocks) * (half_width / distance) ** 2)
+    return f"about {needed} blocks would decide it, {len(blocks)} were measured"
 
 
 def _median_exchange(case: Sequence[CaseTimes]) -> float:

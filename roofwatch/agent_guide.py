@@ -218,7 +218,9 @@ def _after_check(
         }
         return NextCall("check", this_case, "mend this case first, then check it again")
     target = str(result.get("target") or arguments["target"])
-    # only a benchmark file can be measured next
+    untried = [report["message"] for report in reports if report.get("outcome") == "unsupported"]
+    if exit_status and len(untried) == len(reports) > 0:
+        return NextCall("check", {"target": target}, f"nothing was tried: {untried[0]}")
     if exit_status or not target.endswith(".py"):
         return None
     return NextCall("run", {"path": target}, "how fast is it, and how far from the limit?")

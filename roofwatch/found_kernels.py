@@ -70,9 +70,9 @@ def find_function(root: Path, named: str) -> FoundKernel:
         raise SuiteError(f"{name}: cannot be read: {error}") from None
     classes = _autograd_classes(tree)
     language = "triton" if any(map(_imports_triton, tree.body)) else "torch"
-    for node in classes:
-        methods = {method.name: method for method in _functions_of(node)}
-        if node.name == function and "forward" in methods:
+    for autograd_class in classes:
+        methods = {method.name: method for method in _functions_of(autograd_class)}
+        if autograd_class.name == function and "forward" in methods:
             return FoundKernel(
                 name=function.strip("_"),
                 module=_module_of(name),
@@ -92,7 +92,8 @@ def find_function(root: Path, named: str) -> FoundKernel:
                 is_differentiable=calls_autograd(tree, candidate),
                 language=language,
             )
-    names = [node.name for node in (*classes, *_functions_of(tree))]
+    names = [node.name for node in classes]
+    names += [node.name for node in _functions_of(tree)]
     raise SuiteError(f"{named}: no such function; {name} has {', '.join(names) or 'none'}")
 
 
@@ -117,27 +118,26 @@ def list_kernels_in_source(root: Path) -> list[dict[str, Any]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 benchmarked.update(f"{node.module}.{alias.name}" for alias in node.names)
-        listed += [
-            {"name": kernel, "benchmark": name, "implementations": implementations}
-            for kernel, implementations in _declared_in(tree).items()
-        ]
-    for found in find_kernels(root):
-        if f"{found.module}.{found.function}" not in benchmarked:
+        for declared_name, implementations in _declared_in(tree).items():
             listed.append(
-                {"name": found.name, "benchmark": None, "found": f"{found.module}.{found.function}"}
+                {"name": declared_name, "benchmark": name, "implementations": implementations}
             )
+    for kernel in find_kernels(root):
+        dotted_name = f"{kernel.module}.{kernel.function}"
+        if dotted_name not in benchmarked:
+            listed.append({"name": kernel.name, "benchmark": None, "found": dotted_name})
     return listed
 
 
 def _declared_in(tree: ast.Module) -> dict[str, list[str]]:
     """Names of the specs of a benchmark file, with their implementations."""
     names: dict[str, str] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            call = node.value
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            call = statement.value
             is_spec = ast.unparse(call.func).rpartition(".")[2] == "KernelSpec"
-            if is_spec and isinstance(node.targets[0], ast.Name):
-                variable = node.targets[0].id
+            if is_spec and isinstance(statement.targets[0], ast.Name):
+                variable = statement.targets[0].id
                 names[variable] = _text_argument(call, "name") or variable
     kernels: dict[str, list[str]] = {name: [] for name in names.values()}
     for node in ast.walk(tree):
@@ -181,6 +181,8 @@ def _functions_of(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
 
 def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
     classes = _autograd_classes(tree)
+    # without a kernel to launch, it is made of PyTorch's own operators
+    language = "triton" if jitted else "torch"
     # A launcher that an autograd function calls is part of it, not a kernel of its own.
     used: set[str] = set()
     for node in classes:
@@ -197,6 +199,7 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
                 parameters=parameters,
                 is_differentiable=True,
                 is_class=True,
+                language=language,
             )
     for function in _functions_of(tree):
         if function.name not in used and _launches(function, jitted):

@@ -25,7 +25,7 @@ from roofwatch.agent_answers import JobReport, to_answer
 from roofwatch.agent_guide import BENCHMARK_FILE, INSTRUCTIONS, PROMPTS, next_call
 from roofwatch.agent_jobs import Job, Jobs
 from roofwatch.cli import measure, pair, profile, records, show, static
-from roofwatch.collector.git import find_repository
+from roofwatch.collector.git import find_repository, project_of
 from roofwatch.found_kernels import list_kernels_in_source
 from roofwatch.model.record import json_schema
 from roofwatch.terminal import OutputError
@@ -127,6 +127,9 @@ TOOLS = {
         is_measuring=False,
     ),
 }
+
+_OF_HISTORY = ("history", "regressions")
+"""Tools that read the stored history of a project."""
 
 
 def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
@@ -328,13 +331,15 @@ async def _wait(job: Job, wait_s: float) -> None:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     reported = ""
-    while not job.task.done() and loop.time() < deadline_s:
-        left_s = deadline_s - loop.time()
+    while True:
+        left_s = max(0.0, deadline_s - loop.time())
         await asyncio.wait([job.task], timeout=min(_PROGRESS_S, left_s))
         newest = "".join(job.progress[-1:])
         if call is not None and newest != reported:
             await call.report_progress(job.line_count, message=newest)
             reported = newest
+        if job.task.done() or not left_s:
+            return
 
 
 def _without_flags(text: str) -> str:
@@ -364,6 +369,9 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
         elif values.get("path", "") is None and _has_benchmark_files(jobs.root):
             # The kernels of this repository, rather than the bundled ones.
             values["path"] = "."
+        if name in _OF_HISTORY and values["project"] is None and find_repository(jobs.root):
+            # not the only stored project, which may be another one
+            values["project"] = project_of(jobs.root)
         for parameter in chosen:
             for is_option, word in _words(parameter, values[parameter.name], jobs.root):
                 if is_option:

@@ -60,6 +60,9 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
     for name, counts in groups.items():
         listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         texts.append(f"{name}: {listed}")
+    if all(report.outcome is Outcome.UNSUPPORTED for report in reports):
+        reasons = [report.message for report in reports if report.message]
+        texts += reasons[:1]
     return "; ".join(texts)
 
 

@@ -65,6 +65,8 @@ _CONFIRM_UNTIL = 0.85
 """Shares of the budget. Checks on a busy machine may use the time of the screening too."""
 _BUSY_LOAD = 1.0
 """Load per processor from which processes wait for each other."""
+_OPEN = frozenset({SubmissionVerdict.INCONCLUSIVE, SubmissionVerdict.UNCONFIRMED})
+"""Verdicts that more time, or an idle machine, may decide."""
 _HANG_RATIO = 100
 """A candidate that takes so many times as long as the implementation hangs."""
 
@@ -101,16 +103,19 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         except CollectorError as error:  # of the spec or of the machine
             result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
     result.budget["seconds_spent"] = round(time.monotonic() - submission.began_s, 1)
-    load_per_processor = os.getloadavg()[0] / (os.cpu_count() or 1)
+    load_per_processor = _load_per_processor()
     result.budget["load_per_processor"] = round(load_per_processor, 2)
-    is_open = result.verdict in {SubmissionVerdict.INCONCLUSIVE, SubmissionVerdict.UNCONFIRMED}
-    if is_open and load_per_processor > _BUSY_LOAD:
+    if result.verdict in _OPEN and load_per_processor > _BUSY_LOAD:
         result.reason += (
             f"; the machine was busy (load {load_per_processor:.1f} per processor): "
             f"submit again on an idle one"
         )
     append(result, request, submitted_at=datetime.now(UTC))
     return result
+
+
+def _load_per_processor() -> float:
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
@@ -330,7 +335,11 @@ def _measure(
             blocks.append(_block(bench, trials))
         judged = judge_times(blocks, rate=rate)
         submission.result.effect = asdict(judged.effect)
-        if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or submission.left_s(until) <= 0:
+        # on a busy machine an exchange takes longer, and more blocks may see it shorter
+        goes_on = judged.verdict is SubmissionVerdict.INCONCLUSIVE or (
+            judged.verdict in _OPEN and _load_per_processor() > _BUSY_LOAD
+        )
+        if not goes_on or submission.left_s(until) <= 0:
             return judged, blocks
         next_look = next(looks_after(len(blocks)))
 

@@ -62,7 +62,10 @@ def choose_project(source: Source, project: str | None) -> str:
             return project_of(repository)
         raise StoreError(f"name a project with --project; stored projects: {stored}")
     if project not in projects:
-        raise StoreError(f"project {project}: not stored; stored projects: {stored}")
+        raise StoreError(
+            f"project {project}: no history is stored: keep its records with roofwatch ingest; "
+            f"stored projects: {stored}"
+        )
     return project
 
 

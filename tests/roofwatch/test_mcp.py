@@ -323,6 +323,8 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
         assert first["state"] in {"queued", "running"}
         second = await agent.call("list_kernels", path=SUITE, wait_s=0)
         assert second["state"] == "queued"
+        while first["state"] == "queued":
+            first = await agent.call("result", job=first["job"], wait_s=0.05)
         stopped = await agent.call("result", job=first["job"], stop=True, wait_s=50)
         assert stopped["state"] == "finished"
         assert stopped["exit_status"] != 0
@@ -350,7 +352,7 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
         file.unlink()
 
     async def session(agent: Agent) -> None:
-        cut = await agent.call("list_kernels", wait_s=50)
+        cut = await finished(agent, "list_kernels")
         assert "attention" in json.dumps(cut), "names stay in a short answer"
         assert cut["is_cut"]
         assert agent.longest_bytes <= MAX_ANSWER_BYTES
@@ -440,7 +442,9 @@ def test_kernels_are_read_from_the_source_while_a_program_is_measured(jobs: Jobs
 def test_a_client_is_notified_of_progress(jobs: Jobs) -> None:
     messages: list[str | None] = []
 
-    async def note(_progress: float, _total: float | None, message: str | None) -> None:
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        assert progress > 0
+        assert total is None
         messages.append(message)
 
     async def session(agent: Agent) -> None:

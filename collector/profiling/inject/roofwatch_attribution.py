@@ -19,8 +19,6 @@ _RUNTIME_CALL = re.compile(r"(cuda|cu|hip)[A-Z]\w*|Activity Buffer Request|Comma
 """Activities of the profiler on the host; its other activities run on a GPU."""
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """A whole part of a dotted name."""
-_ROW_COUNT = 100
-"""Rows of each kind that are written, the longest first."""
 
 
 class EnclosingScope(NamedTuple):
@@ -92,7 +90,7 @@ class Attribution:
             by_kind.setdefault(scope.kind, []).append((inclusive_ns, scope, totals))
         for entries in by_kind.values():
             entries.sort(key=lambda entry: (-entry[0], entry[1]))
-            for _, scope, totals in entries[:_ROW_COUNT]:
+            for _, scope, totals in entries:
                 yield {**scope._asdict(), **vars(totals)}
 
     def _context(self, node: Any, outer: Context, line_hint: Any) -> Context:
