@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,16 @@ def test_the_verdict_follows_the_times(candidate_us: float, expected: Submission
 
 def test_noise_leaves_it_open() -> None:
     assert verdict_of(make_blocks(1_000, 950, noise=0.2)) is SubmissionVerdict.INCONCLUSIVE
+
+
+def test_an_open_verdict_says_how_many_blocks_would_decide() -> None:
+    blocks = make_blocks(1_000, 800, noise=0.2)
+
+    few = judge_times(blocks).reason
+    many = judge_times(blocks * 8)
+
+    assert re.search(r"about \d+ blocks would decide it, 8 were measured", few)
+    assert many.verdict is SubmissionVerdict.FASTER
 
 
 def test_a_saving_that_the_exchange_could_hide_is_unconfirmed() -> None:

@@ -65,17 +65,21 @@ class Attribution:
         roots = list(roots)
         first_ns = min((root.start_time_ns for root in roots), default=0)
         self._step_ns = max((root.end_time_ns for root in roots), default=0) - first_ns
-        pending: list[tuple[Any, Context, Any]] = [(root, (), None) for root in roots]
-        pending.reverse()
+        pending: list[tuple[Any, Context, Any, int]] = [
+            (root, (), None, root.end_time_ns) for root in reversed(roots)
+        ]
         while pending:
-            node, outer, line_hint = pending.pop()
+            node, outer, line_hint, last_ns = pending.pop()
             context = self._context(node, outer, line_hint)
             children = list(node.children)
-            self._add_time(node, context, children)
+            end_ns = min(node.end_time_ns, last_ns)
+            self._add_time(node, context, children, end_ns)
             lines = self._operator_lines(node, children)
             # the last one is taken first: forward operators must come before their backward pass
             for child, child_line in zip(reversed(children), reversed(lines), strict=True):
-                pending.append((child, context, child_line))
+                # work on a device may go on after the call that issued it
+                child_ns = child.end_time_ns if _is_on_device(child, child.children) else end_ns
+                pending.append((child, context, child_line, child_ns))
 
     def to_document(self) -> dict[str, Any]:
         return {
@@ -128,12 +132,17 @@ class Attribution:
             return context  # a recursive call counts once
         return (*context, (scope, False))
 
-    def _add_time(self, node: Any, context: Context, children: Sequence[Any]) -> None:
+    def _add_time(self, node: Any, context: Context, children: Sequence[Any], end_ns: int) -> None:
+        """Add what is spent in a node itself.
+
+        An annotation such as `record_function` begins inside the call that starts it and goes on
+        after it: it counts until the end of that call, and what follows counts by itself.
+        """
         where = "device" if _is_on_device(node, children) else "host"
-        own_ns = node.duration_time_ns
+        own_ns = end_ns - node.start_time_ns
         for child in children:
             if not _is_on_device(child, child.children):
-                own_ns -= child.duration_time_ns
+                own_ns -= min(child.end_time_ns, end_ns) - child.start_time_ns
         if own_ns <= 0:
             return
         if where == "device":

@@ -44,7 +44,9 @@ model = torch.nn.Sequential(*[QuantisedLinear(96, 96, bias=False) for _ in range
 OPTIMIZED = """
 optimizer = torch.optim.SGD(model.parameters())
 for _ in range(9):
-    model(torch.ones(4, 96)).sum().backward()
+    with torch.autograd.profiler.record_function("loss"):
+        loss = model(torch.ones(4, 96)).sum()
+    loss.backward()
     optimizer.step()
     optimizer.zero_grad()
 """
@@ -116,6 +118,11 @@ def test_an_autograd_function_has_the_time_inside_it(step: StepAttribution) -> N
     assert function.backward_ns > 0
     inside_ns = sum(named(step.lines, f"train.py:{line}").forward_ns for line in (7, 8, 9))
     assert function.forward_ns >= inside_ns > function.forward_ns / 2
+
+
+@pytest.mark.slow
+def test_time_inside_an_annotation_counts_once(step: StepAttribution) -> None:
+    assert sum(line.innermost_ns for line in step.lines) <= step.total_ns
 
 
 @pytest.mark.slow
