@@ -1,11 +1,19 @@
 """What a launch that ran no GPU code returns to a package that keeps compiled kernels itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 
 class LaunchedKernel:
-    """Launches a function again, with the same constant arguments, as a compiled kernel does."""
+    """Launches a function again, with the same constant arguments, as a compiled kernel does.
+
+    Nothing was compiled. Launchers get typical figures where they ask how many programs fit.
+    """
+
+    n_regs = 64
+    n_spills = 0
+    metadata = SimpleNamespace(shared=1_024, num_warps=4, num_ctas=1)
 
     def __init__(
         self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], constants: set[str]
@@ -13,6 +21,9 @@ class LaunchedKernel:
         self._function = function
         named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
         self._constants = {name: value for name, value in named.items() if name in constants}
+
+    def _init_handles(self) -> None:
+        """Load the kernel onto a device, which is not there."""
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any) -> Any:

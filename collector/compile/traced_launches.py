@@ -84,9 +84,12 @@ def tracing_launches(
         self: Any,
         *args: Any,
         grid: Any,
-        warmup: bool,  # noqa: ARG001  Triton's signature
+        warmup: bool,
         **kwargs: Any,
     ) -> LaunchedKernel:
+        constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
+        if warmup:  # it is compiled only
+            return LaunchedKernel(self, args, kwargs, constants)
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         # One launch for each configuration of an autotuner, told apart by its name.
@@ -102,7 +105,6 @@ def tracing_launches(
                 range_of=range_of,
             )
         )
-        constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
         return LaunchedKernel(self, args, kwargs, constants)
 
     def trace_cuda(

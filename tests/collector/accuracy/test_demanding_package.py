@@ -81,6 +81,23 @@ def double(x):
         y.fill_(0)
         kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, Buffer(y), x.numel())
     return y
+
+@triton.jit
+def persistent_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        tl.store(y_ptr + offsets, x + x, mask=offsets < n)
+
+def double_in_programs_that_fit(x):
+    y = torch.empty_like(x)
+    properties = triton.runtime.driver.active.utils.get_device_properties(0)
+    compiled = persistent_kernel.warmup(x, y, x.numel(), BLOCK=64, grid=(1,))
+    compiled._init_handles()
+    fitting = properties["max_num_regs"] // (compiled.n_regs * properties["warpSize"] * 4)
+    fitting = min(fitting, properties["max_shared_mem"] // compiled.metadata.shared)
+    compiled[(fitting, 1, 1)](x, y, x.numel(), 64)
+    return y
 """,
 }
 SUITE = """
@@ -103,6 +120,21 @@ twice = KernelSpec(
     interpreted_shape={"n": 300},
 )
 twice.implementation("triton")(double)
+
+def double_in_programs_that_fit(x):
+    import demanding.kernels
+    return demanding.kernels.double_in_programs_that_fit(x)
+
+persistent = KernelSpec(
+    name="persistent",
+    inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: 2 * x,
+    cases=cases(shapes=[{"n": 300}], dtypes=["float32"], directions=["fwd"], tags=["quick"]),
+    flop_count=lambda case: 0,
+    memory_bytes=lambda case: 0,
+    interpreted_shape={"n": 300},
+)
+persistent.implementation("triton")(double_in_programs_that_fit)
 """
 
 
@@ -124,6 +156,17 @@ def test_it_runs_in_the_interpreter(checked: CheckedSuite) -> None:
     report = checked.reports[0]
     assert report.outcome is Outcome.OK, report.message
     assert report.unknown_pointer_count == 0
+
+
+@pytest.mark.slow
+def test_a_launcher_that_asks_how_many_programs_fit_is_checked_and_its_launch_counted_once(
+    checked: CheckedSuite,
+) -> None:
+    case_id = "persistent/n=300/float32/fwd"
+    (report, *_others) = [report for report in checked.reports if report.case_id == case_id]
+    assert report.outcome is Outcome.OK, report.message
+    (cost,) = [cost for cost in checked.operator_costs if cost.case_id == case_id]
+    assert cost.launch_count == 1
 
 
 @pytest.mark.slow
