@@ -23,6 +23,7 @@ from starlette.routing import Route
 from roofwatch.dashboard.access import LOCAL_VARIABLE, DashboardError, sign_in_secrets
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.dashboard.navigation import FRONT_PAGE, MOVED, VIEWS, path_of
+from roofwatch.dashboard.security import SecurityMiddleware
 from roofwatch.dashboard.unfurl import PreviewMiddleware
 from roofwatch.settings import load_settings
 
@@ -91,6 +92,7 @@ def serve(
         secrets=secrets,
         routes=[Route(f"/{name}", _open_moved) for name in (*MOVED, FRONT_PAGE)],
         middleware=[
+            Middleware(SecurityMiddleware),
             Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES),
             Middleware(PreviewMiddleware),
         ],

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -22,6 +23,21 @@ def status_of(address: str) -> int:
         return int(answer.status)
 
 
+def assert_protected(address: str) -> None:
+    """No other site may frame or script a page, and Streamlit's metrics are not served."""
+    for path in ("", "/_stcore/health", "/static/nothing.js"):
+        try:
+            with urlopen(address + path) as answer:  # noqa: S310 (our own http address)
+                headers = answer.headers
+        except HTTPError as error:
+            headers = error.headers
+        assert headers["X-Frame-Options"] == "DENY"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    with pytest.raises(HTTPError, match="404"):
+        status_of(f"{address}/_stcore/metrics")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_printed_address_answers_and_sigterm_exits_with_zero(
@@ -31,6 +47,7 @@ def test_the_printed_address_answers_and_sigterm_exits_with_zero(
         assert served.address.startswith("http://127.0.0.1:")
         assert status_of(served.address) == 200
         assert status_of(f"{served.address}/run?project=any") == 200
+        assert_protected(served.address)
         served.process.send_signal(number)
         assert served.process.wait(TIMEOUT_S) == 0
 
