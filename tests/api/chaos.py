@@ -1,5 +1,5 @@
-"""Kill the client, the API or the database at random moments of an upload, and count lost or
-duplicated records.
+"""Kill the client, the API, its workers or the database at random moments of an upload, and count
+lost or duplicated records and projects that are never analysed.
 
 Each round sends two records with `roofwatch push`, one from the spool and one from a file, with an
 artefact of 300 kB. It kills one process with SIGKILL, restarts it, pushes again and compares the
@@ -31,15 +31,18 @@ from roofwatch.collector.outbox.spool import Spool
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.regressions.analysis_queue import read_queue_state
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.record import Artefact, RunRecord
 from tests.api.service import Service, copy_of
 
-VICTIMS = ("client", "api", "postgres", "backend")
+VICTIMS = ("client", "api", "postgres", "worker", "backend")
 
 _PROJECT_COUNT = 20
 _ARTEFACT_BYTES = 300_000
 _CLIENT_TIMEOUT_S = 120.0
+# a project whose analysis was broken off by a dead database pauses before the next attempt
+_ANALYSIS_TIMEOUT_S = 300.0
 _MAX_PUSHES = 8
 _OUTAGE_RUNNERS = 4
 _POLL_S = 0.001
@@ -56,6 +59,8 @@ class Tally:
     other_content: int = 0
     doubled: int = 0
     files_lost: int = 0
+    never_analysed: int = 0
+    """Projects that wait for an analysis though workers run."""
     pushes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
 
@@ -68,6 +73,7 @@ class Tally:
                 self.other_content,
                 self.doubled,
                 self.files_lost,
+                self.never_analysed,
             )
         )
 
@@ -97,6 +103,15 @@ class Tally:
             stored = session.execute(select(func.count()).select_from(RunRow)).scalar_one()
         self.doubled += max(0, stored - self.sent)
         self.never_arrived = max(self.never_arrived, self.sent - stored)
+
+    def check_queue(self, engine: Engine) -> None:
+        """Wait until every project is analysed: no kill may leave one in the queue."""
+        deadline_s = time.monotonic() + _ANALYSIS_TIMEOUT_S
+        self.never_analysed = 1
+        while self.never_analysed and time.monotonic() < deadline_s:
+            with Session(engine) as session:
+                self.never_analysed = read_queue_state(session).waiting_count
+            time.sleep(_POLL_S)
 
 
 def is_stored_unchanged(engine: Engine, record: RunRecord) -> bool:
@@ -258,6 +273,8 @@ class Chaos:
             self._service.kill_api()
         elif victim == "postgres":
             self._service.kill_postgres()
+        elif victim == "worker":
+            self._service.kill_workers()
         else:
             self._service.kill_backend(self._draw)
 
@@ -306,6 +323,7 @@ def run_chaos(
         for _ in range(full_disks):
             chaos.full_disk()
         chaos.tally.check_count(service.engine)
+        chaos.tally.check_queue(service.engine)
     return chaos.tally
 
 

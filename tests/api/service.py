@@ -100,6 +100,12 @@ class Service:
         self._api.kill()
         self._api.wait()
 
+    def kill_workers(self) -> None:
+        """Kill the processes that analyse; the API starts others."""
+        for process in psutil.Process(self.api_pid).children():
+            if "worker" in process.cmdline():
+                process.kill()
+
     def kill_postgres(self) -> None:
         """Kill the postmaster; its children end by themselves."""
         with contextlib.suppress(ProcessLookupError):

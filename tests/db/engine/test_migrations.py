@@ -3,6 +3,10 @@
 `tests/data/stores/` has a backup of a small store of each released revision whose layout differs.
 """
 
+import multiprocessing
+import os
+import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import URL, Engine, create_engine, inspect, text
+from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
@@ -31,6 +35,8 @@ from tests.db.queries.test_records import full_record
 
 STORES = Path(__file__).parents[2] / "data" / "stores"
 RUN_COUNT = 41
+# more than the largest revision has, so that some process gets through it
+_STATEMENT_COUNT = 60
 REVISIONS = [script.revision for script in migrate._scripts().walk_revisions()][::-1]
 
 
@@ -207,6 +213,43 @@ def test_backup_and_export_work_on_every_revision(
     assert pq.read_table(tmp_path / "tables" / "run.parquet").num_rows == RUN_COUNT
     assert restored.proven_count == RUN_COUNT
     assert migrate.current_revision(first_release) == migrate.head_revision()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_killed_upgrade_is_continued(first_release: Engine, store: Engine, seed: int) -> None:
+    draw = random.Random(seed)
+    kill_count = 0
+    url = text_of(first_release.url)
+    while upgrade_until_killed(url, draw.randint(1, _STATEMENT_COUNT)) == -signal.SIGKILL:
+        kill_count += 1
+        assert migrate.current_revision(first_release) in REVISIONS
+
+    assert kill_count > 1
+    assert sorted(definitions(first_release) ^ definitions(store)) == []
+    verification = verify_store(first_release)
+    assert (verification.problems, verification.proven_count) == ((), RUN_COUNT)
+
+
+def upgrade_until_killed(url: str, last_statement: int) -> int | None:
+    """Upgrade in a process that is killed after a number of statements; return its exit code."""
+
+    def work() -> None:
+        engine = create_engine(url)
+        statement_count = 0
+
+        def count(*_: object) -> None:
+            nonlocal statement_count
+            statement_count += 1
+            if statement_count == last_statement:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        event.listen(engine, "after_cursor_execute", count)
+        migrate.upgrade(engine)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def test_an_upgrade_that_fails_leaves_whole_revisions(first_release: Engine) -> None:
