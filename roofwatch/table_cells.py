@@ -1,12 +1,15 @@
 """Cells and captions that tables share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.messages import visible
+from roofwatch.collector.device.datasheets import compare_with_datasheet, share_of_peak
+from roofwatch.collector.device.roofline import roof_of
 from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
 
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
@@ -33,3 +36,19 @@ def verdict(word: str) -> Text:
 def joined(values: Iterable[str]) -> str:
     """Different values in their first order."""
     return " ".join(dict.fromkeys(values))
+
+
+PeakShares = Mapping[tuple[str, str], float]
+"""Of cases and implementations."""
+
+
+def shares_of_peak(record: RunRecord) -> PeakShares:
+    """Shares of the peaks that the datasheet of the device states."""
+    published = compare_with_datasheet(record.ceilings, record.environment.device_name)
+    shares: dict[tuple[str, str], float] = {}
+    for measurement in record.measurements:
+        roof = roof_of(record.case(measurement.case_id), record.ceilings, measurement.cache)
+        share = share_of_peak(measurement.utilisation, roof.binding, published)
+        if share is not None:
+            shares[measurement.case_id, measurement.implementation] = share
+    return shares

@@ -17,7 +17,13 @@ from roofwatch.model.optional import map_optional
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import TensorError
 from roofwatch.records import device_summary, time_spent
-from roofwatch.table_cells import outcome_text, set_caption, shorten_message
+from roofwatch.table_cells import (
+    PeakShares,
+    outcome_text,
+    set_caption,
+    shares_of_peak,
+    shorten_message,
+)
 from roofwatch.terminal import make_table
 
 _PROFILE_ROWS = 3
@@ -54,6 +60,7 @@ def measurements(record: RunRecord) -> Table:
     implementation. The bandwidth is that of memory, or of the bus for collectives. The caption
     lists why cases are unsupported.
     """
+    peak_shares = shares_of_peak(record)
     accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
     rows: list[Sequence[object]] = []
     noisy_count = 0
@@ -73,7 +80,7 @@ def measurements(record: RunRecord) -> Table:
                 Text("noisy", style="yellow") if is_noisy else outcome_text(measurement.outcome),
                 _formatted("median_ns", values),
                 map_optional("{:.2f}".format, measurement.ratio_to_reference),
-                _utilisation(measurement, values),
+                _utilisation(measurement, values, peak_shares),
                 map_optional(_interquartile_range, measurement.quartiles_ns),
                 map_optional(_error_text, worst),
                 _formatted("flop_per_s", values),
@@ -105,6 +112,8 @@ def measurements(record: RunRecord) -> Table:
         if measurement.outcome is Outcome.UNSUPPORTED and measurement.message
     )
     lines = [f"{count} unsupported: {message}" for message, count in unsupported.most_common()]
+    if peak_shares:
+        lines.append("utilisation: of what is achievable (measured), and of the peak (datasheet)")
     if noisy_count:
         lines.append(
             f"{noisy_count} noisy: half of the samples differ by more than "
@@ -181,10 +190,14 @@ def _bandwidth(values: dict[str, float]) -> str:
     return _formatted("memory_bytes_per_s", values)
 
 
-def _utilisation(measurement: Measurement, values: dict[str, float]) -> str | None:
+def _utilisation(
+    measurement: Measurement, values: dict[str, float], peak_shares: PeakShares
+) -> str | None:
     if measurement.bound is None:
         return None
-    return f"{_formatted('utilisation', values)} {measurement.bound}"
+    peak_share = peak_shares.get((measurement.case_id, measurement.implementation))
+    in_brackets = "" if peak_share is None else f" ({peak_share:.0%})"
+    return f"{_formatted('utilisation', values)}{in_brackets} {measurement.bound}"
 
 
 def launches(record: RunRecord) -> Table | None:

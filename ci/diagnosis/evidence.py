@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from roofwatch.ci.static.facts import code_facts
-from roofwatch.collector.device.datasheets import DatasheetCeiling
+from roofwatch.collector.device.datasheets import DatasheetCeiling, share_of_peak
 from roofwatch.collector.device.roofline import (
     LevelPosition,
     Roof,
@@ -240,14 +240,7 @@ class Evidence:
     @property
     def datasheet_share(self) -> float | None:
         """Share of the datasheet's peak of the binding ceiling; None if it states none."""
-        roof = self.roof
-        binding = roof.compute if roof.bound == "compute" else roof.memory
-        if self.utilisation is None or binding is None:
-            return None
-        for comparison in self.published:
-            if comparison.measured == binding:
-                return self.utilisation * binding.per_s / comparison.published_per_s
-        return None
+        return share_of_peak(self.utilisation, self.roof.binding, self.published)
 
     @cached_property
     def levels(self) -> tuple[LevelPosition, ...]:

@@ -381,3 +381,18 @@ def compare_with_datasheet(
             continue
         comparisons.append(DatasheetCeiling(ceiling, published, at_clock))
     return comparisons
+
+
+def share_of_peak(
+    utilisation: float | None, binding: Ceiling | None, published: Sequence[DatasheetCeiling]
+) -> float | None:
+    """Share of the datasheet's peak, from the share of the measured ceiling that binds.
+
+    None if the datasheet does not state that ceiling.
+    """
+    if utilisation is None or binding is None:
+        return None
+    for comparison in published:
+        if comparison.measured == binding:
+            return utilisation * binding.per_s / comparison.published_per_s
+    return None

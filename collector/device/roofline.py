@@ -56,6 +56,10 @@ class Roof:
         return "compute" if self.ideal_ns == self.compute_ns else "memory"
 
     @property
+    def binding(self) -> Ceiling | None:
+        return self.compute if self.bound == "compute" else self.memory
+
+    @property
     def ridge(self) -> float | None:
         """Ridge point in FLOP/byte: above it a case is compute-bound."""
         if self.memory is None or self.compute is None:

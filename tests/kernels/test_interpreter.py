@@ -7,23 +7,33 @@ from pathlib import Path
 
 import pytest
 
+FOLDER = Path(__file__).parent
+SUITE = str(FOLDER / "test_suite.py")
+PARTS = ("every_memory_layout", "odd_single_and_empty", "other_values or trace or expanded")
+"""Names of tests of every kernel; each part takes about as long as the others."""
+SHARDS = {
+    **{part: [SUITE, "-k", part] for part in PARTS},
+    "the rest of every kernel": [SUITE, "-k", f"not ({' or '.join(PARTS)})"],
+    "single kernels": [str(FOLDER), "--ignore", SUITE],
+}
+
 
 @pytest.mark.slow
-def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
-    folder = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]
+@pytest.mark.parametrize("shard", SHARDS)
+def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter(shard: str) -> None:
+    command = [sys.executable, "-m", "pytest", *SHARDS[shard], "-q", "-p", "no:cacheprovider"]
     # one process: a second one would have torch and Triton to load, and their tracer, which takes
     # as long as many tests
     options = [
         "-o",
         "addopts=--strict-markers --strict-config",
         "--rootdir",
-        str(folder.parent.parent),
+        str(FOLDER.parent.parent),
     ]
     done = subprocess.run(
         [*command, *options],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        cwd=folder.parent.parent,
+        cwd=FOLDER.parent.parent,
         capture_output=True,
         text=True,
         check=False,

@@ -50,7 +50,9 @@ from tests.builders import (
     CASE_ID,
     NOON,
     make_activity,
+    make_ceiling,
     make_commit_ref,
+    make_environment,
     make_measurement,
     make_profile,
     make_record,
@@ -338,6 +340,21 @@ def test_the_fastest_implementation_of_the_case_furthest_from_its_roof_comes_fir
     ordered = [(row.case_id, row.implementation) for row in furthest_from_roof_first(rows)]
 
     assert ordered == [(far, "triton"), (far, "torch"), (near, "triton")]
+
+
+def test_a_run_on_a_gpu_shows_the_share_of_the_peak_beside_that_of_what_is_achievable() -> None:
+    copy = make_ceiling(resource="memory", level="dram", per_s=2.4e12)
+    record = make_record(
+        measurements=[make_measurement(utilisation=0.8, bound="memory")],
+        ceilings=(copy,),
+        environment=make_environment(device_kind="cuda", device_name="NVIDIA H200"),
+    )
+
+    table = measurements(record)
+
+    cells = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+    assert cells["utilisation"] == ["80.0% (40%) memory"]
+    assert "of the peak (datasheet)" in str(table.caption)
 
 
 _PRINT_TABLES = """
