@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from roofwatch.wrapped_text import fit_columns, least_width
+from roofwatch.wrapped_text import fit_columns, least_width, lines_of
 
 _GAP = 2
 """Spaces before each column."""
@@ -68,9 +68,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     widths = [least_width(column) for column in columns]
     spare = width - sum(widths) - _GAP * len(columns)
     for position, column in enumerate(columns):
-        longest = max(
-            (len(line) for cell in column.cells for line in str(cell).splitlines()), default=0
-        )
+        longest = max(map(len, lines_of(column)), default=0)
         extra = min(spare, max(0, longest - widths[position]))
         widths[position] += extra
         spare -= extra

@@ -268,8 +268,17 @@ def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
     ):
         status = pytest.main([*options, node_id], plugins=[Capture()])
     if status:
-        raise RuntimeError(f"{node_id} does not pass here: {output.getvalue()[-1_000:]}")
+        raise RuntimeError(f"{node_id} does not pass here: {_reason_in(output.getvalue())}")
     return {spec.name: spec for specs in Capture.session.calls.values() for spec in specs}
+
+
+def _reason_in(session_output: str) -> str:
+    """The error of a session of pytest, without the session around it."""
+    lines = [line.strip() for line in session_output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("E ", "ERROR: "))]
+    if not errors:
+        return lines[-1] if lines else "no reason was given"
+    return re.sub(r"^(E|ERROR:)\s+", "", errors[-1])
 
 
 # --- checks and measurements

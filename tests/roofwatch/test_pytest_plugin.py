@@ -129,6 +129,8 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
 
     assert (counts["failed"], counts["passed"]) == (1, 1), output
     assert "not compared with HEAD" in output
+    assert "file or directory not found: " in output
+    assert output.count("no tests ran") == 0, "the session at the base is not printed"
     record = RunRecord.read(tmp_path / "out.json.gz")
     assert {(case.kernel, case.direction) for case in record.cases} == {
         (name, direction)

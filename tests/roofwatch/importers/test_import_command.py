@@ -94,6 +94,22 @@ def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+def test_dry_run_shows_one_row_per_benchmark_and_names_what_is_only_stored(tmp_path: Path) -> None:
+    stats = {"min": 1e-3, "max": 2e-3, "mean": 1.2e-3, "median": 1.1e-3, "rounds": 10}
+    document = {
+        "machine_info": {},
+        "commit_info": {"id": sha_of(1), "time": str(START), "dirty": False},
+        "benchmarks": [{"fullname": f"a.py::test_{name}", "stats": stats} for name in "xy"],
+    }
+    (tmp_path / "old.json").write_text(json.dumps(document))
+
+    done = roofwatch("import", "old.json", "--dry-run", cwd=tmp_path)
+
+    rows = [line for line in done.output.splitlines() if "a.py::test_" in line]
+    assert len(rows) == 2
+    assert all("0.0011" in row and "min, max, mean, rounds" in row for row in rows)
+
+
 def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_bytes((DATA / "pytest_benchmark_fib.json").read_bytes()[:-20])
 
