@@ -37,47 +37,51 @@ def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:
             case_text += f" and {len(others)} more"
         rows.append(
             (
-                verdict(case.verdict),
-                _linked(case.reason),
                 case_text,
                 case.implementation,
+                verdict(case.verdict),
                 *_time_cells(case),
+                _linked(case.reason),
             )
         )
     columns = (
-        "verdict",
-        "reason",
         "case",
         "implementation",
-        "base",
-        "head",
+        "verdict",
         "change",
         "95 % interval",
         "note",
+        "base",
+        "head",
+        "reason",
     )
     return make_table(columns, rows, omit_empty=True)
 
 
 def _remark(case: Change[CaseEvidence]) -> str:
-    return "; ".join((text_of(case), *sides_of(case)))
+    sides = sides_of(case)
+    # what is true of both sides is in the text
+    if len({side.partition(": ")[2] for side in sides}) == 1:
+        sides = ()
+    return "; ".join((text_of(case), *sides))
 
 
 def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
-    """Times of base and head, their change with its interval, and what else there is to say."""
+    """The change with its interval, what else there is to say, and the times of base and head."""
     interval = case.relative_interval
     # Without both times there are only words.
     if case.base is None or case.head is None or interval is None:
-        return None, None, None, None, _remark(case)
+        return None, None, _remark(case), None, None
     low, high = interval
     note = claim_text(case)
     if case.detail is not None:
         note += f"; {case.detail}"
     return (
-        format_ns(case.base),
-        format_ns(case.head),
         f"{case.relative_change:+.1%}",
         f"{low:+.1%} to {high:+.1%}",
         note,
+        format_ns(case.base),
+        format_ns(case.head),
     )
 
 

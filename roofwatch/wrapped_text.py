@@ -11,7 +11,15 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-_PIECE = re.compile(r"[^/,\s]*[/,\s]?")
+_PIECE = re.compile(
+    r"""(?:
+        [^/,\s]
+        | ,(?=\d)  # within a number
+        | (?<=\d)[ ](?=(?:ns|µs|ms|s|B|KiB|MiB|GiB)\b)  # before a unit
+        | (?<=%)[ ](?=to[ ][-+\d]) | (?<=%[ ]to)[ ](?=[-+\d])  # within an interval
+    )*(?:[/\s]|,(?!\d))?""",
+    re.VERBOSE,
+)
 
 
 class WrappedText(Text):

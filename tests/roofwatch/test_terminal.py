@@ -45,7 +45,7 @@ from roofwatch.terminal import (
     progress,
     sparkline,
 )
-from roofwatch.wrapped_text import fit_columns
+from roofwatch.wrapped_text import fit_columns, wrapped
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -438,4 +438,18 @@ def test_a_table_that_cannot_fit_has_its_rows_under_headings_and_names_what_it_l
         "scale/n=2",
         "triton           12 ms",
         "not shown at this width: utilisation of the roof",
+    ]
+
+
+def test_numbers_are_not_broken_at_their_commas_nor_values_before_their_unit() -> None:
+    text = wrapped(Text("fits up to n_rows = 2,147,483, or 3.5 ms -3.3% to +2.9%"))
+
+    lines = text.wrap(console(to_stderr=False), 14)
+
+    assert [line.plain for line in lines] == [
+        "fits up to",
+        "n_rows =",
+        "2,147,483, or",
+        "3.5 ms",
+        "-3.3% to +2.9%",
     ]
