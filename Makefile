@@ -127,7 +127,7 @@ bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DET
 
 bench-commands: $(STAMP) ## How long the README's commands take, beside pytest-benchmark and do_bench
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/commands-peers --upgrade --requirement bench/commands-peers.txt
-	@PYTHONPATH=build/commands-peers $(BIN)/python -m bench.first_minutes
+	@PYTHONPATH=$(CURDIR)/build/commands-peers $(BIN)/python -m bench.first_minutes
 
 # containers read them as users of their own; the folder keeps other users of this machine out
 secrets/%_password:
