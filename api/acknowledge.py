@@ -50,6 +50,7 @@ async def submit(request: Request) -> HTMLResponse:
     body = b""
     async for chunk in request.stream():
         body += chunk
+        # anybody may send a form here: the link is the only key
         if len(body) > _MAX_BODY_BYTES:
             return _answer("The form is too long", 413)
     fields = parse_qs(body.decode(errors="replace"))
@@ -59,6 +60,7 @@ async def submit(request: Request) -> HTMLResponse:
     subject = _links(request).read(token)
     if subject is None:
         return _answer("This link is not valid", 404)
+    # an acknowledgement without a name could not be asked about
     if not person or not reason:
         return _answer("Name a person and a reason", 400)
     state = state_of(request)

@@ -73,6 +73,7 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
 
     The body has no `Content-Encoding`, and the length and sha256 of the record.
     """
+    # the hash is that of the file, not of a compressed copy
     if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
         raise ProblemError(415, "unsupported-media", "send the file without Content-Encoding")
     state = state_of(request)
@@ -137,11 +138,13 @@ def _refusal(
     limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]
 ) -> ProblemError | None:
     """Check the limits of a file and of all files of its run."""
+    # before the body is read, which may take minutes
     if artefact.size_bytes > limits.artefact_bytes:
         detail = f"{artefact.size_bytes} bytes; a file has at most {limits.artefact_bytes} here"
         return ProblemError(413, "too-large", f"{detail}: record a shorter time, or compress it")
     stored_bytes = 0
     for stored in named:
+        # the same file again takes no further space
         if stored.is_stored and stored.sha256 != artefact.sha256:
             stored_bytes += stored.size_bytes
     if stored_bytes + artefact.size_bytes > limits.run_artefact_bytes:

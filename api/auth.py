@@ -135,12 +135,14 @@ class _IssuerKeys:
         if is_old or (key_id not in self._keys and now_s > self._tried_at_s + _KEYS_COOLDOWN_S):
             self._fetch(now_s)
         elif key_id not in self._keys and self._tried_at_s > self._fetched_at_s:
+            # a stranger must not cause a request for each unknown key
             raise PyJWKClientConnectionError("the last fetch failed")
         if key_id not in self._keys:
             raise PyJWKClientError("no such key")
         return self._keys[key_id]
 
     def _fetch(self, now_s: float) -> None:
+        # one fetch at a time; the others answer at once
         if now_s <= self._tried_at_s + _KEYS_COOLDOWN_S or not self._fetching.acquire(
             blocking=False
         ):
@@ -151,6 +153,7 @@ class _IssuerKeys:
             self._keys = {
                 str(key.key_id): key
                 for key in jwt.PyJWKSet.from_dict(document).keys
+                # keys of another use may be as valid, and prove nothing
                 if key.key_id and key.public_key_use in {"sig", None}
             }
             self._fetched_at_s = now_s
@@ -299,6 +302,7 @@ class Authenticator:
 
     def _find(self, text: str) -> Principal | None:
         is_jwt = text.count(".") == 2 and text.startswith("ey") and len(text) <= _MAX_JWT_CHARACTERS
+        # a token of ours has no dots
         if self._workflows is not None and is_jwt:
             return self._workflows.authenticate(text)
         token = check_token(self._engine, text, self._now())

@@ -66,6 +66,7 @@ def get_comparison(
         base_id, head_id = resolve_revisions(session, **vars(sides))
         base, head = load_record(session, base_id), load_record(session, head_id)
         floor = None
+        # a caller may want the plain threshold
         if noise_floor:
             floor = stored_floor(list_newest_calibrations(session, sides.project, head_id))
         judgement = judge_pull_request(

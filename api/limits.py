@@ -150,6 +150,7 @@ class BodyReader:
             async for chunk in self._chunks(request, max_bytes, hint):
                 held_bytes += len(chunk)
                 self._held_bytes += len(chunk)
+                # many bodies at once fill the disk as well as one large one
                 if self._held_bytes > self._limits.upload_bytes:
                     raise unavailable(
                         "too many bodies are being read at once; try again in a moment", _RETRY_S
@@ -177,12 +178,14 @@ class BodyReader:
             413, "too-large", f"a body has at most {max_bytes} bytes here; {hint}"
         )
         announced = request.headers.get("content-length", "")
+        # refused before a byte is read
         if announced.isdecimal() and int(announced[:20]) > max_bytes:
             raise too_large
         limits, clock = self._limits, asyncio.get_running_loop().time
         chunks, deadline_s, size_bytes = request.stream(), clock() + limits.body_s, 0
         while True:
             try:
+                # a client that sends a byte a minute holds a connection for days
                 async with asyncio.timeout_at(min(deadline_s, clock() + limits.silence_s)):
                     chunk = await anext(chunks, None)
             except TimeoutError:
@@ -239,6 +242,7 @@ def _is_longer(body: bytes, limit: int) -> bool:
     gzip = zlib.decompressobj(_GZIP_WBITS)
     byte_count = 0
     try:
+        # by pieces: a bomb is not unpacked to learn its size
         while body and byte_count <= limit:
             byte_count += len(gzip.decompress(body, _PIECE_BYTES))
             body = gzip.unconsumed_tail
@@ -318,6 +322,7 @@ def _check_values(parsed: object, limits: Limits) -> None:
     for depth in range(limits.depth + 2):
         strings = [value for value in level if type(value) is str]
         containers = [value for value in level if type(value) in _CONTAINERS]
+        # deeper documents take a parser's stack
         if depth == limits.depth and containers:
             raise _too_complex(f"more than {limits.depth} nested arrays and objects", limits.depth)
         level = []
@@ -328,6 +333,7 @@ def _check_values(parsed: object, limits: Limits) -> None:
             elif isinstance(container, list):
                 if len(container) > limits.entries:
                     raise _too_complex(f"a list of {len(container)} entries", limits.entries)
+                # most lists hold numbers, which have nothing to check
                 if not _FLAT.issuperset(map(type, container)):
                     level += container
         longest = max(map(len, strings), default=0)

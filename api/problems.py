@@ -162,6 +162,7 @@ def _to_problem(request: Request, error: Exception) -> ProblemError:
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, HTTPException):
+        # the framework's own errors have the same form as ours
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
         return ProblemError(
             error.status_code, kind, f"{error.detail}; see /v1/openapi.json", error.headers
@@ -174,8 +175,10 @@ def _to_problem(request: Request, error: Exception) -> ProblemError:
         if isinstance(error, kind_of_error):
             return ProblemError(status, kind, str(error))
     cause = error.orig if isinstance(error, DBAPIError) else error
+    # a message of the database may have line breaks
     printable = "".join(char if char.isprintable() else " " for char in str(cause))
     request.app.state.shared.health.database.note_failure(" ".join(printable.split())[:500])
+    # a full disk needs a person, so it says so
     if is_full(error):
         detail = (
             "the disk of the database is full; nothing was stored: send it again once the "

@@ -59,9 +59,11 @@ def post_question(
     parameters = parse_body(definition.parameters, document)
     state = state_of(request)
     with state.reading() as session:
+        # names of projects and runs are in the parameters, and each needs access
         reader.check_subjects(session, subjects_of(parameters))
         answer = definition.ask(session, **vars(parameters))
     content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
+    # a page that asks for too much should ask for less
     if len(content) > max_bytes:
         detail = f"the answer would have {len(content)} bytes, more than {max_bytes}"
         raise ProblemError(422, "too-large", f"{detail}: select fewer cases or a shorter time")

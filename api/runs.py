@@ -101,6 +101,7 @@ async def _whole(request: Request, state: State, body: io.BytesIO) -> AsyncItera
                 state.bodies.save(request, body, state.limits.body_bytes)
             )
         except ProblemError as problem:
+            # only then the client is still sending
             if problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 await state.bodies.discard(request, state.limits.discarded_bytes)
             raise

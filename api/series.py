@@ -175,10 +175,12 @@ def _export(series: Sequence[Series], changes: Mapping[SeriesKey, Verdict]) -> C
     )
     for values in series:
         newest = next((point for point in reversed(values.points) if point.value is not None), None)
+        # a series whose runs all failed has no value to export
         if newest is None:
             continue
         labels = astuple(values.key)
         for gauge, number in ((value, newest.value), (low, newest.low), (high, newest.high)):
+            # values of other tools have no quartiles
             if number is not None:
                 gauge.labels(*labels).set(number)
         verdict.labels(*labels).state(str(changes.get(values.key, Verdict.UNCHANGED)))

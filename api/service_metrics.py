@@ -56,4 +56,5 @@ class ServiceMetrics:
             "disk_full": is_disk_full,
         }
         for name, value in values.items():
+            # NaN, not 0: an unknown age is no age of 0 seconds
             self.gauges[name].set(math.nan if value is None else value)

@@ -103,6 +103,7 @@ class State:
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a slot to store something, or raise ProblemError (503) after `turn_s`."""
         try:
+            # a client waits rather than the database
             async with asyncio.timeout(self.limits.turn_s):
                 await self.ingests.acquire()
         except TimeoutError:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from roofwatch import posting
+from roofwatch import job_services, posting
 from roofwatch.ci.github.commands import describe, reply
 from roofwatch.ci.github.event import (
     TOKEN_VARIABLE,
@@ -56,7 +56,7 @@ def run_action(
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
-    event = posting.event_of(variables)
+    event = job_services.event_of(variables)
     more = shlex.split(arguments)
     commands = commands_for(
         mode=mode,
@@ -150,7 +150,7 @@ def report_result(
 
     Returns the reply as Markdown. The files of the folder are untrusted.
     """
-    repository = posting.open_repository(job.run, variables)
+    repository = job_services.open_repository(job.run, variables)
     missing: tuple[str, ...] = ()
     if request.verb == "bisect":
         result = _bisection_result(folder)
@@ -167,7 +167,7 @@ def report_result(
             with_check=True,
             expected=expected,
             accept_by=accept_by,
-            tell_service=posting.open_service(variables),
+            tell_service=job_services.open_service(variables),
         )
         missing = posted.missing
         result = code(report.check.title)

@@ -6,12 +6,11 @@ records of another commit are refused.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
@@ -30,18 +29,16 @@ from roofwatch.ci.github.comment import (
     report_marker,
     with_acceptance,
 )
-from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
+from roofwatch.ci.github.event import Job
 from roofwatch.ci.github.parts import Part, earlier_parts, merge
 from roofwatch.ci.messages import ForgeError, count_of
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
-from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE as SERVICE_TOKEN_VARIABLE
-from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.model.acceptance import PullRequestAcceptance
+from roofwatch.job_services import open_forge
 from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
-from roofwatch.model.errors import RecordError, SpoolError
+from roofwatch.model.errors import RecordError
 from roofwatch.model.record import Commit
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
 from roofwatch.report_files import (
@@ -53,9 +50,8 @@ from roofwatch.report_files import (
 )
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import GitHubRepository
+    pass
 
-SERVER_VARIABLE = "ROOFWATCH_SERVER_URL"
 PART_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _ARTIFACT = "roofwatch-records-"
 """What the names of artifacts with records begin with; the rest is the name of the part."""
@@ -94,88 +90,6 @@ class Posted:
     """Login of who accepted the regressions."""
     missing: tuple[str, ...] = ()
     """What could not be posted, and why."""
-
-
-def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Read the event that started the job.
-
-    Raises:
-        ForgeError: it cannot be read.
-    """
-    path = variables.get("GITHUB_EVENT_PATH", "")
-    # On a machine of one's own there is no event.
-    if not path:
-        return {}
-    try:
-        event = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise ForgeError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
-    if not isinstance(event, dict):
-        return {}
-    return event
-
-
-def job_here(variables: Mapping[str, str]) -> Job:
-    """Determine the run, commit and pull request of a job of GitHub Actions or GitLab CI.
-
-    Raises:
-        ForgeError: the variables are not those of a job.
-    """
-    if variables.get("GITLAB_CI"):
-        from roofwatch.ci import gitlab
-
-        return gitlab.job_of(variables)
-    return job_of(variables, event_of(variables))
-
-
-def open_forge(job: Job, variables: Mapping[str, str]) -> Forge:
-    """Open the repository of a job.
-
-    Raises:
-        ForgeError: there is no token.
-    """
-    if variables.get("GITLAB_CI"):
-        from roofwatch.ci.gitlab import GitLabProject
-
-        return GitLabProject(job, variables)
-    return open_repository(job.run, variables)
-
-
-def open_service(variables: Mapping[str, str]) -> TellService | None:
-    """Open the service that stores acceptances; None if the job names none.
-
-    Only the job's environment counts: a file of the pull request must not receive the token.
-    """
-    url = variables.get(SERVER_VARIABLE, "")
-    token = variables.get(SERVICE_TOKEN_VARIABLE, "")
-    if not url or not token:
-        return None
-    from roofwatch.store.server import Server
-
-    def tell(project: str, acceptance: PullRequestAcceptance) -> None:
-        try:
-            Server(HttpClient(url, token)).send_acceptance(project, acceptance)
-        except SpoolError as error:
-            raise ForgeError(str(error)) from None
-
-    return tell
-
-
-def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepository:
-    """Open the repository of a run with the job's token.
-
-    Raises:
-        ForgeError: there is no token.
-    """
-    from roofwatch.ci.github.client import GitHubRepository
-
-    token = variables.get(TOKEN_VARIABLE, "").strip()
-    if not token:
-        raise ForgeError(
-            f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ "
-            f"github.token }}}}`"
-        )
-    return GitHubRepository(run.api_url, run.repository, token)
 
 
 def report_on(

@@ -68,14 +68,7 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
     worst = ordered[0]
     # most repositories have one job, and need no heading
     if len(parts) == 1 and not expected and not worst.state.name:
-        text = worst.text.strip()
-        state = _counted(worst.state, text)
-        return Merged(
-            conclusion=state.conclusion,
-            title=state.title,
-            text=text,
-            parts=(state,),
-        )
+        return _only(worst)
     conclusion = worst.state.conclusion
     # a success of some jobs is no success of all
     if missing and conclusion is Conclusion.SUCCESS:
@@ -93,6 +86,17 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
         title=f"{worst.shown_name}{words}",
         text="\n\n".join([*blocks, *texts]),
         parts=tuple(states),
+    )
+
+
+def _only(part: Part) -> Merged:
+    text = part.text.strip()
+    state = _counted(part.state, text)
+    return Merged(
+        conclusion=state.conclusion,
+        title=state.title,
+        text=text,
+        parts=(state,),
     )
 
 

@@ -3,10 +3,11 @@
 import math
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.judge.change import Change, ChangeSubject
-from roofwatch.ci.messages import Section, code, count_of, listed
+from roofwatch.ci.messages import Row, Section, code, count_of, listed
 from roofwatch.ci.report.cells import (
     both_sides,
     medians_note,
@@ -54,35 +55,37 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
         # a group of one is whole in the open table
         if len(group) > 1:
             slower += group
-    described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
-    for new in judgement.new_implementations:
-        described |= {(case_id, new.implementation) for case_id in new.case_ids}
-    others = [
-        case
-        for case in worst_first(judgement.cases)
-        if (case.verdict is Verdict.INCONCLUSIVE and case.subject.case_key not in described)
-        or case.reason is Reason.ALREADY_FAILING
-    ]
-    rows = []
-    for case in (*slower, *others):
-        change = ""
-        times = both_sides("median_ns", case.base, case.head)
-        interval = case.relative_interval
-        # a case without times has no interval
-        if interval is not None:
-            low, high = interval
-            times += medians_note(case)
-            change = f"{case.relative_change:+.1%}"
-            if math.isfinite(low) and math.isfinite(high):
-                change += f" ({low:+.1%} to {high:+.1%})"
-        rows.append((change, names_of(case), times, roofline_text(case), why_undecided(case)))
-    columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
+    rows = [_case_row(case) for case in (*slower, *_undescribed(judgement))]
     return Section(
         title=f"{count_of(len(rows), 'case')} in full",
-        columns=columns,
+        columns=("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason"),
         rows=rows,
         is_folded=True,
     )
+
+
+def _undescribed(judgement: PullRequestJudgement) -> Iterator[Change[CaseEvidence]]:
+    """Undecided cases that the tables of removed and new ones do not have."""
+    described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
+    for new in judgement.new_implementations:
+        described |= {(case_id, new.implementation) for case_id in new.case_ids}
+    for case in worst_first(judgement.cases):
+        is_open = case.verdict is Verdict.INCONCLUSIVE and case.subject.case_key not in described
+        if is_open or case.reason is Reason.ALREADY_FAILING:
+            yield case
+
+
+def _case_row(case: Change[CaseEvidence]) -> Row:
+    change = ""
+    times = both_sides("median_ns", case.base, case.head)
+    # a case without times has no interval
+    if case.relative_interval is not None:
+        low, high = case.relative_interval
+        times += medians_note(case)
+        change = f"{case.relative_change:+.1%}"
+        if math.isfinite(low) and math.isfinite(high):
+            change += f" ({low:+.1%} to {high:+.1%})"
+    return change, names_of(case), times, roofline_text(case), why_undecided(case)
 
 
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:
@@ -106,40 +109,50 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
 
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
     """List bottlenecks of slower cases, changed launches and changed hardware counters."""
-    rows = []
+    rows = [
+        *_limit_rows(judgement),
+        *_launch_rows(judgement),
+        *_counter_rows(judgement),
+    ]
+    return Section(
+        title="Likely bottleneck",
+        columns=("evidence", "benchmark", "base → head"),
+        rows=rows,
+        is_folded=True,
+        text="Heuristic; does not affect the result.",
+    )
+
+
+def _limit_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
     for change in judgement.limit_changes:
         limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
         remarks = filter(None, (change.detail, *change.evidence.news))
-        findings = [remark.quoted(code) for remark in remarks]
-        rows.append(
-            ("bottleneck", names_of(change), f"{' → '.join(limits)}: {'; '.join(findings)}")
-        )
+        findings = "; ".join(remark.quoted(code) for remark in remarks)
+        yield "bottleneck", names_of(change), f"{' → '.join(limits)}: {findings}"
+
+
+def _launch_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
     for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
         text = ""
         if launch.detail is not None:
             text = launch.detail.quoted(code)
         share = f"{launch.evidence.share:.1%} of the call"
-        rows.append(("launches", names_of(launch), f"{text} ({share})"))
+        yield "launches", names_of(launch), f"{text} ({share})"
+
+
+def _counter_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
     counts_of_kernels: Counter[ChangeSubject] = Counter()
     for counter in judgement.counter_changes:
         counts_of_kernels[counter.subject] += 1
-        # a call may launch hundreds of kernels
-        if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
-            size = "new"
-            if math.isfinite(counter.relative_change):
-                size = f"{counter.relative_change:+.1%}"
-            base, head = (format_counter(counter.metric, value) for value in counter.values)
-            text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
-            rows.append((code(counter.metric), names_of(counter), text))
-    columns = ("evidence", "benchmark", "base → head")
-    text = "Heuristic; does not affect the result."
-    return Section(
-        title="Likely bottleneck",
-        columns=columns,
-        rows=rows,
-        is_folded=True,
-        text=text,
-    )
+        # dozens of counters move together: the largest changes say enough
+        if counts_of_kernels[counter.subject] > _MAX_COUNTERS_OF_A_KERNEL:
+            continue
+        size = "new"
+        if math.isfinite(counter.relative_change):
+            size = f"{counter.relative_change:+.1%}"
+        base, head = (format_counter(counter.metric, value) for value in counter.values)
+        text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+        yield code(counter.metric), names_of(counter), text
 
 
 def _environment_section(judgement: PullRequestJudgement) -> Section:

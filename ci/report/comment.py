@@ -113,23 +113,31 @@ def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
     named = decisive(judgement)
     cases = Counter(word_of(case) for case in judgement.cases)
-    code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
-    for change in judgement.static:
-        # a new case has nothing to be identical with
-        if change.reason is not Reason.NEW_CASE and isinstance(change.evidence, CodeEvidence):
-            is_accepted = change.reason is Reason.ACCEPTED
-            code_counts["accepted" if is_accepted else CODE_WORDS[change.verdict]] += 1
-    accuracy = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
     counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
-    code_parts = [f"{count} {word}" for word, count in code_counts.items() if count]
+    accuracy = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
+    errors = [f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())]
     parts = [
         ", ".join(counts),
-        f"machine code {', '.join(code_parts)}" if code_parts else "",
-        ", ".join(
-            f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())
-        ),
+        _code_tally(judgement),
+        ", ".join(errors),
     ]
     return "; ".join(filter(None, parts))
+
+
+def _code_tally(judgement: PullRequestJudgement) -> str:
+    counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
+    for change in judgement.static:
+        # a new case has nothing to be identical with
+        if change.reason is Reason.NEW_CASE or not isinstance(change.evidence, CodeEvidence):
+            continue
+        word = CODE_WORDS[change.verdict]
+        if change.reason is Reason.ACCEPTED:
+            word = "accepted"
+        counts[word] += 1
+    words = [f"{count} {word}" for word, count in counts.items() if count]
+    if not words:
+        return ""
+    return f"machine code {', '.join(words)}"
 
 
 def _capital(text: str) -> str:

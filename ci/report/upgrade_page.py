@@ -1,8 +1,9 @@
 """The page about an upgrade of Triton: kernels that get better or worse, or no longer compile."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roofwatch.ci.static.comparison import JudgedCode, StaticChange, is_listed, word_of
 from roofwatch.model.verdict import Reason, Verdict
@@ -12,6 +13,15 @@ _BETTER = frozenset({Verdict.IMPROVED, Verdict.PREDICTED_FASTER})
 _COLUMNS = ("no longer compiles", "worse", "better", "compiles again", "changed", "same code")
 _MAX_ROWS = 200
 _MAX_TEXT = 240
+
+
+class _Row(NamedTuple):
+    """What the targets of one function may share."""
+
+    case_id: str
+    function: str
+    verdict: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -58,11 +68,11 @@ def _column_of(change: StaticChange) -> str:
 
 
 def _counts(judged: JudgedCode) -> str:
-    counts: dict[str, Counter[str]] = {}
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in judged.changes:
-        counts.setdefault(change.subject.target, Counter())[_column_of(change)] += 1
+        counts[change.subject.target][_column_of(change)] += 1
     for target, count in judged.unchanged_by_target.items():
-        counts.setdefault(target, Counter())["same code"] += count
+        counts[target]["same code"] += count
     lines = [
         f"| target | {' | '.join(_COLUMNS)} |",
         "|---|" + "--:|" * len(_COLUMNS),
@@ -75,15 +85,24 @@ def _counts(judged: JudgedCode) -> str:
 
 def _rows(changes: Sequence[StaticChange]) -> str:
     """One line per function and text; the targets share it."""
-    targets: dict[tuple[str, str, str, str], list[str]] = {}
+    targets: defaultdict[_Row, list[str]] = defaultdict(list)
     # identical functions would fill the page
     for change in filter(is_listed, changes):
-        text = str(change.reason) if change.detail is None else str(change.detail)
-        row = (change.case_id, change.subject.part, word_of(change), _cell(text))
-        targets.setdefault(row, []).append(change.subject.target)
-    lines = ["| case | function | verdict | targets | what changed |", "|---|---|---|---|---|"]
-    for (case_id, function, word, text), names in list(targets.items())[:_MAX_ROWS]:
-        cells = (case_id, function, word, ", ".join(names), text)
+        reason = change.detail or change.reason
+        row = _Row(
+            case_id=change.case_id,
+            function=change.subject.part,
+            verdict=word_of(change),
+            text=_cell(str(reason)),
+        )
+        targets[row].append(change.subject.target)
+    lines = [
+        "| case | function | verdict | targets | what changed |",
+        "|---|---|---|---|---|",
+    ]
+    for row in list(targets)[:_MAX_ROWS]:
+        names = ", ".join(targets[row])
+        cells = (row.case_id, row.function, row.verdict, names, row.text)
         lines.append(f"| {' | '.join(cells)} |")
     # a page that lists everything is not read
     if len(targets) > _MAX_ROWS:

@@ -9,6 +9,7 @@ from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.runs.journal import TimedStep
 from roofwatch.collector.runs.run_plan import ALL, RunPlan, matches
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
@@ -16,13 +17,17 @@ from roofwatch.model.proofs import CaseProof
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.model.timing_method import TimingMethod
 from roofwatch.model.worker_protocol import (
+    CheckAccuracy,
     Failure,
     ImplementationInfo,
     KernelInfo,
+    Reply,
     Subject,
     SuiteInfo,
 )
 
+# How the message of a kernel begins whose module the commit does not have.
+_IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
 
@@ -56,6 +61,30 @@ class CaseRun:
         """Whether it is correct and has not failed during timing."""
         is_correct = self.accuracy is not None and self.accuracy.outcome is Outcome.OK
         return is_correct and self.runs_here and self.failure is None
+
+    def is_later_than(self, suite: SuiteAt) -> bool:
+        """Whether the commit lacks a kernel of the benchmark files that it was given.
+
+        Its own files do not declare it, and importing it fails.
+        """
+        name = (self.case.kernel, self.implementation.name)
+        if suite.declared is None or name in suite.declared or self.accuracy is None:
+            return False
+        message = self.accuracy.message or ""
+        return self.accuracy.outcome.is_failure and message.startswith(_IMPORT_ERRORS)
+
+    def accuracy_of(self, reply: Reply) -> Accuracy:
+        """The accuracy that a worker replied to a check of this case."""
+        if reply.checked is not None:
+            return reply.checked.report.accuracy(self.subject.case_id, reply.checked.errors)
+        failure = reply.failure
+        assert failure is not None
+        return Accuracy(
+            **self.subject.named,
+            executor="device" if self.runs_here else "interpreter",
+            outcome=failure.outcome,
+            message=failure.message,
+        )
 
     def apply(self, step: TimedStep) -> None:
         """Add a block or a failure; used during the run and to resume it."""
@@ -198,3 +227,26 @@ def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseR
         return tuple(case for case in offered if set(plan.tags) <= set(case.tags))
     usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
     return tuple(case for case in offered if usual in case.tags or not case.tags) or offered
+
+
+def check_jobs(cases: Sequence[CaseRun], *, has_regimes: bool) -> list[CheckAccuracy]:
+    """The checks that are missing.
+
+    With regimes, the first case of each kind is checked at other values too: what a kernel does
+    with them hardly depends on the shape.
+    """
+    jobs: list[CheckAccuracy] = []
+    seen_kinds: set[tuple[str, ...]] = set()
+    for case in cases:
+        kernel, _shape, dtype, direction = case.subject.case_id.split("/")
+        kind = (kernel, dtype, direction, case.subject.implementation)
+        is_first_of_kind = kind not in seen_kinds
+        seen_kinds.add(kind)
+        if case.accuracy is None:
+            job = CheckAccuracy(
+                **case.subject.named,
+                rank_count=case.rank_count,
+                with_regimes=has_regimes and is_first_of_kind,
+            )
+            jobs.append(job)
+    return jobs

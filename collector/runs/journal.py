@@ -23,7 +23,7 @@ from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.model.worker_protocol import Failure, TimedBlock
+from roofwatch.model.worker_protocol import Failure, Subject, TimedBlock
 
 ALONE = "run"
 """Side of a run that measures one commit."""
@@ -109,6 +109,18 @@ class Entry(_Line):
     @property
     def is_result(self) -> bool:
         return self.environment is None
+
+    @property
+    def subject(self) -> Subject | None:
+        """What the result is of; None for facts of the machine."""
+        overflow = None
+        if self.proof is not None:
+            overflow = self.proof.overflow
+        results = (self.accuracy, *self.compiled[:1], overflow, self.timed, self.profile)
+        for result in results:
+            if result is not None:
+                return Subject(result.case_id, result.implementation)
+        return None
 
 
 class Journal:

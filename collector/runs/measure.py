@@ -127,7 +127,8 @@ def measure(
         for run in runs:
             run.left_out = frozenset(run.to_time).difference(subjects)
         # Times of other code than the commit's would be worse than none.
-        foreign = next((run.foreign for run in runs if run.foreign is not None), None)
+        all_foreign = [run.loaded_files.foreign for run in runs]
+        foreign = next(filter(None, all_foreign), None)
         if foreign is not None:
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = []

@@ -7,29 +7,28 @@ from contextlib import closing
 from functools import cached_property
 from typing import Any
 
-from roofwatch.collector.build.provenance import Provenance
 from roofwatch.collector.build.requirements import read_requirements
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.machine import machine_hash
 from roofwatch.collector.git import list_files
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.runs.case_run import CaseRun, select
-from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
+from roofwatch.collector.runs.case_run import CaseRun, check_jobs, select
+from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep
+from roofwatch.collector.runs.loaded_files import LoadedFiles
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
+from roofwatch.collector.runs.same_machine import require_same_machine
 from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
 from roofwatch.collector.workload_values import workload_values
-from roofwatch.model.errors import JournalError, SuiteError, TimerError
+from roofwatch.model.errors import SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import with_references
 from roofwatch.model.metrics import format_ns
-from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
 from roofwatch.model.timing_method import ChosenMethod
 from roofwatch.model.worker_protocol import (
-    CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
     DescribeSources,
@@ -45,13 +44,6 @@ from roofwatch.model.worker_protocol import (
 
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
-
-_PATCH_LEVELS = {"os", "driver_version"}
-"""Differences that do not keep a run from being resumed; the class has the driver's major."""
-_HOST = {"cpu_name", "core_count"}
-"""What else may differ beside a GPU, which does the timed work."""
-# How the message of a kernel begins whose module the commit does not have.
-_IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 
 
 class SuiteRun:
@@ -99,11 +91,7 @@ class SuiteRun:
             self._run_id = journal.header.run_ids[self._side]
             self._started_at = journal.header.started_at
         self._device = plan.device or "cpu"
-        self._provenance = Provenance(suite.source)
-        self._new_files: tuple[LoadedFile, ...] = ()
-        """Those that are not in the journal."""
-        self._traced_ns: dict[WorkerPool, int] = {}
-        """Time of workers to find files that is accounted for."""
+        self.loaded_files = LoadedFiles(suite.source, self.spent)
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
@@ -161,7 +149,7 @@ class SuiteRun:
         if self._environment is None:
             self._take(environment=environment)
         else:
-            self._require_same_machine(self._environment, environment)
+            require_same_machine(self._environment, environment, is_on_cpu=self.is_on_cpu)
         if not self.is_on_cpu:
             self.workers.gpu_count = environment.device_count
         chosen = self._choose_timing()
@@ -176,22 +164,6 @@ class SuiteRun:
             self._steps.note(str(chosen))
         if self._session.warning is not None:
             self._steps.note(self._session.warning)
-
-    def _require_same_machine(self, first: Environment, now: Environment) -> None:
-        # Machines of one runner class differ in patch levels.
-        ignored = _PATCH_LEVELS
-        if not self.is_on_cpu:
-            ignored = _PATCH_LEVELS | _HOST
-        first_machine = first.model_dump(mode="json", exclude=ignored)
-        this_machine = now.model_dump(mode="json", exclude=ignored)
-        changed = ", ".join(changes(first_machine, this_machine))
-        if first.runner_class != now.runner_class and not changed:
-            changed = f"{first.runner_class} before, {now.runner_class} now"
-        if changed:
-            raise JournalError(
-                f"the run was started on another machine: {changed}; resume there, or delete "
-                f"its journal"
-            )
 
     def _choose_timing(self) -> ChosenMethod:
         timer = self.plan.timer
@@ -268,7 +240,7 @@ class SuiteRun:
                 on_begin=self._saying("compiling"),
             )
             for _, facts in compiled:
-                self._note_loaded(workers)
+                self.loaded_files.note(workers)
                 self._take(compiled=facts)
                 self._steps.step()
             proven = prove_subjects(
@@ -282,22 +254,8 @@ class SuiteRun:
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
-        jobs: list[CheckAccuracy] = []
-        seen_kinds: set[tuple[str, ...]] = set()
-        for case in cases:
-            kernel, _shape, dtype, direction = case.subject.case_id.split("/")
-            kind = (kernel, dtype, direction, case.subject.implementation)
-            # a pair compares the values that are declared
-            with_regimes = kind not in seen_kinds and self._pairing is None
-            seen_kinds.add(kind)
-            if case.accuracy is None:
-                jobs.append(
-                    CheckAccuracy(
-                        **case.subject.named,
-                        rank_count=case.rank_count,
-                        with_regimes=with_regimes,
-                    )
-                )
+        # a pair compares the values that are declared
+        jobs = check_jobs(cases, has_regimes=self._pairing is None)
         replies = workers.do_all(
             jobs,
             worker_count=worker_count,
@@ -306,29 +264,14 @@ class SuiteRun:
         )
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
-                self._note_loaded(workers)
-                accuracy = self._accuracy(self.cases[job.subject], reply)
+                self.loaded_files.note(workers)
+                accuracy = self.cases[job.subject].accuracy_of(reply)
                 self._take(accuracy=accuracy)
                 self._steps.show(f"{job.subject}{self._of_side}: {_words_of(accuracy)}")
                 self._steps.step()
 
     def _saying(self, verb: str) -> OnBegin:
         return lambda subject: self._steps.say(f"{verb} {subject}{self._of_side}")
-
-    @property
-    def foreign(self) -> LoadedFile | None:
-        """A loaded file that is not of the commit; None without one."""
-        return self._provenance.foreign
-
-    def _note_loaded(self, workers: WorkerPool) -> None:
-        """Add which files of the project the workers have loaded."""
-        with self.spent.on(Activity.PROVENANCE):
-            self._new_files += self._provenance.add(workers.loaded)
-        new_ns = workers.tracing_ns - self._traced_ns.get(workers, 0)
-        self._traced_ns[workers] = workers.tracing_ns
-        # Workers look for files within other steps, whose time they took.
-        for source in (Activity.OVERHEAD, Activity.START):
-            new_ns -= self.spent.move(Activity.PROVENANCE, new_ns, source=source)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
         """Whether block `number`, from 0, is to be timed and missing."""
@@ -409,7 +352,7 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
-        runs = [case for case in self.cases.values() if not self._is_later(case)]
+        runs = [case for case in self.cases.values() if not case.is_later_than(self.suite)]
         # Implementations share their case.
         cases = tuple({case.case.case_id: case.case for case in runs}.values())
         method = self._chosen.method
@@ -451,7 +394,7 @@ class SuiteRun:
             imported=tuple(step_shares),
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
-            provenance=self._provenance.listed,
+            provenance=self.loaded_files.listed,
             requirements=self._requirements,
             is_isolated=self.suite.source.python is not None,
             source_digests=self._source_digests,
@@ -470,38 +413,27 @@ class SuiteRun:
             return {}
         return read_requirements(tree, list_files(tree))
 
-    def _is_later(self, case: CaseRun) -> bool:
-        """Return whether the commit lacks a kernel of the benchmark files that it was given.
-
-        Its own files do not declare it, and importing it fails.
-        """
-        declared = self.suite.declared
-        name = (case.case.kernel, case.implementation.name)
-        if declared is None or name in declared or case.accuracy is None:
-            return False
-        message = case.accuracy.message or ""
-        return case.accuracy.outcome.is_failure and message.startswith(_IMPORT_ERRORS)
-
     def _take(self, **result: Any) -> None:
         """Apply a new result, one field of `Entry`, and write it to the journal."""
-        self._note_loaded(self.workers)
+        self.loaded_files.note(self.workers)
         entry = Entry(
             side=self._side,
             spent_ns=self.spent.total_ns,
             seen=self._session.take_new(),
-            loaded=self._new_files,
+            loaded=self.loaded_files.take_new(),
             **result,
         )
-        self._new_files = ()
         self._apply(entry)
         if self._journal is not None:
             self._journal.append(entry)
 
     def _apply(self, entry: Entry) -> None:
-        self._provenance.restore(entry.loaded)
+        self.loaded_files.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
-        case = self._case_of(entry)
+        if entry.subject is None:
+            return
+        case = self.cases.get(entry.subject)
         if case is None:
             return
         case.accuracy = entry.accuracy or case.accuracy
@@ -515,28 +447,6 @@ class SuiteRun:
         follows = entry.timed.blocks_before <= len(case.blocks)
         if self._pairing is None or follows:
             case.apply(entry.timed)
-
-    def _case_of(self, entry: Entry) -> CaseRun | None:
-        """The case of an entry, which has one result; None for facts of the machine."""
-        overflow = None if entry.proof is None else entry.proof.overflow
-        results = (entry.accuracy, *entry.compiled[:1], overflow, entry.timed, entry.profile)
-        for result in results:
-            if result is not None:
-                return self.cases.get(Subject(result.case_id, result.implementation))
-        return None
-
-    def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
-        if reply.checked is not None:
-            return reply.checked.report.accuracy(case.subject.case_id, reply.checked.errors)
-        failure = reply.failure
-        assert failure is not None
-        executor = "device" if case.runs_here else "interpreter"
-        return Accuracy(
-            **case.subject.named,
-            executor=executor,
-            outcome=failure.outcome,
-            message=failure.message,
-        )
 
 
 def _words_of(accuracy: Accuracy) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.collector.workers.system_calls import PR_SET_PDEATHSIG, filter_system_calls
 from roofwatch.model.optional import map_optional
 
 LAYERS = (
@@ -46,7 +47,6 @@ _NAMESPACES = {
     "ipc_namespace": 0x08000000,
     "mount_namespace": 0x00020000,
 }
-_CLONE_ANY_NAMESPACE = 0x7E020000
 _MS_NOSUID_NODEV = 0x6
 _MS_REC_PRIVATE = 0x44000
 _AT_FDCWD = -100
@@ -56,55 +56,12 @@ _MOUNT_SETATTR = 442  # system calls since Linux 5.0 have the same number on eve
 _LANDLOCK_CREATE = 444
 _LANDLOCK_ADD = 445
 _LANDLOCK_RESTRICT = 446
-_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
 
-_DENIED = (
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "process_madvise",
-    "kcmp",
-    "pidfd_open",
-    "pidfd_getfd",
-    "socket",
-    "mount",
-    "umount2",
-    "pivot_root",
-    "chroot",
-    "unshare",
-    "setns",
-    "move_mount",
-    "open_tree",
-    "fsopen",
-    "fsmount",
-    "mount_setattr",
-    "open_by_handle_at",
-    "bpf",
-    "perf_event_open",
-    "userfaultfd",
-    "io_uring_setup",
-    "keyctl",
-    "add_key",
-    "request_key",
-    "init_module",
-    "finit_module",
-    "delete_module",
-    "kexec_load",
-    "kexec_file_load",
-    "reboot",
-    "swapon",
-    "swapoff",
-    "sched_setscheduler",
-    "sched_setattr",
-    "sched_setaffinity",
-)
-_IGNORED = ("setsid", "setpgid")
-"""Answered with success and not done: the judge stops and kills the process group as a whole."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -176,10 +133,10 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     _check(_libc.capset(header, no_capabilities))
     # changing credentials has reset both
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     attempt("landlock", lambda: _restrict_files(policy))
-    attempt("seccomp", lambda: _filter_system_calls(may_signal="pid_namespace" not in missing))
+    attempt("seccomp", lambda: filter_system_calls(may_signal="pid_namespace" not in missing))
     return missing
 
 
@@ -286,7 +243,7 @@ def _fork_into_namespace() -> None:
     """Continue as the first process of the PID namespace: when it ends, the kernel kills all others
     in it.
     """
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     child = os.fork()
     if child:
         os.closerange(0, 2**16)
@@ -407,63 +364,3 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 # --- seccomp
-
-_SCMP_ALLOW = 0x7FFF0000
-_SCMP_ERRNO = 0x00050000
-_NOT_EQUAL = 1
-_EQUAL = 4
-_MASKED_EQUAL = 7
-
-
-class _Argument(ctypes.Structure):
-    """libseccomp's scmp_arg_cmp."""
-
-    _fields_ = (
-        ("arg", ctypes.c_uint),
-        ("op", ctypes.c_int),
-        ("datum_a", ctypes.c_uint64),
-        ("datum_b", ctypes.c_uint64),
-    )
-
-
-def _filter_system_calls(*, may_signal: bool) -> None:
-    """Deny what no kernel needs; everything else is allowed, because compilers run in here too.
-
-    Args:
-        may_signal: Whether only processes of the sandbox can be named.
-    """
-    try:
-        seccomp = ctypes.CDLL("libseccomp.so.2")
-    except OSError:
-        raise OSError(
-            errno.ENOENT, "libseccomp is not installed (Debian: apt install libseccomp2)"
-        ) from None
-    seccomp.seccomp_init.restype = ctypes.c_void_p
-    rules = ctypes.c_void_p(seccomp.seccomp_init(ctypes.c_uint32(_SCMP_ALLOW)))
-
-    def answer(name: str, error: int, *conditions: _Argument) -> None:
-        number = seccomp.seccomp_syscall_resolve_name(name.encode())
-        if number < 0:  # this architecture or this library has no such call
-            return
-        array = (_Argument * len(conditions))(*conditions)
-        action = ctypes.c_uint32(_SCMP_ERRNO | error)
-        failed = seccomp.seccomp_rule_add_array(rules, action, number, len(conditions), array)
-        if failed:
-            raise OSError(-failed, f"seccomp rule for {name}: {os.strerror(-failed)}")
-
-    for name in _DENIED:
-        answer(name, errno.EPERM)
-    for name in _IGNORED:
-        answer(name, 0)
-    answer("clone3", errno.ENOSYS)  # its flags cannot be seen; the C library then uses clone
-    for bit in range(32):
-        flag = 1 << bit
-        if flag & _CLONE_ANY_NAMESPACE:
-            answer("clone", errno.EPERM, _Argument(0, _MASKED_EQUAL, flag, flag))
-    answer("prctl", errno.EPERM, _Argument(0, _EQUAL, _PR_SET_PDEATHSIG, 0))
-    if not may_signal:
-        for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal"):
-            answer(name, errno.EPERM, _Argument(0, _NOT_EQUAL, os.getpid(), 0))
-    failed = seccomp.seccomp_load(rules)
-    if failed:
-        raise OSError(-failed, os.strerror(-failed))

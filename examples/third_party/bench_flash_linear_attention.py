@@ -189,6 +189,7 @@ l2_norm_spec = kernel(
 
 rms_norm_gated_spec = kernel(
     "rms_norm_gated",
+    # Without a bias.
     lambda x, gate, weight: rms_norm_gated(x, gate, weight, None),
     inputs=lambda case, make: {
         "x": tokens(case, make),
@@ -277,9 +278,11 @@ rotary_spec = kernel(
     lambda x, angle: rotary_embedding(x, angle.cos(), angle.sin()),
     inputs=lambda case, make: {
         "x": queries(case, make)["q"],
+        # One angle for each pair of elements.
         "angle": make.uniform(case["T"], case["D"] // 2, low=0, high=6.28),
     },
     reference=rotate,
+    # Angles are constants of a model.
     gradients=("x",),
     source="Su et al., RoFormer, 2021",
     **RECURRENT,
@@ -313,6 +316,7 @@ hgrn_spec = kernel(
 
 linear_attention_spec = kernel(
     "linear_attention",
+    # The second result is the last state.
     lambda q, k, v: fused_recurrent_linear_attn(q, k, v)[0],
     inputs=queries,
     reference=recurrence,
@@ -365,6 +369,7 @@ delta_rule_spec = kernel(
     lambda q, k, v, beta: fused_recurrent_delta_rule(q, k, v, beta)[0],
     inputs=lambda case, make: {
         **queries(case, make),
+        # How much of the old value is replaced.
         "beta": make.uniform(case["B"], case["T"], case["H"], low=0, high=1),
     },
     reference=lambda q, k, v, beta: recurrence(q, k, v, beta=beta),

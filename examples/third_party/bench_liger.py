@@ -157,6 +157,7 @@ group_norm = kernel(
         "bias": make.normal(32),
     },
     reference=lambda x, weight, bias: functional.group_norm(x, 8, weight, bias, 1e-6),
+    # The channels are 32 matrices.
     memory_bytes=lambda case: 32 * matrices(2)(case),
     source="Wu and He, Group Normalization, 2018",
     # 32 channels make each row larger.
@@ -178,6 +179,7 @@ add_rms_norm = kernel(
 
 swiglu = kernel(
     "swiglu",
+    # Its derivative comes with it: all of these are autograd functions.
     lambda gate, up: ops.LigerSiLUMulFunction.apply(gate, up),
     inputs=gate_and_up,
     reference=lambda gate, up: functional.silu(gate) * up,
@@ -292,6 +294,7 @@ cross_entropy = kernel(
     lambda logits, target: ops.LigerCrossEntropyFunction.apply(logits.clone(), target, None)[0],
     inputs=lambda case, make: {
         "logits": make.normal(case["rows"], case["vocab"]),
+        # The index of the right word of each row.
         "target": make.integers(case["rows"], high=case["vocab"]),
     },
     reference=lambda logits, target: functional.cross_entropy(logits, target),

@@ -74,7 +74,7 @@ def post(
     """
     import os
 
-    from roofwatch import posting, posting_output
+    from roofwatch import job_services, posting, posting_output
     from roofwatch.check_policy import read_accept_by, read_policy
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
@@ -87,12 +87,12 @@ def post(
         raise ForgeError("give the records, or --begin without any")
     if part and not posting.PART_NAME.fullmatch(part):
         raise ForgeError(f"--part {part[:80]!r}: use letters, digits and . _ -")
-    job = None if dry_run else posting.job_here(os.environ)
+    job = None if dry_run else job_services.job_here(os.environ)
     if begin:
         assert job is not None
         print_result({}, *posting.begin_here(job, name, os.environ), as_json=as_json)
         return
-    event = posting.event_of(os.environ)
+    event = job_services.event_of(os.environ)
     policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
     floor = read_noise_floor(noise_floor)
     settings = load_settings()
@@ -126,7 +126,7 @@ def post(
             posting_output.append_summary(report, os.environ)
         if comment or check:
             posted = posting.post(
-                posting.open_forge(job, os.environ),
+                job_services.open_forge(job, os.environ),
                 job,
                 reports,
                 name,
@@ -134,7 +134,7 @@ def post(
                 with_check=check,
                 expected=expected,
                 accept_by=read_accept_by(os.environ, event, accept_by=accept_by),
-                tell_service=posting.open_service(os.environ),
+                tell_service=job_services.open_service(os.environ),
             )
         document = posting_output.to_json(posted, reports)
         print_result(document, *posting_output.summary(posted, reports), as_json=as_json)
@@ -179,7 +179,7 @@ def command(
     import json
     import os
 
-    from roofwatch import posting
+    from roofwatch import job_services, posting
     from roofwatch.check_policy import read_accept_by, read_policy
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.comment import check_name
@@ -193,7 +193,7 @@ def command(
     from roofwatch.github_action import report_result
 
     check_name(name)
-    event = posting.event_of(os.environ)
+    event = job_services.event_of(os.environ)
     may_accept = read_accept_by(os.environ, event, accept_by=accept_by)
     if result is not None:
         measurement = requested_measurement(os.environ)
@@ -217,8 +217,8 @@ def command(
     if request is None:
         print_note("not a new comment on a pull request: nothing to do")
         return
-    repository = posting.open_repository(request.run, os.environ)
-    service = posting.open_service(os.environ)
+    repository = job_services.open_repository(request.run, os.environ)
+    service = job_services.open_service(os.environ)
     reply = carry_out(repository, request, name, may_accept, service)
     # another job measures: this one must not run code of the pull request
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):

@@ -282,17 +282,21 @@ def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept
     }
 
 
-def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository: Path) -> None:
+def test_nothing_is_written_without_a_yes(repository: Path) -> None:
     before = {*repository.iterdir()}
-    assert set(
-        roofwatch("init", "--from", SOURCE, "--json", cwd=repository).parsed["files"].values()
-    ) == {"declined"}
+
+    proposed = roofwatch("init", "--from", SOURCE, "--json", cwd=repository).parsed
+
+    assert set(proposed["files"].values()) == {"declined"}
     assert {*repository.iterdir()} == before
 
+
+def test_no_file_is_overwritten(repository: Path) -> None:
     (repository / "AGENTS.md").write_text("mine")
-    assert [
-        *roofwatch("init", "--agents", "--yes", "--json", cwd=repository).parsed["files"].values()
-    ] == ["exists"]
+
+    proposed = roofwatch("init", "--agents", "--yes", "--json", cwd=repository).parsed
+
+    assert list(proposed["files"].values()) == ["exists"]
     assert (repository / "AGENTS.md").read_text() == "mine"
 
 

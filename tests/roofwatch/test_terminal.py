@@ -213,13 +213,22 @@ def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
     ]
 
 
-@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁▄ ▇▄"), ("ascii", ".= #=")])
-def test_a_sparkline_has_a_gap_for_a_failure_and_plain_characters_where_needed(
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁ ▇"), ("ascii", ". #")])
+def test_a_sparkline_has_a_gap_for_a_failure(
     monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
 ) -> None:
     monkeypatch.setattr("sys.stdout", TextIOWrapper(BytesIO(), encoding=encoding))
 
-    assert sparkline([10.0, 20.0, None, 30.0, 20.0]) == shown
+    assert sparkline([10.0, None, 30.0]) == shown
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁▄▇▄"), ("ascii", ".=#=")])
+def test_a_sparkline_has_plain_characters_where_the_output_has_no_others(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(BytesIO(), encoding=encoding))
+
+    assert sparkline([10.0, 20.0, 30.0, 20.0]) == shown
 
 
 def on_a_gpu(**fields: Any) -> Measurement:

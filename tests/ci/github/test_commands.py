@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.github.check_run import BEGUN
-from roofwatch.ci.github.commands import CommandError, Reply, carry_out, commands_in, parse_command
+from roofwatch.ci.github.command_syntax import CommandError, commands_in, parse_command
+from roofwatch.ci.github.commands import Reply, carry_out
 from roofwatch.ci.github.event import (
     ActionsRun,
     CommandRequest,

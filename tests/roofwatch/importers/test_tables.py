@@ -83,11 +83,19 @@ def test_semicolons_decimal_commas_and_a_unit_in_the_header(tmp_path: Path, enco
     assert {str(row.better) for row in run.rows} == {"lower"}
 
 
-def test_the_unit_of_the_file_counts_and_a_difference_is_named(tmp_path: Path) -> None:
+def test_the_unit_of_the_file_counts_before_that_of_the_map(tmp_path: Path) -> None:
     text = "kernel,time (us)\ncopy,5\nadd,7 ms\n"
+
     run = read(tmp_path, text, "case=kernel value=time unit=ms better=lower")
 
     assert numbers(run) == [("copy", 5, "us"), ("add", 7, "ms")]
+
+
+def test_a_unit_that_the_map_has_wrong_is_named(tmp_path: Path) -> None:
+    text = "kernel,time (us)\ncopy,5\n"
+
+    run = read(tmp_path, text, "case=kernel value=time unit=ms better=lower")
+
     assert run.notes == ("time (us) is in us, as the file says, not in ms",)
 
 

@@ -46,27 +46,34 @@ def run(*words: str) -> None:
 
 
 @pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
-def test_a_pair_has_at_least_eight_blocks_and_the_gate_refuses_an_unfit_device(
-    words: list[str], asked: list[RunPlan]
-) -> None:
+def test_a_pair_has_at_least_eight_blocks(words: list[str], asked: list[RunPlan]) -> None:
     run(*words)
-    run(*words, "--preset", "gate")
     run(*words, "--preset", "quick")
+    run(*words, "--preset", "gate")
+
+    survey, quick, gate = asked
+    assert (survey.block_count, quick.block_count, gate.block_count) == (8, 8, 10)
+    assert survey.sampling == EFFORTS[Preset.SURVEY].sampling
+    assert quick.sampling == EFFORTS[Preset.QUICK].sampling
+    assert gate.sampling == EFFORTS[Preset.GATE].sampling
+    assert survey.timeout_s == 300
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
+def test_only_the_gate_refuses_an_unfit_device(words: list[str], asked: list[RunPlan]) -> None:
+    run(*words)
+    run(*words, "--preset", "quick")
+    run(*words, "--preset", "gate")
+
+    assert [plan.device_check for plan in asked] == [None, None, "refuse"]
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
+def test_options_count_before_the_preset(words: list[str], asked: list[RunPlan]) -> None:
     run(*words, "--preset", "gate", "--device-check", "warn", "--blocks", "12", "--timeout", "60")
-    survey, gate, quick, warned = asked
-    assert (survey.sampling, survey.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
-    assert (survey.device_check, survey.timeout_s) == (None, 300)
-    assert (gate.sampling, gate.block_count, gate.device_check) == (
-        EFFORTS[Preset.GATE].sampling,
-        10,
-        "refuse",
-    )
-    assert (quick.sampling, quick.block_count, quick.device_check) == (
-        EFFORTS[Preset.QUICK].sampling,
-        8,
-        None,
-    )
-    assert (warned.block_count, warned.device_check, warned.timeout_s) == (12, "warn", 60)
+
+    (plan,) = asked
+    assert (plan.block_count, plan.device_check, plan.timeout_s) == (12, "warn", 60)
 
 
 def plan(**options: object) -> RunPlan:
