@@ -168,9 +168,11 @@ def compare_with_reference(
         IncorrectResultError: a tensor is missing or unexpected, or has another shape, device or
         dtype.
     """
+    # a missing output would otherwise count as right
     if prepared.expected.keys() != actual.keys():
         names = ", ".join(prepared.expected)
         raise IncorrectResultError(f"returned {', '.join(actual)}; the reference returns {names}")
+    # all forms first: a wrong form explains wrong values
     for name, expected in prepared.expected.items():
         _require_form(
             name=name,
@@ -289,6 +291,7 @@ def _require_form(
         raise IncorrectResultError(
             f"{name} is on {actual.device}; the inputs are on {expected.device}"
         )
+    # another dtype changes both the time and the accuracy
     if dtype is not None and actual.dtype != dtype:
         raise IncorrectResultError(
             f"{name} has dtype {actual.dtype}; the torch implementation has {dtype}"
@@ -329,6 +332,7 @@ def _compare(
     limits = _limits(tolerance, eager, baseline.least_limits.get(name))
     message = None
     explanation: dict[str, Any] = {}
+    # before the errors, which are NaN too
     if difference.first_nonfinite is not None:
         message = (
             f"{name}: {difference.nonfinite_count} of {expected.numel()} elements "
@@ -336,6 +340,7 @@ def _compare(
             f"the first at {index_of(difference.first_nonfinite, expected.shape)}"
         )
     elif difference.is_all_zero:
+        # the usual sign of a store that is missing
         message = f"{name} is zero everywhere"
     elif (
         difference.errors.rmse_ratio > limits.rmse_ratio
@@ -399,6 +404,7 @@ def _explain(
 def _limits(tolerance: Tolerance, baseline: Errors | None, least: Errors | None) -> Errors:
     elementwise = tolerance.elementwise
     rmse_ratio = tolerance.rmse_ratio
+    # eager torch shows how accurate this dtype can be
     if baseline is not None:
         elementwise = min(
             elementwise,
@@ -408,6 +414,7 @@ def _limits(tolerance: Tolerance, baseline: Errors | None, least: Errors | None)
             rmse_ratio,
             BASELINE_FACTOR * baseline.rmse_ratio + tolerance.rmse_floor,
         )
+    # but never less than what the values of this case allow
     if least is not None:
         elementwise = max(elementwise, least.elementwise)
         rmse_ratio = max(rmse_ratio, least.rmse_ratio)

@@ -347,6 +347,7 @@ def _describe_range(
     if end == length:
         words = f"from {singular} {start} to the end"
     meanings: list[str] = []
+    # tiles have sizes that are powers of two
     is_power_of_two = size & (size - 1) == 0
     if size >= _MIN_TILE and is_power_of_two and start % size == 0:
         meanings.append(f"one tile of {size}")

@@ -125,6 +125,7 @@ def differentiated_names(
         for name, value in inputs.items()
         if isinstance(value, torch.Tensor) and value.is_floating_point()
     )
+    # without a list, all that can be differentiated is
     chosen = floating if spec.gradients is None else spec.gradients
     unknown = set(chosen) - set(floating)
     if unknown or not chosen:
@@ -165,6 +166,7 @@ def evaluate(
         allow_unused=True,
     )
     for name, gradient in zip(names, gradients, strict=True):
+        # autograd gives None for an input that the outputs do not depend on
         if gradient is None:
             raise IncorrectResultError(
                 f"{who} has no gradient for {name}; leave it out of gradients="

@@ -54,6 +54,7 @@ def _as_tensor(argument: Any) -> Any:
             continue
         storage = held.untyped_storage()
         distance, item_bytes = address - storage.data_ptr(), argument.dtype.itemsize
+        # only an address inside the tensor is one of its elements
         if 0 <= distance < max(storage.nbytes(), 1) and distance % item_bytes == 0:
             length = (storage.nbytes() - distance) // item_bytes
             return torch.empty(0, dtype=argument.dtype).set_(

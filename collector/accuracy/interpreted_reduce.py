@@ -37,8 +37,10 @@ def reduce_as_tree(
 
     def apply(operations: Any, tensors: tuple[Any, ...]) -> Any:
         combine = operations.combine_fn
+        # the largest element is the same in any order
         if combine in _EXTREMES:
             return exact(operations, tensors)
+        # a branch on values is not defined for whole blocks
         if _has_branches(combine.fn):
             return in_order(operations, tensors)
         rank = tensors[0].handle.data.ndim
@@ -91,6 +93,7 @@ def _combine(function: Callable[..., Any], blocks: list[Any], kinds: list[Any]) 
             _as_tensor(block[middle:], kind) for block, kind in zip(blocks, kinds, strict=True)
         ]
         results = function(*first, *second)
+        # a single result is no tuple
         if not isinstance(results, (tuple, tl.tuple)):
             results = (results,)
         shape = first[0].handle.data.shape

@@ -120,6 +120,7 @@ class MemoryGuard:
 
     def operand(self, name: str, tensor: Any) -> Operand:
         address = tensor.data_ptr()
+        # a part of a buffer may not be written past its own end
         for begin, end in self._parts.items():
             if begin <= address < end:
                 return Operand(
@@ -219,6 +220,7 @@ class MemoryGuard:
         launch = self._launches[-1]
         racing = is_changed.copy()
         for epoch in np.unique(epochs[racing]).tolist():
+            # what is ordered cannot race
             if launch.is_ordered(epoch):
                 racing &= epochs != epoch
         if not racing.any():
@@ -248,11 +250,13 @@ class MemoryGuard:
             return mask
         first = int(used.min())
         last = int(used.max())
+        # most accesses lie within mapped memory, so one look is enough
         if self._memory.is_mapped(first, last + itemsize):
             return mask
         outside = np.array(
             [not self._memory.is_mapped(address, address + itemsize) for address in used.tolist()]
         )
+        # mapped memory may have holes, and no address may lie in one
         if not outside.any():
             return mask
         wrong = used[outside]

@@ -163,6 +163,7 @@ class Bench:
         """
         self.trial = replace(trial, test=Test.TIMED)
         case, arguments = self._draw(trial)
+        # the order alternates: the second call finds a warm cache
         candidate = None if is_base_first else self.call_candidate(arguments)
         base = self._call_base(arguments, self.against)
         pair = Pair(
@@ -171,6 +172,7 @@ class Bench:
             base=base,
             candidate=candidate or self.call_candidate(arguments),
         )
+        # the reference takes long, so it only settles a doubt
         if self._is_far(pair):
             self.check(pair)
         return pair
@@ -268,6 +270,7 @@ class Bench:
         """Whether the two results differ by more than two right ones can; compares without the
         reference.
         """
+        # a changed input is never right, whatever the result
         if pair.candidate.changed_inputs or _other_form(pair):
             return True
         for name, expected in pair.base.outputs.items():
@@ -288,6 +291,7 @@ class Bench:
                 arguments, implementation=implementation, timeout_s=self.timeout_s()
             )
         except CandidateError as error:
+            # a process that is gone is no fault of the code
             if isinstance(error, CandidateGoneError):
                 kind = CollectorError
             else:
@@ -309,6 +313,7 @@ class Bench:
         }
         values = {name: value for name, value in changed.items() if name not in tensors}
         odd = [name for name, value in values.items() if not isinstance(value, _PLAIN)]
+        # objects of other types could carry code into the judge's process
         if odd:
             raise CollectorError(
                 f"{case.id}: input {odd[0]} is a {type(values[odd[0]]).__name__}; submit takes "

@@ -161,6 +161,7 @@ def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
             if _is_matrix(tensor):
                 layouts.append((case, name, Arrangement.ROW_STRIDED))
                 layouts.append((case, name, Arrangement.TRANSPOSED))
+    # a random choice that a candidate cannot know
     count = min(_MAX_LAYOUTS, len(layouts))
     for case, name, arrangement in secrets.SystemRandom().sample(layouts, count):
         detail = f"with {name} {arrangement.replace('_', '-')} in memory"

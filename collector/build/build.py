@@ -129,11 +129,13 @@ def _run(
     )
     lines = done.stdout.replace(f"{source}/", "").splitlines()
     last = "\n".join(line for line in lines[-_LAST_LINES:] if line.strip())
+    # the last lines name the error; all of them may be thousands
     if done.returncode != 0:
         raise BuildError(
             f"{name}: cannot be built: exit status {done.returncode}; last lines of the "
             f"build:\n{last}"
         )
+    # a build that installed elsewhere would be measured as the old code
     if not any(prefix.iterdir()):
         raise BuildError(f"{name}: the build put nothing into {{prefix}}; its last lines:\n{last}")
 

@@ -67,6 +67,7 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
     distributions = []
     for folder in folders:
         is_around = suite.is_relative_to(folder)
+        # another project's copy is not what the suite tests
         if is_vendored(folder.relative_to(tree)) and not is_around:
             continue
         distribution = read_distribution(folder)
@@ -101,6 +102,7 @@ def read_distribution(folder: Path) -> Distribution | None:
     project = read_toml(folder / "pyproject.toml")
     has_setup = (folder / "setup.py").is_file() or (folder / "setup.cfg").is_file()
     build_system = table(project, "build-system")
+    # a file that only configures a linter declares nothing
     if not (build_system or has_setup or table(project, "project") or _is_poetry(project)):
         return None
     backend = str(build_system.get("build-backend", "setuptools.build_meta"))

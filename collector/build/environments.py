@@ -36,6 +36,7 @@ def make_environment(tree: Path, distributions: Sequence[Distribution]) -> Path:
     for distribution in distributions:
         lines += declared_dependencies(distribution.folder)
     constraints = locked_versions(tree)
+    # whatever changes the environment is part of its name
     key = digest_of("environment", lines, constraints, sys.version, sys.prefix, shutil.which("uv"))
 
     def build(folder: Path) -> None:

@@ -83,6 +83,7 @@ def building_copy(tree: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-build-")))
         copy = folder / tree.name
+        # an archive has no commits to check out
         if (tree / ".git").exists() and has_commits(tree):
             stack.enter_context(checked_out(tree, "HEAD", copy))
             fill_submodules(tree, "HEAD", copy)

@@ -43,6 +43,7 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     named = _package_folders(distributions)
     roots = _import_roots(tree, work_tree, named, distributions)
     settings = read_build_settings(tree, work_tree)
+    # both sides of a pair usually share the packages of the caller
     if settings.isolated:
         python = make_environment(tree, distributions)
     else:
@@ -54,6 +55,7 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
         roots=roots,
         files=[tree / name for name in names],
     )
+    # pure Python needs no build
     if needed or settings.command is not None:
         builder = Builder(
             tree=tree,

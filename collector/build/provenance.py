@@ -41,6 +41,7 @@ class ProjectFiles:
             self._work_tree = _with_slash(source.work_tree)
         self._builds = tuple(_with_slash(build) for build in source.builds)
         self._jit = _with_slash(_jit_folder())
+        # other folders would show code that shadows the suite's own
         self._folders = [*source.import_roots, *source.other_folders]
         self._names: set[str] = set()
         for folder in self._folders:

@@ -43,6 +43,7 @@ def suite_at_revision(
         checked_out(repository, revision, Path(folder) / "suite") as work_tree,
     ):
         try:
+            # the bundled suite has no folder in the checkout
             if path is None:
                 yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
                 return
@@ -58,6 +59,7 @@ def suite_at_revision(
                 then.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(measured, then)
             elif benchmarks is not None:
+                # files of the head, so that both sides measure the same cases
                 is_replaced = replace_benchmarks(then, benchmarks)
             if not then.exists():
                 raise SuiteError(f"{name}: missing at {revision}")

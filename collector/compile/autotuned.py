@@ -62,6 +62,7 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
 
         for kind in (Autotuner, *derived_from(Autotuner)):
             replace_run(kind)
+        # a package that is imported later may derive another one
         stack.enter_context(replaced(Autotuner, "__init_subclass__", classmethod(replace_run)))
         yield
 

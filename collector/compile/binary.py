@@ -137,6 +137,7 @@ class _Section:
 
 
 def _sections(binary: bytes) -> Iterator[_Section]:
+    # both vendors write 64-bit little-endian files
     if binary[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF file")
     (table_offset,) = struct.unpack_from("<Q", binary, 0x28)
@@ -201,6 +202,7 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
         if address is not None:
             lines[bisect_right(ends, int(address[1], 16))].append(line)
     for code, code_lines in zip(codes, lines, strict=True):
+        # a listing with a gap would count too few instructions
         if len(code_lines) * _INSTRUCTION_BYTES != len(code):
             raise ToolchainError(
                 f"nvdisasm read {len(code_lines)} instructions in {len(code)} bytes of code "

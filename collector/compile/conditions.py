@@ -43,6 +43,7 @@ def implied(
         if operation.name == "tt.expand_dims":
             expansion = axis_of(operation)
         return implied(ranges, operation.operands[0], is_true=is_true, expansion=expansion)
+    # a true `and` has two true parts, a false `or` two false ones
     if operation.name == ("arith.andi" if is_true else "arith.ori"):
         limits: dict[Value, Interval] = {}
         for part in operation.operands[:2]:
@@ -68,6 +69,7 @@ def _compared(
     if not is_true:
         predicate = _NEGATED.get(predicate, predicate)
     left_operand, right_operand = operation.operands[:2]
+    # an unsigned comparison is a signed one of numbers that are not negative
     if predicate.startswith("u"):
         if ranges.of(left_operand).interval.low < 0 or ranges.of(right_operand).interval.low < 0:
             return {}

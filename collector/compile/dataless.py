@@ -116,6 +116,7 @@ def call_for_target(
         Exception: any exception that the implementation raises.
     """
     with contextlib.ExitStack() as stack:
+        # without data a huge case takes no memory
         if not has_data:
             stack.enter_context(without_data())
         stack.enter_context(mode)
@@ -130,6 +131,7 @@ def call_for_target(
         if not has_data:
             stack.enter_context(pretending_gpu(mode.count_wait))
         names = differentiated_names(spec, case, inputs)
+        # operators that make the inputs are not the kernel's
         mode.restart()
         with contextlib.nullcontext() if names else torch.no_grad():
             outputs = outputs_by_name(implementation.launch(**inputs))

@@ -45,11 +45,13 @@ def estimate(
         operand_bytes=shape.tensor_bytes or None,
     )
     assumptions: tuple[Assumptions, ...] = ASSUMPTIONS
+    # each number of trips gives another estimate, and together an interval
     if code.has_unknown_trips:
         assumptions += UNKNOWN_TRIPS
     predictions = [predict(code, assumed) for assumed in assumptions]
     prediction = predictions[0]
     elements = shape.largest_tensor
+    # a kernel without tensors has no elements to divide by
     if not elements:
         elements = max(1, round(prediction.requested_bytes / _USUAL_BYTES))
     return CodeEstimate(

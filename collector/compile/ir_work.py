@@ -39,6 +39,7 @@ def ir_work(
     launch = Launch(arguments=arguments, grid=grid, ranges={})
     programs = [item for item in function.operations() if item.name == "tt.get_program_id"]
     counts: dict[int, list[float | None]] = {}
+    # trips may depend on the program, so several are looked at
     for sample in range(_PROGRAMS if programs else 1):
         fixed = {
             operation.results[0]: _program(operation, grid, sample)
@@ -51,6 +52,7 @@ def ir_work(
     for index, (_, region) in enumerate(loops):
         certain = [count for count in counts[index] if count is not None]
         region.trips = None
+        # one unknown count makes the mean unknown
         if len(certain) == len(counts[index]):
             region.trips = sum(certain) / len(certain)
     return root

@@ -20,6 +20,7 @@ def packages_of(modules: Iterable[str]) -> tuple[KernelPackage, ...]:
     packages: list[KernelPackage] = []
     for name in names:
         folder = _folder_of(name)
+        # a module that only exists in memory has no folder
         if folder is not None:
             packages.append(
                 KernelPackage(

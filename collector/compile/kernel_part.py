@@ -79,6 +79,7 @@ def _declared_name(statement: ast.stmt) -> str | None:
         if _is_autograd_function(statement):
             return statement.name
         return None
+    # any other statement may have effects, so it belongs to all kernels
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target = statement.targets[0]

@@ -298,6 +298,7 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         try:
             cubin = self.compile(target)
         except CudaCompileError as error:
+            # the other launches of the call are still worth compiling
             launch.fail(error)
         except UnsupportedError as error:
             launch.outcome, launch.message = Outcome.UNSUPPORTED, str(error)

@@ -56,6 +56,7 @@ def check_accesses(function: Function, launch: Launch) -> list[Access]:
     with _deep_recursion():
         whole = ValueRanges(function, launch)
         assumed: dict[Value, Interval] = {}
+        # what the author asserts holds everywhere
         for operation in function.operations():
             if operation.name == _ASSUME and operation.operands:
                 assumed.update(implied(whole, operation.operands[0]))
@@ -89,6 +90,7 @@ def _check(
     ranges: ValueRanges,
 ) -> Access:
     base = base_of(addresses[0])
+    # an address that was loaded has no tensor to stay within
     if base is None:
         name = "a pointer from memory"
     else:
@@ -136,6 +138,7 @@ def _conditions(operation: Operation, ranges: ValueRanges) -> Constraints:
     while inner.block is not None:
         for condition, is_true in _entered_if(inner.block):
             add(implied(ranges, condition, is_true=is_true))
+        # the outermost block is the function itself
         if inner.block.parent is None:
             break
         if inner.block.parent.name == "scf.if":

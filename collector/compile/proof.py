@@ -177,6 +177,7 @@ class _Prover:
             tuple(launch.arguments.items()),
             tuple(launch.ranges.items()),
         )
+        # the same launch often repeats within a call
         if key not in self._checked:
             launch_sizes = Launch(launch.arguments, launch.grid, launch.ranges)
             self._checked[key] = check_accesses(launch.ir, launch_sizes)

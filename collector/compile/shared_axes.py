@@ -36,6 +36,7 @@ def axes_used_by(addresses: Iterable[Value]) -> Axes:
     waiting = [(address, "") for address in addresses]
     while waiting:
         value, label = waiting.pop()
+        # values depend on each other in circles through loops
         if (value, label) in seen:
             continue
         seen.add((value, label))

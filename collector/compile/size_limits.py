@@ -39,6 +39,7 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
     limits: list[SizeLimit] = []
     searched: list[str] = []
     for dimension, length in case.shape:
+        # a dimension may be a word, or broadcast
         if isinstance(length, str) or length < 1:
             continue
         search = _Search(
@@ -51,6 +52,7 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
         try:
             limit = search.run()
         except TimeoutError:
+            # it had no time for this dimension, and may have some for a smaller one
             continue
         searched.append(dimension)
         if limit is not None:
@@ -61,6 +63,7 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
 @contextmanager
 def _interrupted_at(deadline_s: float) -> Iterator[None]:
     """Raise TimeoutError in the block at a deadline: a launcher may loop over a huge dimension."""
+    # signals reach the main thread alone
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -99,6 +102,7 @@ class _Search:
             return None
         granule = min(self._length & -self._length, _MAX_GRANULE)
         fits, fails, first = self._bisected(*too_large, granule)
+        # the granule only makes the first search shorter
         if granule > 1:
             fits, _, first = self._bisected(
                 fits=fits,
@@ -125,6 +129,7 @@ class _Search:
             try:
                 first = self._at(larger)
             except _RefusedError:
+                # a launcher may refuse a large step and take a smaller one
                 factor //= 2
                 continue
             if first is not None:

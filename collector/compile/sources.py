@@ -152,6 +152,7 @@ def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Modu
         if not part.kernels:
             whole.add(part.module)
         names = [*module.imports, *_parent_packages(part.module)]
+        # whatever it imports by a computed name may be any module
         if module.imports_dynamically:
             names.extend(suite)
         waiting += [_Part(name) for name in names]

@@ -51,6 +51,7 @@ def compile_case(
         ToolchainError: a compiler or disassembler is missing.
         Exception: any exception that the implementation raises outside of a compiler.
     """
+    # before anything is compiled: a typing error costs no minutes
     for target in targets:
         parse_target(target)
     deadline_s = time.monotonic() + time_limit_s
@@ -118,6 +119,7 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
     """Drop repeated launches; number a function that is compiled in several ways."""
     first_launches: dict[tuple[str, str | None], Launch] = {}
     for launch in launches:
+        # what failed has no code, but a message
         if launch.compiled is None:
             identity = launch.message
         else:
@@ -126,6 +128,7 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
     seen: Counter[str] = Counter()
     for launch in first_launches.values():
         seen[launch.function] += 1
+        # one name may stand for several specialisations
         if seen[launch.function] > 1:
             launch.function = f"{launch.function}#{seen[launch.function]}"
     return list(first_launches.values())

@@ -239,6 +239,7 @@ def _ignoring() -> Callable[..., None]:
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Set an attribute within the block."""
+    # an attribute of a base class must not be written into the class
     if isinstance(owner, type):
         is_there = name in vars(owner)
     else:

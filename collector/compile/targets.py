@@ -135,10 +135,12 @@ def theoretical_occupancy(
         "warps": limits.max_warps // warps,
         "blocks": limits.max_one_warp_blocks if warps == 1 else limits.max_blocks,
     }
+    # registers are allotted to warps of a scheduler
     if registers:
         registers_per_warp = _round_up(registers, _REGISTER_UNIT) * limits.warp_threads
         warps_per_scheduler = limits.registers // _SCHEDULER_COUNT // registers_per_warp
         blocks_by["registers"] = warps_per_scheduler * _SCHEDULER_COUNT // warps
+    # each block also takes what the driver reserves
     if shared_bytes:
         per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
         blocks_by["shared memory"] = limits.shared_bytes // per_block

@@ -191,6 +191,7 @@ class _Parser:
     def _read(self, line: str) -> None:
         line = line.strip()
         location = ""
+        # locations come last, and only some lines have one
         if match := _LOCATION_AT_END.search(line):
             location = match[1]
             line = line[: match.start()]
@@ -237,6 +238,7 @@ class _Parser:
     def _operation(self, line: str, location: str) -> None:
         match = _OPERATION.match(line)
         if match is None:
+            # lines of attributes and constants are no operations
             return
         rest = match["rest"]
         opens = rest.endswith("{")

@@ -228,6 +228,7 @@ class ValueRanges:
         }
         if name in special:
             return special[name](operation, value)
+        # an operation that nobody described may return anything
         return self.not_known(value, f"the result of {name}")
 
     def _of_arithmetic(self, operation: Operation) -> Bounds:

@@ -289,6 +289,7 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
     (NVIDIA/cutlass#2004).
     """
     generator = torch.Generator(device=device).manual_seed(0)
+    # integers have their own function in torch
     if dtype == "int8":
 
         def random_integers() -> torch.Tensor:
@@ -309,6 +310,7 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
         torch.backends.cuda.matmul.allow_tf32 = True
     a = torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
     b = torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
+    # eight-bit products need scales
     if dtype == "float8_e4m3fn":
         scale = torch.ones((), device=device)
         return lambda: torch._scaled_mm(

@@ -370,6 +370,7 @@ def compare_with_datasheet(
     comparisons = []
     for ceiling in ceilings:
         dtype = ceiling.dtype or ""
+        # it would be compared with itself
         if ceiling.source == "datasheet":
             continue
         if ceiling.resource == "memory" and ceiling.level == "dram":

@@ -83,12 +83,14 @@ class DeviceSession:
             to be refused.
         """
         self.uuid = uuid
+        # once for all runs of the session, both sides of a pair
         if self._sampler is None and self._unavailable is None and environment.device_kind != "cpu":
             try:
                 self._sampler = self._start_sampler(uuid)
             except NvmlError as error:
                 self._unavailable = no_telemetry(error.status, str(error))
             self._require_fit(environment)
+        # a clock that is not locked is recorded instead
         if self._lock_mhz is None:
             return environment
         if self._lock is None:

@@ -35,6 +35,7 @@ def choose_device(requested: str | None) -> str:
         count = torch.cuda.device_count()
     else:
         count = 0
+    # the reason tells whether to install another torch
     if not count:
         reason = (
             "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides them"
@@ -77,6 +78,7 @@ def collect_environment(device: str) -> Environment:
         "cuda_version": torch.version.cuda or torch.version.hip,
         "compile_knobs": _compile_knobs(),
     }
+    # a CPU has none of the facts below
     if not device.startswith("cuda"):
         return Environment(
             **common,

@@ -250,3 +250,10 @@ def check_jobs(cases: Sequence[CaseRun], *, has_regimes: bool) -> list[CheckAccu
             )
             jobs.append(job)
     return jobs
+
+
+def words_of(accuracy: Accuracy) -> str:
+    """Outcome and relative error, as a person reads them while the run goes on."""
+    if accuracy.worst is None:
+        return str(accuracy.outcome)
+    return f"{accuracy.outcome}, error {accuracy.worst.rmse_ratio:.1e}"

@@ -12,7 +12,7 @@ from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.machine import machine_hash
 from roofwatch.collector.git import list_files
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.runs.case_run import CaseRun, check_jobs, select
+from roofwatch.collector.runs.case_run import CaseRun, check_jobs, select, words_of
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep
 from roofwatch.collector.runs.loaded_files import LoadedFiles
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
@@ -26,7 +26,6 @@ from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import with_references
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import PairMember, RunRecord, utc_now
-from roofwatch.model.results import Accuracy
 from roofwatch.model.timing_method import ChosenMethod
 from roofwatch.model.worker_protocol import (
     ChooseTiming,
@@ -267,7 +266,7 @@ class SuiteRun:
                 self.loaded_files.note(workers)
                 accuracy = self.cases[job.subject].accuracy_of(reply)
                 self._take(accuracy=accuracy)
-                self._steps.show(f"{job.subject}{self._of_side}: {_words_of(accuracy)}")
+                self._steps.show(f"{job.subject}{self._of_side}: {words_of(accuracy)}")
                 self._steps.step()
 
     def _saying(self, verb: str) -> OnBegin:
@@ -447,10 +446,3 @@ class SuiteRun:
         follows = entry.timed.blocks_before <= len(case.blocks)
         if self._pairing is None or follows:
             case.apply(entry.timed)
-
-
-def _words_of(accuracy: Accuracy) -> str:
-    """Outcome and relative error, as a person reads them while the run goes on."""
-    if accuracy.worst is None:
-        return str(accuracy.outcome)
-    return f"{accuracy.outcome}, error {accuracy.worst.rmse_ratio:.1e}"

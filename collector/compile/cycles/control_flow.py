@@ -57,6 +57,7 @@ def control_flow(instructions: Sequence[Instruction]) -> ControlFlow:
 
 def _blocks(instructions: Sequence[Instruction]) -> list[BasicBlock]:
     starts = {0}
+    # a block begins where a jump leads, and after every jump
     for index, instruction in enumerate(instructions):
         if instruction.target is not None:
             starts.add(instruction.target)
@@ -68,6 +69,7 @@ def _blocks(instructions: Sequence[Instruction]) -> list[BasicBlock]:
     number_at = {block.start: number for number, block in enumerate(blocks)}
     for number, block in enumerate(blocks):
         last = instructions[block.end - 1]
+        # a jump without a condition never goes on to the next block
         falls_through = last.is_conditional or not (last.is_end or last.target is not None)
         if falls_through and number + 1 < len(blocks):
             block.successors.append(number + 1)
@@ -131,6 +133,7 @@ def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) ->
 
     is_changed = True
     while is_changed:
+        # a loop may change its own header's dominator
         is_changed = False
         for number in order[1:]:
             processed = [item for item in predecessors[number] if item in dominator]
@@ -156,6 +159,7 @@ def _loops(
     bodies: dict[int, set[int]] = {}
     for number in order:
         for header in blocks[number].successors:
+            # an edge back to a block that dominates it closes a loop
             if not dominates(header, number):
                 continue
             body = bodies.setdefault(header, {header})

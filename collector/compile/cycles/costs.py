@@ -119,12 +119,14 @@ def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
     elif _GROUP_PRODUCT.fullmatch(name) or _SYNC_PRODUCT.fullmatch(name):
         _add_product(work, instruction, rates)
     elif name.startswith("UTC") and name.endswith("MMA"):
+        # their shape is in a descriptor, which the code does not show
         work.has_unknown_products = True
     elif name == "BAR":
         work.barriers += 1
     elif name == "WARPGROUP" and "DEPBAR" in modifiers:
         work.full_waits += instruction.operands.replace(" ", "").endswith(",0x0")
     elif _CONTROL.match(name) or _UNIFORM.match(name):
+        # counted as instructions, and no unit is busy with them
         return
     else:
         pipe, clocks = _arithmetic(name, rates)
@@ -232,6 +234,7 @@ def _add_gcn_access(
     width = _gcn_width(access[3])
     clocks = rates.warp_threads * width / rates.l1_bytes
     work.clocks[LOAD_STORE] += max(1.0, clocks)
+    # local memory: spilled registers and arrays
     if access[1] == "scratch":
         work.local_bytes += width
         return

@@ -186,11 +186,13 @@ def _throughput(
     if tensor:
         busy[TENSOR] = tensor * blocks_per_processor
     from_l2 = requested
+    # what spills beyond the first cache competes with the operands
     if code.spills_past_l1:
         from_l2 += work.local_bytes * code.threads * code.blocks
     used_processors = min(code.blocks, rates.processor_count)
     busy[L2] = from_l2 / (rates.l2_bytes * used_processors)
     from_memory = requested
+    # operands are read from memory once, if the second cache holds them
     if code.operand_bytes is not None:
         from_memory = min(requested, assumptions.reread * code.operand_bytes)
     busy[DRAM] = from_memory / (rates.dram_bytes_per_clock * rates.processor_count)

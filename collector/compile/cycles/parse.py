@@ -99,6 +99,7 @@ def parse_amdgcn(assembly: str, symbol: str) -> list[Instruction]:
             if label["label"] == symbol:
                 is_inside = True
             elif label["label"].startswith(".Lfunc_end") and is_inside:
+                # the labels of other functions follow
                 break
             index_of[label["label"]] = len(raw)
             continue

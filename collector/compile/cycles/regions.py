@@ -77,6 +77,7 @@ def _fill(
     for number in sorted(members - inner_blocks):
         block = flow.blocks[number]
         work = work_of(instructions[block.start : block.end], rates)
+        # what always runs counts once, the rest by how likely it is
         if block.frequency >= 1.0:
             region.always.add(work)
         elif block.frequency > 0.0:
