@@ -64,6 +64,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
     if request.param == "cuda":
         _require_a_working_device()
+        # a check in float64 keeps up to 36 GB, and other processes test on the same GPU
+        torch.cuda.empty_cache()
 
 
 def _require_a_working_device() -> None:

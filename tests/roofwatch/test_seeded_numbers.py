@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from roofwatch.collector.accuracy.evaluation import upstream_gradients
 from roofwatch.spec import InputMaker, cases
 from roofwatch.spec.seeded_numbers import FIRST_LENGTH, SECOND_LENGTH
 
@@ -80,3 +82,49 @@ def test_every_element_is_drawn(length: int) -> None:
     assert numbers.shape == (length,)
     assert numbers[-3:].isfinite().all()
     assert numbers[-1] != 0
+
+
+@pytest.mark.parametrize("draw", ["randn", "rand", "randint"])
+def test_half_a_billion_numbers_cost_the_cpu_two_draws_of_a_million(
+    draw: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(torch, draw)
+    drawn_counts: list[int] = []
+
+    def counted(*arguments: Any, **options: Any) -> torch.Tensor:
+        numbers: torch.Tensor = original(*arguments, **options)
+        assert numbers.device.type == "cpu"
+        drawn_counts.append(numbers.numel())
+        return numbers
+
+    monkeypatch.setattr(torch, draw, counted)
+    # the sizes of the largest bundled case, on a device without data
+    make = InputMaker(CASE, "meta")
+    shape = (4096, 128_256)
+    if draw == "randint":
+        numbers = make.integers(*shape, high=9)
+    else:
+        numbers = make.normal(*shape) if draw == "randn" else make.uniform(*shape)
+
+    assert numbers.shape == shape
+    assert sum(drawn_counts) == FIRST_LENGTH + SECOND_LENGTH
+
+
+def test_upstream_gradients_are_drawn_where_the_outputs_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn_counts: list[int] = []
+    original = torch.randn
+
+    def counted(*arguments: Any, **options: Any) -> torch.Tensor:
+        numbers: torch.Tensor = original(*arguments, **options)
+        drawn_counts.append(numbers.numel())
+        return numbers
+
+    monkeypatch.setattr(torch, "randn", counted)
+    output = torch.empty(LARGE, device="meta", requires_grad=True) * 2
+
+    (gradient,) = upstream_gradients({"out": output}, CASE)
+
+    assert (gradient.device.type, gradient.shape) == ("meta", (LARGE,))
+    assert sum(drawn_counts) == FIRST_LENGTH + SECOND_LENGTH
