@@ -276,7 +276,8 @@ def _after_profile(
         return None
     functions = steps[0]["functions"][:1]
     for function in functions:
-        if function["inclusive_ns"] >= _CULPRIT_SHARE * steps[0]["total_ns"]:
+        inclusive_ns = function["forward_ns"] + function["backward_ns"]
+        if inclusive_ns >= _CULPRIT_SHARE * steps[0]["total_ns"]:
             file = lines[0]["name"].partition(":")[0]
             named = {"function": f"{file}::{function['name']}"}
             return NextCall(

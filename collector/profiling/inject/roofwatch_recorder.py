@@ -33,6 +33,7 @@ _AUTOMATIC_WARMUP_STEPS = 3
 """Steps before the window if the user named none. Compiling and filling caches mostly takes two;
 the third is recorded with Python stacks.
 """
+_TIMER_END_S = 5.0
 _AUTOMATIC_STEPS = 20
 """Steps of the window if the user named none. Reading 100,000 operators takes 0.1 GB."""
 _STEP_ATTEMPTS = 3
@@ -84,6 +85,7 @@ class SessionRecorder:
         self._session_count = 0
         self._device = "cpu"
         self._part = "window"
+        self._timer: threading.Timer | None = None
         self._unread_steps = 0
         """Steps whose Python stacks torch's profiler could not join."""
         self._is_over = False
@@ -109,7 +111,20 @@ class SessionRecorder:
         self.start("start-up")
         limit_s = self._window.get("for_s")
         if limit_s:
-            _call_later(limit_s, partial(self.stop_part, "start-up", "the window ended"))
+            end = partial(self.stop_part, "start-up", "the window ended")
+            self._timer = _call_later(limit_s, end)
+
+    def start_step(self) -> None:
+        """Record a step with its Python stacks.
+
+        The thread of the timer ends before: torch's profiler enters the Python state of each
+        thread, and an IndexError or a crash may follow.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join(_TIMER_END_S)
+            self._timer = None
+        self.start("step")
 
     def stop_part(self, part: str, end_reason: str) -> None:
         with self._lock:
@@ -354,11 +369,11 @@ class ProcessCapture:
         # the first step compiles and loads: a single one is not like the others
         if self._step_count == warmup_steps - 1:
             self._recorder.stop_part("start-up", "the steps began")
-            self._recorder.start("step")
+            self._recorder.start_step()
         elif self._step_count == warmup_steps:
             if not self._recorder.stop_step():
                 self._repeated_steps += 1
-                self._recorder.start("step")
+                self._recorder.start_step()
                 return
             self._recorder.start_window()
         elif steps and self._step_count == warmup_steps + steps:
@@ -448,10 +463,11 @@ def _yield_to_other_profilers(recorder: SessionRecorder) -> None:
     profile._prepare_trace = prepare_trace  # type: ignore[method-assign]  # while the process lives
 
 
-def _call_later(seconds: float, function: Callable[[], None]) -> None:
+def _call_later(seconds: float, function: Callable[[], None]) -> threading.Timer:
     timer = threading.Timer(seconds, function)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def prepare() -> None:

@@ -1,0 +1,68 @@
+"""The call that comes next after an answer of the MCP server."""
+
+from typing import Any
+
+import pytest
+
+from roofwatch.agent_guide import next_call
+
+PROFILED = {
+    "step": [
+        {
+            "total_ns": 100,
+            "functions": [{"name": "Quantise", "forward_ns": 60, "backward_ns": 20}],
+            "lines": [{"name": "train.py:7", "innermost_ns": 50}],
+        }
+    ]
+}
+SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "document", "exit_status", "expected"),
+    [
+        (
+            "profile",
+            {"command": ["train.py"]},
+            PROFILED,
+            0,
+            ("propose", {"function": "train.py::Quantise"}),
+        ),
+        (
+            "profile",
+            {"command": ["train.py"]},
+            {"step": []},
+            0,
+            ("profile", {"command": ["train.py"], "warmup": 2, "steps": 8}),
+        ),
+        ("list_kernels", {}, {"kernels": [{"name": "add", "found": "a.add"}]}, 0, ("propose", {})),
+        (
+            "propose",
+            {},
+            {"files": {"/here/bench_ops.py": "written"}},
+            0,
+            ("check", {"target": "bench_ops.py"}),
+        ),
+        (
+            "static",
+            {"path": "bench_ops.py", "base": "HEAD"},
+            {},
+            1,
+            ("ab", {"path": "bench_ops.py", "base": "HEAD"}),
+        ),
+        ("submit", SPEC, {"verdict": "faster"}, 0, ("ab", {"path": SPEC["spec"], "base": "HEAD"})),
+        ("submit", SPEC, {"verdict": "inconclusive"}, 2, ("submit", {**SPEC, "budget": 120.0})),
+        ("ingest", {"files": ["records"]}, {}, 0, ("regressions", {})),
+    ],
+)
+def test_an_answer_leads_on(
+    tool: str,
+    arguments: dict[str, Any],
+    document: Any,
+    exit_status: int,
+    expected: tuple[str, dict[str, Any]],
+) -> None:
+    following = next_call(tool, arguments, document, exit_status)
+
+    assert following is not None
+    assert (following.tool, following.arguments) == expected
