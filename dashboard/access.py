@@ -94,7 +94,7 @@ def signature_here(project: str) -> tuple[Signature | None, str]:
     """
     settings = load_settings()
     if settings.sign_in_issuer is None:
-        if not _is_local():
+        if not is_local():
             return None, "Read-only: sign-in is not configured."
         signature = git_signature()
         if signature is None:
@@ -108,7 +108,7 @@ def signature_here(project: str) -> tuple[Signature | None, str]:
     return Signature(person=person.email, actor=person.actor), ""
 
 
-def _is_local() -> bool:
+def is_local() -> bool:
     """Whether browser and server are one machine, with no proxy between them."""
     if os.environ.get(LOCAL_VARIABLE) != "1":
         return False

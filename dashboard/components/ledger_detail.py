@@ -16,6 +16,7 @@ from roofwatch.dashboard.charts.history import History, LaneMark, RoofLine, hist
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.source_changes import source_html
 from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
@@ -38,7 +39,6 @@ from roofwatch.model.stored_results import RoofCell
 from roofwatch.model.triage import TriagedRegression
 
 _TREND_PX = 120
-_LINES_SHOWN = 6
 
 
 def show_detail(
@@ -55,11 +55,11 @@ def show_detail(
     _show_trend(view, change, cells)
     st.html(
         "<div class=rw-two>"
-        f"<section><h3>Why</h3>{_suspects_html(regression)}{_source_html(view, change)}</section>"
+        f"<section><h3>Why</h3>{_suspects_html(regression)}</section>"
         f"<section><h3>Why believe it</h3>{_reasons_html(row, part, change, false_alarms)}"
         "</section></div>"
     )
-    st.html(_command_html(change))
+    st.html(f"{source_html(view, change)}{_command_html(change)}")
     return change
 
 
@@ -233,22 +233,6 @@ def _suspects_html(regression: Regression) -> str:
             f"{escaped(shortened(suspect.sentence, length=240))}</li>"
         )
     return f"<ul class=rw-list>{''.join(rows)}</ul>"
-
-
-def _source_html(view: View, change: ChangePoint) -> str:
-    """Write the functions of the kernel, linked to their lines at the commit."""
-    series = change.series
-    sides = data.read_sides(change)
-    if sides is None:
-        return ""
-    lines = dict.fromkeys(
-        view.sources.line_html(change.commit.sha, line.file, line.line)
-        for line in sides[1].source_lines
-        if line.kernel == series.kernel and line.implementation == series.implementation
-    )
-    if not lines:
-        return ""
-    return f"<p class=rw-soft>Source: {', '.join(list(lines)[:_LINES_SHOWN])}</p>"
 
 
 def _reasons_html(

@@ -1,5 +1,6 @@
 """What every view shares: its choices in the address, links to other views, empty states."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,6 +75,17 @@ class SourceLinks:
         if path is None:
             return named
         address = f"{self.repository_url}/blob/{quote(sha)}/{path}#L{line}"
+        return f'<a href="{escape(address)}" target="_blank" rel="noopener">{named}</a>'
+
+    def changes_html(self, base: str, head: str, file: str) -> str:
+        """Return a link to what changed in a file between two commits; "" without a forge."""
+        path = self._path_in_repository(file)
+        if path is None:
+            return ""
+        # GitHub names the part of a file by the hash of its path; elsewhere the link opens the top
+        part = hashlib.sha256(file.encode()).hexdigest()
+        address = f"{self.repository_url}/compare/{quote(base)}...{quote(head)}#diff-{part}"
+        named = f"<code>{escaped(file)}</code>"
         return f'<a href="{escape(address)}" target="_blank" rel="noopener">{named}</a>'
 
     def _path_in_repository(self, file: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from roofwatch.dashboard import access
 from roofwatch.dashboard.components import decide as decide_component
+from roofwatch.dashboard.components import source_changes
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.unfurl import preview_of
 from roofwatch.dashboard.wording import code_span
@@ -51,6 +53,7 @@ from tests.dashboard.history import (
 )
 from tests.dashboard.seen import address, markup, texts
 from tests.databases import ingest_all, set_triage
+from tests.git_repository import commit_file, git, make_repository
 
 STEP = "transformer_training/B=1,T=128/float32/fwd"
 LINKS = SourceLinks.of_project("https://github.com/{project}", "owner/kernels")
@@ -332,6 +335,69 @@ def test_those_who_may_decide_have_the_buttons_and_their_address(
     for kind in ("confirm", "assign", "issue", "expected", "not-real", "snooze", "undo"):
         assert f"data-kind={kind} " in html
     assert "as ada@example.com" in html
+
+
+# --- source
+
+
+@pytest.fixture
+def changed_kernel(store: Engine, tmp_path: Path) -> Path:
+    """A repository whose second commit made a kernel slower."""
+    folder = make_repository(tmp_path / "repository")
+    (folder / "kernels").mkdir()
+    shas = [
+        commit_file(folder, "kernels/rms_norm.py", f"def rms_norm_torch(x):\n    {body}\n")
+        for body in ("return x * <1>", "return x * 2")
+    ]
+    commits = [make_commit(number, sha=sha) for number, sha in enumerate(shas)]
+    for number, commit in enumerate(commits):
+        measured = make_measurement(median_ns=10_000.0 + 2_000 * number)
+        record = make_record(
+            number, commit=commit, measurements=[measured], source_lines=(make_source_line(),)
+        )
+        ingest_record(store, record)
+    base, head = (
+        replace(make_commit_ref(number), sha=commit.sha) for number, commit in enumerate(commits)
+    )
+    point = make_change_point(1, commit=head, previous_commit=base)
+    replace_regressions(store, PROJECT, [make_regression(1, commit=head, change_points=(point,))])
+    return folder
+
+
+def test_changed_lines_of_the_source_are_shown_where_the_repository_is_at_hand(
+    open_view: OpenView, changed_kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(changed_kernel)
+    monkeypatch.setattr(source_changes, "is_local", lambda: True)
+    html = body(open_view("ledger"))
+    diff = html.partition("<pre class=rw-diff")[2].partition("</pre>")[0]
+
+    assert "<b>kernels/rms_norm.py</b>" in diff
+    assert "<span class=removed>-    return x * &lt;1&gt;</span>" in diff
+    assert "<span class=added>+    return x * 2</span>" in diff
+
+
+@pytest.mark.usefixtures("changed_kernel")
+def test_elsewhere_changed_lines_are_a_link_to_the_forge(
+    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_REPOSITORY_URL", "https://github.com/{project}")
+    html = body(open_view("ledger"))
+    part = hashlib.sha256(b"kernels/rms_norm.py").hexdigest()
+
+    assert "<pre class=rw-diff" not in html
+    assert re.search(rf'/compare/[0-9a-f]{{40}}\.\.\.[0-9a-f]{{40}}#diff-{part}"', html)
+
+
+def test_unchanged_files_say_that_the_change_is_elsewhere_and_unknown_commits_say_nothing(
+    changed_kernel: Path,
+) -> None:
+    head = git(changed_kernel, "rev-parse", "HEAD")
+    assert source_changes.changed_lines(changed_kernel, head, head, ["kernels/rms_norm.py"]) == []
+    assert "the change is elsewhere" in source_changes.diff_html([])
+    for file in ("../outside.py", "/etc/passwd"):
+        assert not source_changes.changed_lines(changed_kernel, head, head, [file])
+    assert source_changes.changed_lines(changed_kernel, sha_of(1), head, ["a.py"]) is None
 
 
 # --- links
