@@ -13,6 +13,7 @@ from roofwatch.model.metrics import format_ns, metric
         (999_600.0, "1 ms"),
         (1_234_567.0, "1.23 ms"),
         (999_960_000.0, "1 s"),
+        (2.997e9, "3 s"),
         (5_432e9, "5,430 s"),
         (0.0, "0 ns"),
     ],
@@ -24,3 +25,4 @@ def test_a_time_has_three_digits_and_no_exponent(value_ns: float, text: str) -> 
 
 def test_a_rate_has_no_exponent() -> None:
     assert metric("flop_per_s").format(9.999e14) == "1 PFLOP/s"
+    assert metric("flop_per_s").format(1.6e15) == "1.6 PFLOP/s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import natural_order, percent
+from roofwatch.dashboard.wording import natural_order
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.model.metrics import format_counter, format_ns, metric
 from roofwatch.model.results import Counters
@@ -45,7 +45,7 @@ class _Case:
     def lead(self) -> str:
         if self.best is None or self.best.comparison is None:
             return ""
-        return f"{percent(self.best.comparison.speedup - 1)} against {self.best.runner_up}"
+        return f"{self.best.comparison.speedup:.2f}× as fast as {self.best.runner_up}"
 
     @property
     def significance(self) -> str:
@@ -88,7 +88,7 @@ def show_best(measurements: Sequence[Measurement]) -> None:
         Column(
             "speedup",
             lambda case: case.lead,
-            help="How much slower the second best is, from paired blocks.",
+            help="Time of the second best over that of the best, from paired blocks.",
         ),
         Column(
             "significant?",

@@ -2,6 +2,8 @@
 
 from xml.sax.saxutils import escape, quoteattr
 
+# in the colours of the published pages, which colour-blind people can distinguish
+_BAD, _GOOD = "#a84300", "#005a8f"
 _CHARACTER_PX = 7
 _PADDING_PX = 10
 _TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img"\
@@ -14,14 +16,14 @@ _TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="2
 
 
 def badge(name: str, text: str, *, is_bad: bool) -> str:
-    """Draw a name and a short text, red if it is bad."""
+    """Draw a name and a short text, orange if it is bad and blue otherwise."""
     left_px = len(name) * _CHARACTER_PX + _PADDING_PX
     right_px = len(text) * _CHARACTER_PX + _PADDING_PX
     return _TEMPLATE.format(
         width=left_px + right_px,
         middle=left_px,
         right=right_px,
-        colour="#b3261e" if is_bad else "#2f6f3e",
+        colour=_BAD if is_bad else _GOOD,
         label=quoteattr(f"{name}: {text}"),
         title=escape(f"{name}: {text}"),
         name=escape(name),

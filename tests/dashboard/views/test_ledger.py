@@ -12,9 +12,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
+from roofwatch.ci.history.commit_rows import RangeSummary
 from roofwatch.dashboard import access
 from roofwatch.dashboard.components import decide as decide_component
 from roofwatch.dashboard.components import source_changes
+from roofwatch.dashboard.components.ledger_list import summary_html
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.unfurl import preview_of
 from roofwatch.dashboard.wording import code_span
@@ -98,6 +100,20 @@ def test_one_line_sums_up_the_range(open_view: OpenView, judged: list[Regression
     said = texts(open_view("ledger"))
     assert "30 days to 1 Mar 2026" in said
     assert "3 commits slower, 1 faster" in said
+
+
+def test_a_mean_that_rounds_to_zero_has_neither_sign_nor_colour() -> None:
+    summary = RangeSummary(
+        slower_count=0,
+        settled_count=0,
+        faster_count=0,
+        geomeans={"Example CPU, 4 threads": -0.0004, "NVIDIA H100": 0.004},
+        roof_shares=None,
+    )
+    html = summary_html(summary, "30 days")
+
+    assert "Example CPU ±0.0%" in html
+    assert "H100 <span class=rw-slower>+0.4%</span>" in html
 
 
 def test_a_range_leaves_older_commits_out_and_says_that_they_are_open(

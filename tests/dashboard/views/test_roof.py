@@ -181,7 +181,7 @@ def test_implementations_are_compared_with_the_second_best(open_view: OpenView) 
     app = open_view("roof", kernel="softmax", tab="implementations")
     best = table(app, "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
-    assert best.loc[SOFTMAX, "speedup"] == "+55.0% against torch"
+    assert best.loc[SOFTMAX, "speedup"] == "1.55× as fast as torch"
     assert best.loc[SOFTMAX_SMALL, "significant?"] == "as fast"
 
 
