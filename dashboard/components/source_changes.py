@@ -84,7 +84,7 @@ def changed_lines(folder: Path, base: str, head: str, files: Sequence[str]) -> l
 
 
 def diff_html(lines: Sequence[str]) -> str:
-    """Write a unified diff, the file names of which are headings."""
+    """Write a unified diff, with the names of the files as headings."""
     if not lines:
         return (
             "<p class=rw-soft>The files of these functions are the same in both commits: the "
