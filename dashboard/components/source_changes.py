@@ -36,8 +36,8 @@ def source_html(view: View, change: ChangePoint) -> str:
     links = dict.fromkeys(
         view.sources.line_html(change.commit.sha, line.file, line.line) for line in functions
     )
-    shown = ", ".join(list(links)[:_FUNCTIONS_SHOWN])
-    return f"<p class=rw-soft>Source: {shown}</p>{_changes_html(view, change, functions)}"
+    functions_html = ", ".join(list(links)[:_FUNCTIONS_SHOWN])
+    return f"<p class=rw-soft>Source: {functions_html}</p>{_changes_html(view, change, functions)}"
 
 
 def _changes_html(view: View, change: ChangePoint, functions: Sequence[SourceLine]) -> str:
@@ -51,10 +51,10 @@ def _changes_html(view: View, change: ChangePoint, functions: Sequence[SourceLin
     if diff is not None:
         return diff_html(diff)
     links = [view.sources.changes_html(base, head, file) for file in files]
-    shown = ", ".join(link for link in links[:_FUNCTIONS_SHOWN] if link)
-    if not shown:
+    files_html = ", ".join(link for link in links[:_FUNCTIONS_SHOWN] if link)
+    if not files_html:
         return ""
-    return f"<p class=rw-soft>Changed lines: {shown}</p>"
+    return f"<p class=rw-soft>Changed lines: {files_html}</p>"
 
 
 def changed_lines(folder: Path, base: str, head: str, files: Sequence[str]) -> list[str] | None:
