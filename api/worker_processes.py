@@ -16,8 +16,8 @@ _POLL_S = 0.5
 _FIRST_RESTART_PAUSE_S = 1.0
 # doubled up to here, so a worker that always fails uses no processor
 _LONGEST_RESTART_PAUSE_S = 30.0
-_STEADY_S = 10.0
-"""A worker that ran for this long has started well."""
+_STEADY_S = 60.0
+"""A worker that ran for this long has started well; one without a database gives up earlier."""
 # a long analysis is broken off and repeated after the restart
 _STOP_S = 20.0
 

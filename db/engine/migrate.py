@@ -75,6 +75,15 @@ def list_pending(engine: Engine) -> list[Revision]:
     return pending
 
 
+def list_missing_metrics(engine: Engine) -> list[str]:
+    """The metrics that an upgrade adds a column for, without a revision."""
+    with engine.connect() as connection:
+        # revisions that are pending may add some of them
+        if _revision(connection) != head_revision():
+            return []
+        return metric_columns.list_missing(connection)
+
+
 def upgrade(engine: Engine, on_revision: Callable[[str], None] = lambda _name: None) -> None:
     """Upgrade the schema, in one transaction per revision. Several processes may do so at once.
 

@@ -39,7 +39,12 @@ def upgrade(
     Also brings along databases of commit 305e961d and later.
     """
     from roofwatch.arguments import configured_url, open_configured_server
-    from roofwatch.db.engine.migrate import current_revision, head_revision, list_pending
+    from roofwatch.db.engine.migrate import (
+        current_revision,
+        head_revision,
+        list_missing_metrics,
+        list_pending,
+    )
     from roofwatch.db.engine.migrate import upgrade as upgrade_schema
     from roofwatch.db.maintenance.backup import write_backup
     from roofwatch.settings import load_settings
@@ -54,6 +59,8 @@ def upgrade(
             else:
                 duration = ""
             print_note(f"revision {revision.name}: {revision.summary}{duration}")
+        for metric in list_missing_metrics(engine):
+            print_note(f"a column for the metric {metric}")
         stored_revision = current_revision(engine)
         if pending and stored_revision is not None and backup_dir is not None and not dry_run:
             path = backup_dir / f"before-{pending[-1].name}-from-{stored_revision}.dump"

@@ -111,10 +111,12 @@ def test_a_new_metric_gets_its_column_without_a_revision(store: Engine) -> None:
         )
     with pytest.raises(StoreError, match="no columns for the metrics host_ns; run: roofwatch db"):
         migrate.ensure_current(store)
+    assert migrate.list_missing_metrics(store) == ["host_ns"]
 
     migrate.upgrade(store)
 
     migrate.ensure_current(store)
+    assert migrate.list_missing_metrics(store) == []
     assert sorted(definitions(store) ^ current) == []
 
 
