@@ -45,6 +45,8 @@ _COMMAND = (
     "roofwatch.tables",
     "roofwatch.check_tables",
     "roofwatch.kernel_tables",
+    "roofwatch.headlines",
+    "roofwatch.narrow_tables",
 )
 
 
