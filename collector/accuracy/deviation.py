@@ -154,6 +154,7 @@ _NEAR = 0.02
 """Tolerance of an explanation, relative to the value and the RMS."""
 _MIN_TILE = 4
 """Shorter aligned runs of indices are likely chance."""
+_FEWEST_COLUMNS = 4
 _MAX_PERIOD = 4_096
 _MAX_MATRIX_ELEMENTS = 2**26
 _MAX_LISTED = 4
@@ -218,6 +219,9 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     explained = _factor(actual_values, expected_values) or _displacement(expected, actual, mask)
     if explained is not None:
         return explained
+    row_factors = _row_factors(expected, actual, mask)
+    if row_factors is not None:
+        return row_factors
     # Within 10 % of the value: the computation is right, its rounding is not.
     if actual_values.numel() and _is_near(actual_values, expected_values, 0.1):
         return "close to the expected values: precision too low, not misplaced"
@@ -397,6 +401,28 @@ def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str |
     if abs(factor + 1) < _NEAR:
         return "the expected value with the opposite sign"
     return f"{factor:.4g} times the expected value"
+
+
+def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
+    """Whether each row is the expected one times a factor of its own."""
+    # two values always have one factor
+    if actual.ndim < 2 or actual.shape[-1] < _FEWEST_COLUMNS or not bool(mask.all()):
+        return None
+    row_count = max(1, _MAX_SAMPLE_ELEMENTS // actual.shape[-1])
+    actual_rows = actual.detach().reshape(-1, actual.shape[-1])[:row_count].to(torch.float64)
+    expected_rows = expected.reshape(-1, actual.shape[-1])[:row_count].to(torch.float64)
+    # the smallest values are mostly rounding
+    is_large = expected_rows.abs() > _NEAR * expected_rows.abs().amax(dim=-1, keepdim=True)
+    ratios = torch.where(is_large, actual_rows / expected_rows, torch.nan)
+    factors = ratios.nanmedian(dim=-1).values
+    spread = (ratios - factors[:, None]).abs().nan_to_num()
+    # rounding moves values by less than the factor does
+    if not bool((spread < 0.1 * (factors - 1).abs()[:, None]).all()):
+        return None
+    return (
+        f"{float(factors.min()):.4g} to {float(factors.max()):.4g} times the expected values, with "
+        "one factor in each row: a sum or maximum of the row is wrong"
+    )
 
 
 def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:

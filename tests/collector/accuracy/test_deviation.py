@@ -204,3 +204,19 @@ def test_wrong_values_are_recognised(wrong: torch.Tensor, words: str) -> None:
 def test_noise_is_not_explained() -> None:
     noise = torch.randn(32, 32, generator=torch.Generator().manual_seed(4))
     assert describe_values(EXPECTED, noise, torch.ones(32, 32, dtype=torch.bool)) is None
+
+
+def test_a_softmax_that_sums_what_a_mask_leaves_out_has_one_factor_in_each_row() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(4, 1000, generator=generator, dtype=torch.float64)
+    exponentials = (x - x.amax(-1, keepdim=True)).exp()
+    padding = 24 * (-x.amax(-1, keepdim=True)).exp()
+    expected = exponentials / exponentials.sum(-1, keepdim=True)
+    actual = (exponentials / (exponentials.sum(-1, keepdim=True) + padding)).float()
+
+    words = describe_values(expected, actual, torch.ones(4, 1000, dtype=torch.bool))
+
+    assert words is not None
+    assert words.endswith("with one factor in each row: a sum or maximum of the row is wrong")
+    noise = expected * (1 + 0.02 * torch.randn(4, 1000, generator=generator, dtype=torch.float64))
+    assert "one factor" not in str(describe_values(expected, noise, torch.ones_like(noise).bool()))
