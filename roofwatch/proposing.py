@@ -61,6 +61,7 @@ def propose(
     is_plain: bool = False,
     function: str | None = None,
     only_benchmark: bool = False,
+    with_history: bool = False,
     try_out: TryOut = lambda kernels, _roots: list(kernels),
 ) -> tuple[list[FoundKernel], dict[Path, str]]:
     """Return the kernels of the repository around a folder, and texts of files for them by path,
@@ -72,6 +73,7 @@ def propose(
         is_plain: Write jobs that use no actions but GitHub's own.
         function: Propose this one, such as `my_ops.py::gelu`, instead of those that are found.
         only_benchmark: Leave out settings and jobs.
+        with_history: Also write a job that keeps the history on a branch.
         try_out: Calls kernels, and notes why that is not possible.
 
     Raises:
@@ -114,6 +116,13 @@ def propose(
     for name, plain_name in templates.items():
         template = plain_name if is_plain else name
         files[workflows / name] = _template(template, **values)
+    if with_history:
+        files[workflows / "history.yml"] = _template(
+            "history.yml",
+            **values,
+            history=f"numpy {source.requirement()}",
+            server=source.requirement("server"),
+        )
     return kernels, files
 
 

@@ -66,6 +66,10 @@ def init(
             "all that launch a Triton kernel.",
         ),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="Also a nightly job that keeps a site on a branch."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,6 +100,7 @@ def init(
             repository,
             chosen,
             is_plain=plain,
+            with_history=history,
             function=function,
             only_benchmark=benchmark,
             try_out=tried,

@@ -11,6 +11,7 @@ from roofwatch.options import AsJson, ShownProject, StoreUrl
 from roofwatch.terminal import print_result
 
 if TYPE_CHECKING:
+    from roofwatch.publish.site import Published
     from roofwatch.store.reading import Source
 
 app = typer.Typer()
@@ -18,11 +19,19 @@ app = typer.Typer()
 
 @app.command()
 def publish(
-    folder: Annotated[Path, typer.Argument(help="Folder of the site, such as public.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the site, such as public; with --branch, on it.")
+    ],
     *,
     records: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Record files or folders of them, in place of the database."),
+    ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep records and site on this branch of origin, such as gh-pages, and push it."
+        ),
     ] = None,
     project: ShownProject = None,
     url: StoreUrl = None,
@@ -33,15 +42,10 @@ def publish(
     Repeat it after each run: the site keeps the runs that it has, and only files that changed are
     written.
     """
-    from roofwatch.model.series_filter import SeriesFilter
-    from roofwatch.publish.site import publish as write_site
-    from roofwatch.store.reading import choose_project
-
-    with _source(records, url) as source:
-        name = choose_project(source, project)
-        history = source.read_series(SeriesFilter(name))
-        regressions = source.list_regressions(name)
-    published = write_site(name, history, regressions, folder)
+    if branch is None:
+        published = _publish(folder, records, project, url)
+    else:
+        published = _publish_on_branch(folder, branch, records or [], project)
     print_result(
         published,
         f"{folder / 'index.html'}: {published.project}, {published.run_count} runs, "
@@ -50,6 +54,39 @@ def publish(
         f"{published.written_files} files written, {published.written_bytes / 1e6:.1f} MB",
         as_json=as_json,
     )
+
+
+def _publish(
+    folder: Path, records: list[Path] | None, project: str | None, url: str | None
+) -> "Published":
+    from roofwatch.model.series_filter import SeriesFilter
+    from roofwatch.publish.site import publish as write_site
+    from roofwatch.store.reading import choose_project
+
+    with _source(records, url) as source:
+        name = choose_project(source, project)
+        history = source.read_series(SeriesFilter(name))
+        regressions = source.list_regressions(name)
+    return write_site(name, history, regressions, folder)
+
+
+def _publish_on_branch(
+    folder: Path, branch: str, records: list[Path], project: str | None
+) -> "Published":
+    """Add records to those of a branch, and publish all of them there."""
+    from roofwatch.arguments import repository_of
+    from roofwatch.model.errors import RecordError
+    from roofwatch.publish.branch import RECORDS, add_records, kept_branch
+    from roofwatch.records import read_record_files
+
+    if folder.is_absolute() or ".." in folder.parts:
+        raise RecordError(f"{folder}: with --branch, name a folder on the branch, such as .")
+    # a damaged record stops the command before the branch is read
+    files = [file for file, _ in read_record_files(records)]
+    with kept_branch(repository_of(Path()), branch) as tree:
+        site = tree / folder
+        add_records(files, site / RECORDS)
+        return _publish(site, [site / RECORDS], project, None)
 
 
 @contextmanager

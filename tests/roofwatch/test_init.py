@@ -213,12 +213,24 @@ def test_a_checkout_that_was_installed_is_its_remote_and_commit(tmp_path: Path) 
     assert found == InstallSource("someone/roofwatch", head)
 
 
+def test_the_proposed_history_is_that_of_the_documentation(repository: Path) -> None:
+    (repository / "requirements.txt").write_text("torch\n")
+    source = InstallSource("roofwatch/roofwatch", "<commit>")
+    _, files = propose(repository, source, with_history=True)
+    (shown,) = code_blocks(ROOT / "docs" / "how-to" / "publish.md", "yaml")
+
+    (text,) = [text for path, text in files.items() if path.name == "history.yml"]
+
+    assert text.replace("bench_my_kernels", "bench_layers") == shown
+
+
 @pytest.mark.parametrize("is_plain", [False, True], ids=["called", "plain"])
 def test_zizmor_and_github_s_schema_find_nothing_in_the_proposed_workflows(
     repository: Path, *, is_plain: bool
 ) -> None:
     """It found two dangerous triggers and two actions that were not pinned."""
-    _, files = propose(repository, InstallSource("someone/roofwatch", "a" * 40), is_plain=is_plain)
+    source = InstallSource("someone/roofwatch", "a" * 40)
+    _, files = propose(repository, source, is_plain=is_plain, with_history=is_plain)
     workflows = {path: text for path, text in files.items() if path.suffix == ".yml"}
     for path, text in workflows.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +244,7 @@ def test_zizmor_and_github_s_schema_find_nothing_in_the_proposed_workflows(
         assert done.returncode == 0, done.stdout
     used = re.findall(r"uses: (\S+)@([0-9a-f]{40})", "".join(workflows.values()))
     assert all(name.startswith("actions/") for name, _ in used) == is_plain
-    assert len(names) == 2
+    assert len(names) == 2 + is_plain
 
 
 def test_a_source_that_may_move_is_refused(repository: Path) -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.docs.markdown import code_blocks
+from tests.git_repository import git
 from tests.workflows.github_expressions import Values, fill, holds
 
 ROOT = Path(__file__).parents[3]
@@ -130,8 +131,10 @@ class Runner:
                 contexts["steps"][step.get("id", "")] = {
                     "outputs": self._run(step["run"], variables)
                 }
+            elif uses.startswith("actions/checkout@"):
+                self._check_out(given, may_fail=bool(step.get("continue-on-error")))
             else:
-                assert uses.startswith(("actions/checkout@", "actions/setup-python@")), step
+                assert uses.startswith("actions/setup-python@"), step
 
     def _filled_inputs(self, declared: Values, given: Values) -> Values:
         return {
@@ -173,6 +176,16 @@ class Runner:
 
     def _artifact(self, name: str) -> Path:
         return (self.artifacts or self.checkout.parent / "artifacts") / name
+
+    def _check_out(self, given: Values, *, may_fail: bool) -> None:
+        """Clone another branch into a folder; the first check-out and the action's are prepared."""
+        if "ref" not in given or "path" not in given or "repository" in given:
+            return
+        origin = git(self.checkout, "remote", "get-url", "origin")
+        if git(self.checkout, "ls-remote", "--heads", origin, given["ref"]):
+            git(self.checkout, "clone", "--quiet", "--branch", given["ref"], origin, given["path"])
+        else:
+            assert may_fail, f"there is no branch {given['ref']}"
 
     def _download(self, given: Values, target: Path) -> None:
         """Put each artifact that matches a pattern into a folder of its name, and one that is named
