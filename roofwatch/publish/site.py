@@ -19,10 +19,10 @@ from roofwatch.publish.feed import feed
 from roofwatch.publish.shards import (
     STATIC_RUNNER,
     Shard,
+    grow,
     id_of,
     read_script,
     series_id,
-    shards_of,
     write_script,
 )
 
@@ -89,9 +89,13 @@ def publish(
         RecordError: a file of the site is damaged.
         OSError: a file cannot be written.
     """
-    shards = _merged(shards_of(history), root / _DATA)
+    paths = sorted((root / _DATA).glob("????-??-*.js"))
+    published = [Shard.from_document(read_script(path)) for path in paths]
+    changed = grow(published, history)
+    by_name = {shard.name: shard for shard in (*published, *changed)}
+    shards = [by_name[name] for name in sorted(by_name)]
     folder = _Folder(root)
-    for shard in shards:
+    for shard in changed:
         folder.write_data(shard.name, shard.to_document())
     index = _index(
         project=project,
@@ -124,19 +128,6 @@ def publish(
         written_files=folder.written_files,
         written_bytes=folder.written_bytes,
     )
-
-
-def _merged(shards: Sequence[Shard], data: Path) -> list[Shard]:
-    """Add what the site already has."""
-    by_name = {shard.name: shard for shard in shards}
-    # Runs that the history lacks stay published.
-    for path in sorted(data.glob("????-??-*.js")):
-        published = Shard.from_document(read_script(path))
-        if published.name in by_name:
-            by_name[published.name].add_all(published)
-        else:
-            by_name[published.name] = published
-    return [by_name[name] for name in sorted(by_name)]
 
 
 def _index(

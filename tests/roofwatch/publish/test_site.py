@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -72,6 +73,41 @@ def test_runs_that_the_source_no_longer_has_stay_on_the_site(store: Engine, tmp_
     assert run_ids(tmp_path) == before
     series = read_script(tmp_path / "data" / "index.js")["series"]
     assert {description["kernel"] for description in series.values()} == {"matmul", "rms_norm"}
+
+
+def data_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "data").glob("????-??-*.js")}
+
+
+def test_a_new_run_is_written_to_the_newest_file_of_its_month(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many series, the file of a month had 2.7 MB, and each run wrote it again."""
+    store_history(store)
+    (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
+    monkeypatch.setattr("roofwatch.publish.shards.MAX_VALUES", 2)
+    publish(PROJECT, [replace(series, points=series.points[:4])], [], tmp_path)
+    before = data_of(tmp_path)
+
+    publish(PROJECT, [replace(series, points=series.points[:5])], [], tmp_path)
+
+    after = data_of(tmp_path)
+    assert len(before) == 2
+    assert len(after) == 3
+    assert before.items() <= after.items()
+    assert len(run_ids(tmp_path)) == 5
+
+
+def test_what_was_published_is_not_written_again(store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
+    publish(PROJECT, [series], [], tmp_path)
+    before = data_of(tmp_path)
+    changed = [replace(point, value=1.0) for point in series.points]
+
+    publish(PROJECT, [replace(series, points=tuple(changed))], [], tmp_path)
+
+    assert data_of(tmp_path) == before
 
 
 def test_a_damaged_file_stops_before_anything_is_written(store: Engine, tmp_path: Path) -> None:
