@@ -58,10 +58,10 @@ def add_records(files: Sequence[Path], folder: Path) -> None:
     """
     new_files: list[Path] = []
     for file in files:
-        kept = folder / file.name
-        if not kept.exists():
+        published_file = folder / file.name
+        if not published_file.exists():
             new_files.append(file)
-        elif kept.read_bytes() != file.read_bytes():
+        elif published_file.read_bytes() != file.read_bytes():
             raise RecordError(
                 f"{file}: the branch has another record of that name; rename the file"
             )
