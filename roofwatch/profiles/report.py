@@ -272,6 +272,13 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
         if capture.exit_status > _SIGNAL_BASE:
             signal_number = capture.exit_status - _SIGNAL_BASE
             yield f"The program was ended by signal {signal_number}{consequence}."
+            traces = [trace for process in capture.processes for trace in process.traces]
+            if traces and traces[-1].end_reason == "the steps began":
+                # torch's profiler may crash while it records Python stacks
+                yield (
+                    "It ended in the step with Python stacks. If it runs without the profiler, "
+                    "choose a part with --after and --for, which records none."
+                )
         else:
             yield f"The program ended with status {capture.exit_status}{consequence}."
     for process in capture.processes:

@@ -106,6 +106,12 @@ def test_json_is_one_document(tmp_path: Path) -> None:
     assert multiplied["count"] == len(trace["steady"]["step_ns"]) > 3
 
 
+def test_a_crash_in_the_step_with_stacks_leads_to_a_recording_without_them() -> None:
+    report = report_on(traced("triton_a100.json.gz", "the steps began"), exit_status=139)
+
+    assert "choose a part with --after and --for" in " ".join(report.notes)
+
+
 def test_a_program_without_torch_keeps_its_status(tmp_path: Path) -> None:
     done = roofwatch("profile", "-o", tmp_path, "--", sys.executable, "-c", "raise SystemExit(7)")
 
