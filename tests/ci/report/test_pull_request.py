@@ -397,9 +397,8 @@ def test_cases_that_fail_with_one_message_share_a_row() -> None:
 
     (findings, *_) = judgement_tables(judge(works, fails))
 
-    cells = [str(cell) for cell in findings.columns[2].cells]
-    assert len(cells) == 1
-    assert cells[0].endswith("and 1 more")
+    (cells,) = zip(*(column.cells for column in findings.columns), strict=True)
+    assert any(str(cell).endswith("and 1 more") for cell in cells)
 
 
 def test_equal_sources_that_are_slower_with_another_toolchain_have_that_cause() -> None:
