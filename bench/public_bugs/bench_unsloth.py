@@ -142,3 +142,27 @@ declare(
     directions=("fwd", "bwd"),
     gradients=("x",),
 )
+
+
+def loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
+        "target": make.integers(case["n_rows"], high=case["n_cols"]),
+    }
+
+
+def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
+    function = kernel_module("cross_entropy_loss").Fast_CrossEntropyLoss
+    return function.apply(x, target, 20.0, 0)
+
+
+declare(
+    "capped_cross_entropy",
+    loss_inputs,
+    lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target, reduction="none"),
+    capped_loss,
+    {"n_rows": 4, "n_cols": 100},
+    {"n_rows": 8_192, "n_cols": 128_256},
+    directions=("fwd", "bwd"),
+    mutates=("x",),
+)

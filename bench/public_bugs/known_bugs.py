@@ -337,4 +337,12 @@ BUGS = (
         claim="layouts",
         symptom="rows read as if contiguous",
     ),
+    Bug(
+        package=UNSLOTH,
+        kernel="capped_cross_entropy",
+        broken="2026.9.9",
+        fixed="2026.10.9",
+        claim="layouts",
+        symptom="rows of logits read as if contiguous",
+    ),
 )

@@ -105,9 +105,23 @@ def _convert_argument(argument: Any) -> Any:
 
 
 def _patch_language(function: Any) -> Any:
-    """Let a module leave out `triton.language` if its function uses none of it, as `x + y`."""
+    """Let a module leave out `triton.language` if its function uses none of it, as `x + y`, and
+    give functions of it names of their own, as in `cast = tl.cast`.
+    """
     function.__globals__.setdefault("_triton_language", tl)
-    return _original_patch_language(function)
+    scope = _original_patch_language(function)
+    module = _Module(function.__globals__)
+    for name, value in list(function.__globals__.items()):
+        if tl.core.is_builtin(value) is True:
+            interpreter._patch_attr(module, name, value, interpreter.interpreter_builder, scope)
+    return scope
+
+
+class _Module:
+    """Has the names of a module as attributes."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.__dict__ = names
 
 
 def _libdevice_function(name: str) -> Callable[..., tl.tensor]:

@@ -157,13 +157,17 @@ right_loss = declare_loss("right_loss", float("-inf"))
 padded_loss = declare_loss("padded_loss", -30.0)
 
 
+# some packages give functions of Triton names of their own
+cast = tl.cast
+
+
 @triton.jit
 def _row_sum_kernel(x_ptr, y_ptr, n_cols, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
     if WIDE:
-        x = x.to(tl.float32)
+        x = cast(x, tl.float32)
     tl.store(y_ptr + row, tl.sum(x, axis=0))  # in bfloat16 unless wide
 
 
