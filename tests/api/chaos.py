@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outage_s=options.outage_seconds,
         full_disks=options.full_disks,
     )
-    print(json.dumps(asdict(tally), indent=2))
+    print(json.dumps(vars(tally), indent=2))
     if not tally.is_clean:
         return 1
     shutil.rmtree(folder)
