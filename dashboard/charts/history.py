@@ -59,7 +59,9 @@ STYLE = f"""
 .rw-lane span {{border-left: 2px solid {GREY}; padding-left: 0.2rem; overflow: hidden;
   text-overflow: ellipsis}}
 .rw-lane-name {{text-align: right; padding-right: 0.4rem; opacity: 0.85}}
-.rw-plot .rw-roof {{right: 0.2rem; opacity: 0.9}}
+/* a line of a change may cross the name */
+.rw-plot .rw-roof {{right: 0.2rem; opacity: 0.9; text-shadow: 0 0 2px var(--rw-page, Canvas),
+  0 0 2px var(--rw-page, Canvas), 0 0 3px var(--rw-page, Canvas)}}
 .rw-changes {{position: relative; height: 1rem; grid-column: 2; font-weight: 600}}
 .rw-changes span {{position: absolute; white-space: nowrap}}
 .rw-changes .regressed {{color: var(--rw-slower, #B84A00)}}
