@@ -58,6 +58,7 @@ export default ({ data, parentElement, setTriggerValue }) => {
   document.removeDecideListeners?.()
   document.removeDecideListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  document.replayKeys(onKey)
+  // the header's keys come first, because they choose another row
+  document.replayKeys(onKey, event => !isLeft() && !["j", "k", "/", "Enter"].includes(event.key))
   return remove
 }

@@ -8,14 +8,14 @@
     if (isMeant) waiting = event.defaultPrevented ? [] : [...waiting, event]
   })
   document.forgetKeys = () => { waiting = [] }
-  document.replayKeys = handle => {
-    const pressed = waiting
-    waiting = []
-    for (const event of pressed) {
-      // what follows a key that opened a field was typed for the field
-      if (isTyping(document.activeElement)) return
-      handle(event)
-      waiting = event.defaultPrevented ? [] : [...waiting, event]
+  // in the order in which they were pressed, up to the first that another script must take
+  document.replayKeys = (handle, isUnknown = () => false) => {
+    while (waiting.length && !isTyping(document.activeElement)) {
+      handle(waiting[0])
+      if (!waiting[0].defaultPrevented && !isUnknown(waiting[0])) return
+      waiting = waiting.slice(1)
     }
+    // what follows a key that opened a field was typed for the field
+    waiting = []
   }
 }
