@@ -58,7 +58,8 @@ export default ({ data, parentElement, setTriggerValue }) => {
   document.removeDecideListeners?.()
   document.removeDecideListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  // the header's keys come first, because they choose another row
+  // the header's keys come first, because they choose another row; its rows are drawn by now
+  document.replayShellKeys?.()
   document.replayKeys(onKey, event => !isLeft() && !["j", "k", "/", "Enter"].includes(event.key))
   return remove
 }

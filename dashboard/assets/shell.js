@@ -102,6 +102,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   document.removeShellListeners?.()
   document.removeShellListeners = remove
   listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  document.replayKeys(onKey)
+  document.replayShellKeys = () => document.replayKeys(onKey)
+  document.replayShellKeys()
   return remove
 }
