@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,10 @@ def test_a_step_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path
         seconds *= 2
 
     pid = int(child_file.read_text())
+    deadline = time.monotonic() + 10
+    # a killed process is gone a little after the signal
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
     was_running = is_running(pid)
     if was_running:
         os.kill(pid, signal.SIGKILL)
