@@ -24,6 +24,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 import roofwatch_attribution  # type: ignore[import-not-found]  # a neighbour on PYTHONPATH
+import roofwatch_scopes  # type: ignore[import-not-found]
 
 VARIABLE = "ROOFWATCH_CAPTURE"
 """Environment variable with the folder and the window as JSON."""
@@ -77,9 +78,10 @@ def _message_of(error: Exception) -> str:
 class SessionRecorder:
     """Runs one session of torch's profiler at a time."""
 
-    def __init__(self, journal: EventFile, window: dict[str, Any]) -> None:
+    def __init__(self, journal: EventFile, window: dict[str, Any], scopes: Any) -> None:
         self._journal = journal
         self._window = window
+        self._scopes = scopes
         self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
         self._profiler: Any = None
         self._session_count = 0
@@ -115,11 +117,7 @@ class SessionRecorder:
             self._timer = _call_later(limit_s, end)
 
     def start_step(self) -> None:
-        """Record a step with its Python stacks.
-
-        The thread of the timer ends before: torch's profiler enters the Python state of each
-        thread, and an IndexError or a crash may follow.
-        """
+        """Record a step with its Python stacks; the thread of our timer has none to record."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join(_TIMER_END_S)
@@ -152,7 +150,7 @@ class SessionRecorder:
                 self.stop("the program began to use a GPU", for_good=False)
             self._device = device
             if was_running:
-                self.start(self._part)
+                self._scopes.start_when_closed(partial(self.start, self._part))
 
     def abandon(self) -> None:
         """In a forked child: the session belongs to the parent."""
@@ -209,9 +207,8 @@ class SessionRecorder:
     def _note_lost_stacks(self, error: IndexError) -> None:
         """Say what is lost, unless another step is recorded in its place.
 
-        Other threads may still add calls while torch's profiler joins the Python stacks of all
-        threads: a call that it has not stored then raises IndexError. It ends that session, and the
-        next one works.
+        torch's profiler raises IndexError if it meets a call that it has not stored, as it does
+        where its memory was damaged (see `OpenScopes`). It ends that session; the next one works.
         """
         lost = "the recording: record without Python stacks"
         if self._part == "step":
@@ -288,7 +285,8 @@ class ProcessCapture:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._window: dict[str, Any] = settings["window"]
         self._journal = EventFile(Path(settings["folder"]))
-        self._recorder = SessionRecorder(self._journal, self._window)
+        self._scopes = roofwatch_scopes.OpenScopes()
+        self._recorder = SessionRecorder(self._journal, self._window, self._scopes)
         self._step_count = 0
         self._repeated_steps = 0
         """Steps by which the window starts later, because a recorded step could not be read."""
@@ -318,6 +316,7 @@ class ProcessCapture:
         is_main_thread = threading.current_thread() is threading.main_thread()
         if is_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminate)
+        self._scopes.watch()
         _yield_to_other_profilers(self._recorder)
         if torch.version.cuda or torch.version.hip:
             # asking for a GPU here would make it unusable in forked children
@@ -359,6 +358,9 @@ class ProcessCapture:
             self._after_step()
 
     def _after_step(self) -> None:
+        # between two sessions, no step is counted
+        if self._scopes.is_start_waiting:
+            return
         self._step_count += 1
         warmup_steps = self._window["warmup_steps"]
         steps = self._window.get("steps")
@@ -369,13 +371,13 @@ class ProcessCapture:
         # the first step compiles and loads: a single one is not like the others
         if self._step_count == warmup_steps - 1:
             self._recorder.stop_part("start-up", "the steps began")
-            self._recorder.start_step()
+            self._scopes.start_when_closed(self._recorder.start_step)
         elif self._step_count == warmup_steps:
             if not self._recorder.stop_step():
                 self._repeated_steps += 1
-                self._recorder.start_step()
+                self._scopes.start_when_closed(self._recorder.start_step)
                 return
-            self._recorder.start_window()
+            self._scopes.start_when_closed(self._recorder.start_window)
         elif steps and self._step_count == warmup_steps + steps:
             self._recorder.stop("the steps were done")
 
@@ -389,6 +391,7 @@ class ProcessCapture:
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
+        self._scopes.abandon()
         self._recorder.abandon()
         os._exit = self._exit
         if signal.getsignal(signal.SIGTERM) == self._terminate:

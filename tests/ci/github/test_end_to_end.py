@@ -261,9 +261,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     assert f"### ❌ {heading}".replace("(scale)", "(`scale`)") in comment["body"]
     assert details in comment["body"]
     interval = r"(?:±[\d.]+%|\([+-][\d.,]+% to [+-][\d.,]+%\))"
-    change = re.search(
-        rf"\| \*\*\+([\d,]+)%\*\* {interval}<br>[^|]*? \| (.*?) \|", comment["body"]
-    )
+    change = re.search(rf"\| \*\*\+([\d,]+)%\*\* {interval}<br>[^|]*? \| (.*?) \|", comment["body"])
     assert change is not None
     assert int(change[1].replace(",", "")) > 20
     source = f"/blob/{head}/bench_layers.py#L{annotation['start_line']}"

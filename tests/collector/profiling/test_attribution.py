@@ -57,6 +57,39 @@ for _ in range(30):
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
 """
+IN_SCOPES = """
+from torch.autograd.profiler import profile, record_function
+
+optimizer = torch.optim.SGD(model.parameters())
+open_scopes = []
+enter, leave, start = record_function.__enter__, record_function.__exit__, profile.__enter__
+
+
+def enter_and_note(scope):
+    open_scopes.append(scope)
+    return enter(scope)
+
+
+def leave_and_note(scope, *exception):
+    open_scopes.remove(scope)
+    return leave(scope, *exception)
+
+
+def start_outside(session):
+    assert not open_scopes, "a scope that began in an earlier session is open"
+    return start(session)
+
+
+record_function.__enter__ = enter_and_note
+record_function.__exit__ = leave_and_note
+profile.__enter__ = start_outside
+for _ in range(10):
+    with record_function("three steps"):
+        for _ in range(3):
+            model(torch.ones(4, 96)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
 FAILING_PROFILER = """
 from torch.autograd.profiler import profile
 
@@ -146,6 +179,16 @@ def test_backward_passes_are_the_steps_of_a_program_without_an_optimizer(tmp_pat
     steps = process.traces[-1].steady
     assert steps is not None
     assert steps.steps_are == "repeated operators"
+
+
+@pytest.mark.slow
+def test_a_session_begins_only_where_no_scope_of_an_earlier_one_is_open(tmp_path: Path) -> None:
+    process = profiled(tmp_path, QUANTISED + IN_SCOPES)
+
+    (host,) = process.attributions
+    assert named(host.functions, "Quantise").call_count == 3
+    assert [trace.part for trace in process.traces] == ["start-up", "window"]
+    assert process.traces[-1].steady is not None
 
 
 @pytest.mark.slow
