@@ -291,7 +291,7 @@ head.implementation("triton")(
 
 def pair_of_logits(case: Case, make: InputMaker) -> dict[str, Any]:
     shape = (case["n_rows"], case["n_cols"])
-    return {key: make.logits(*shape, dtype="float32") for key in ("x", "other")}
+    return {key: make.logits(*shape, dtype="float32") for key in ("x", "target_logits")}
 
 
 def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
@@ -313,31 +313,38 @@ capped = declare(
 capped.implementation("triton")(capped_loss)
 
 
-def jsd_reference(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     """The mean of both divergences from the mixture, in the logarithm throughout."""
-    q, p = x.log_softmax(-1), other.log_softmax(-1)
+    q, p = x.log_softmax(-1), target_logits.log_softmax(-1)
     mixture = torch.logsumexp(torch.stack((p, q)), 0) - math.log(2)
     return (p.exp() * (p - mixture) + q.exp() * (q - mixture)).sum() / 2 / x.shape[0]
 
 
 jsd = declare("jsd", pair_of_logits, jsd_reference, gradients=("x",), n_rows=4, n_cols=100)
 jsd.implementation("triton")(
-    lambda x, other: apply(
-        "jsd", "LigerJSDFunction", x.log_softmax(-1), other.log_softmax(-1), None, 0.5, -100
+    lambda x, target_logits: apply(
+        "jsd", "LigerJSDFunction", x.log_softmax(-1), target_logits.log_softmax(-1), None, 0.5, -100
     )
 )
 
 kl = declare(
     "kl_div",
     pair_of_logits,
-    lambda x, other: F.kl_div(x.log_softmax(-1), other.softmax(-1), reduction="sum"),
+    lambda x, target_logits: F.kl_div(
+        x.log_softmax(-1), target_logits.softmax(-1), reduction="sum"
+    ),
     gradients=("x",),
     n_rows=2,
     n_cols=70_000,
 )
 kl.implementation("triton")(
-    lambda x, other: apply(
-        "kl_div", "LigerKLDivLossFunction", x.log_softmax(-1), other.softmax(-1), "sum", False
+    lambda x, target_logits: apply(
+        "kl_div",
+        "LigerKLDivLossFunction",
+        x.log_softmax(-1),
+        target_logits.softmax(-1),
+        "sum",
+        False,
     )
 )
 

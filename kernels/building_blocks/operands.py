@@ -38,7 +38,7 @@ def require_operands(
             )
         if dims is not None:
             _require_dims(kernel, name, operand, dims)
-        _require_device(kernel, name, operand, first_name, first)
+        _require_device(kernel, name, operand, first_name, first.device)
         # the stride of a dim of length 1 is arbitrary and unused
         if operand.ndim and operand.shape[-1] > 1 and operand.stride(-1) != 1:
             raise KernelError(
@@ -66,7 +66,7 @@ def require_integers(
                 f"{kernel}: {name} is {operand.dtype}, must be {dtype}; call {name}.to({dtype})"
             )
         _require_dims(kernel, name, operand, dims)
-        _require_device(kernel, name, operand, "another operand", like)
+        _require_device(kernel, name, operand, "another operand", like.device)
     require_contiguous(kernel, **operands)
 
 
@@ -106,12 +106,12 @@ def _require_dims(kernel: str, name: str, operand: Tensor, dims: int) -> None:
 
 
 def _require_device(
-    kernel: str, name: str, operand: Tensor, other_name: str, other: Tensor
+    kernel: str, name: str, operand: Tensor, expected_name: str, expected: torch.device
 ) -> None:
-    if operand.device != other.device:
+    if operand.device != expected:
         raise KernelError(
-            f"{kernel}: {name} is on {operand.device}, {other_name} on {other.device}; "
-            f"call {name}.to({str(other.device)!r})"
+            f"{kernel}: {name} is on {operand.device}, {expected_name} on {expected}; "
+            f"call {name}.to({str(expected)!r})"
         )
 
 

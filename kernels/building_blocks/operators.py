@@ -79,13 +79,13 @@ def backward_operator(name: str, allocate: Callable[..., Any]) -> Callable[[Laun
 def _register(name: str, allocate: Callable[..., Any], launch: Launch) -> Operator:
     def run(*args: Any) -> Any:
         results = allocate(*args)
-        first, *others = _as_tuple(results)
+        first, *further_results = _as_tuple(results)
         if first.numel():
             with torch.cuda.device_of(args[0]):
-                launch(*args, first, *others)
+                launch(*args, first, *further_results)
         else:
-            for other in others:
-                other.zero_()
+            for further_result in further_results:
+                further_result.zero_()
         return results
 
     schema = torch.library.infer_schema(allocate, mutates_args=())

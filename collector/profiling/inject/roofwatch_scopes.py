@@ -35,9 +35,10 @@ class OpenScopes:
 
         @wraps(enter)
         def enter_and_count(scope: Any) -> Any:
+            entered = enter(scope)
             with self._lock:
                 self._count += 1
-            return enter(scope)
+            return entered
 
         @wraps(leave)
         def leave_and_count(scope: Any, *exception: Any) -> Any:
