@@ -39,9 +39,10 @@ export default ({ data, parentElement, setTriggerValue }) => {
   }
   // a row was chosen whose page is not drawn yet: a letter is for that page
   const isLeft = () => {
-    const row = document.querySelector("[data-row][aria-current]")
-    return row !== null && row.dataset.row !== form.elements.row.value
+    const row = document.chosenRow ?? document.querySelector("[data-row][aria-current]")?.dataset.row
+    return row !== undefined && row !== form.elements.row.value
   }
+  if (document.chosenRow === form.elements.row.value) document.chosenRow = undefined
   const onKey = event => {
     if (isLeft()) return
     if (event.key === "Escape" && form.contains(event.target)) line.hidden = true

@@ -13,12 +13,15 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   results().innerHTML = data.results
 
   const go = href => {
+    document.chosenRow = undefined
     const url = new URL(href, document.baseURI)
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
   const markRow = row => {
     document.querySelectorAll("[data-row][aria-current]").forEach(marked => marked.removeAttribute("aria-current"))
     row.setAttribute("aria-current", "true")
+    // the old list may be drawn once more, without this mark, until the page of the row is there
+    document.chosenRow = row.dataset.row || undefined
   }
   const onClick = event => {
     const row = event.target.closest("[data-row]")
@@ -34,8 +37,8 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     if (event.defaultPrevented || !isPlain(event) || isElsewhere || isPart) return
     event.preventDefault()
     document.forgetKeys()
-    if (row) markRow(row)
     go(link.href)
+    if (row) markRow(row)
   }
   const onChange = event => {
     const address = event.target.dataset.address
@@ -55,9 +58,9 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const next = step === undefined ? rows[place] : rows[Math.max(0, Math.min(place + step, rows.length - 1))]
     if (!next || (step === undefined && !(event.key === "Enter" && isOnPage))) return
     event.preventDefault()
-    markRow(next)
     next.scrollIntoView({ block: "nearest" })
     go(next.querySelector("a[href]").href)
+    markRow(next)
   }
   let timer
   const onInput = event => {
