@@ -86,10 +86,10 @@ def _time_cells(case: Change[CaseEvidence]) -> tuple[str | None, ...]:
 
 
 def changes_table(changes: Iterable[Change[Any]]) -> Table:
-    """One row per change, in the given order; the cases and targets of a compiled function share a
-    row.
+    """One row per change, what decides nothing last; the cases and targets of a compiled function
+    share a row.
     """
-    listed = list(filter(is_row, changes))
+    listed = sorted(filter(is_row, changes), key=lambda change: change.verdict is Verdict.UNCHANGED)
     compiled = [change for change in listed if isinstance(change.evidence, CodeEvidence)]
     others = [change for change in listed if not isinstance(change.evidence, CodeEvidence)]
     # A change on six targets is one row.

@@ -43,7 +43,10 @@ ReferenceFunction = Annotated[
     ),
 ]
 ProjectName = Annotated[
-    str | None, typer.Option(help="Project name. Default: the repository's folder name.")
+    str | None,
+    typer.Option(
+        help="Project name. Default: the git remote's, such as owner/kernels, or the folder's."
+    ),
 ]
 RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
 SuiteFrom = Annotated[

@@ -248,5 +248,6 @@ def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | N
         return names[0]
     choices = ", ".join(names) or "none"
     raise SuiteError(
-        f"series {case_id}: name an implementation that can be timed on this device: {choices}"
+        f"series {case_id}: name an implementation that can be timed on this device: {choices}; "
+        "--untimed compiles and checks the commits instead"
     )

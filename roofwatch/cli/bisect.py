@@ -1,5 +1,7 @@
 """The command that finds the commit of a change: bisect."""
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +24,9 @@ from roofwatch.options import (
 from roofwatch.terminal import fail, print_result, progress
 
 if TYPE_CHECKING:
+    from roofwatch.bisection.commits import CommitRange
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.model.agenda import Subject
     from roofwatch.model.history import Regression
     from roofwatch.watch.facts import FactSearch
 
@@ -30,7 +34,7 @@ app = typer.Typer()
 
 
 @app.command()
-@shared_options("device", "threads", "timer", "cache", "lock_clocks", "timeout")
+@shared_options("targets", "device", "threads", "timer", "cache", "lock_clocks", "timeout")
 def bisect(
     path: SuitePath = None,
     *,
@@ -49,6 +53,14 @@ def bisect(
     ] = None,
     next_one: Annotated[
         bool, typer.Option("--next", help="Take the oldest request for this kind of machine.")
+    ] = False,
+    untimed: Annotated[
+        bool,
+        typer.Option(
+            "--untimed",
+            help="Compile and check the commits of --series instead of timing them: finds spills, "
+            "failures and wrong results, without a GPU.",
+        ),
     ] = False,
     output: RecordFolder = Path("roofwatch-records/bisect"),
     options: RunOptions,
@@ -70,7 +82,7 @@ def bisect(
     """
     from roofwatch.arguments import configured_url, suite_at
     from roofwatch.bisection.bisect import BisectPlan
-    from roofwatch.bisection.commits import parse_series
+    from roofwatch.bisection.commits import list_commits, parse_series
     from roofwatch.bisection.job import (
         as_json_document,
         commit_table,
@@ -90,6 +102,8 @@ def bisect(
             "name what to bisect: --series with --good and --bad, or --regression, or --next",
             exit_status=EXIT_CANNOT,
         )
+    if untimed and series is None:
+        fail("--untimed: name what to bisect: --series", exit_status=EXIT_CANNOT)
     case_id, implementation = ("", None) if series is None else parse_series(series)
     name = project or suite_at(path, None).project
     plan = BisectPlan(
@@ -111,21 +125,43 @@ def bisect(
     url = configured_url()
     claim = None
     with ForkServer() as fork_server:
+        if untimed:
+            if implementation is None:
+                fail(f"--series {series}: name the implementation too", exit_status=EXIT_CANNOT)
+            search = _fact_search(
+                path=path,
+                project=name,
+                subject=(case_id, implementation),
+                commits=list_commits(path, good or "", bad or ""),
+                options=options,
+                output=output,
+                fork_server=fork_server,
+            )
+            with progress("bisection") as search.on_progress:
+                changes = search.run()
+            _show_changes(changes, search.output, as_json=as_json)
+            return
         if regression is not None:
             from roofwatch.bisection.stored import read_regression
+            from roofwatch.watch.facts import search_and_store
 
             folder = load_settings().data_dir
             stored, commit_range = read_regression(url, folder, name, regression)
             if commit_range is None:
+                point = stored.change_points[0]
+                target = point.series.target
                 search = _fact_search(
                     path=path,
                     project=name,
-                    regression=stored,
-                    options=options,
+                    subject=(point.series.case_id, point.series.implementation),
+                    commits=list_commits(path, point.previous_commit.sha, point.commit.sha),
+                    options=replace(options, targets=target or "", static=bool(target)),
                     output=output,
                     fork_server=fork_server,
                 )
-                _locate_facts(search, url, regression, as_json=as_json)
+                with progress("bisection") as search.on_progress:
+                    changes = search_and_store(search, url, regression)
+                _show_changes(changes, search.output, as_json=as_json)
                 return
             plan = replace(plan, commit_range=commit_range)
         elif next_one:
@@ -150,41 +186,35 @@ def bisect(
 def _fact_search(
     path: Path | None,
     project: str,
-    regression: "Regression",
+    subject: "Subject",
+    commits: "CommitRange",
     options: RunOptions,
     output: Path,
     fork_server: "ForkServer",
 ) -> "FactSearch":
-    from roofwatch.bisection.commits import list_commits
     from roofwatch.watch.facts import FactSearch
 
-    point = regression.change_points[0]
-    target = point.series.target
-    commits = list_commits(path, point.previous_commit.sha, point.commit.sha)
+    plan = options.plan()
+    # records of another case or of other targets do not answer this search
+    searched = f"{path and path.resolve()} {subject} {plan.targets}"
+    digest = hashlib.sha256(searched.encode()).hexdigest()
+    ends = f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}"
     return FactSearch(
         path=path,
         project=project,
-        subject=(point.series.case_id, point.series.implementation),
+        subject=subject,
         commits=commits,
-        plan=replace(options, targets=target or "", static=bool(target)).plan(),
-        output=output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-facts",
+        plan=plan,
+        output=output / f"{ends}-facts-{digest[:8]}",
         fork_server=fork_server,
     )
 
 
-def _locate_facts(
-    search: "FactSearch",
-    url: str | None,
-    regression_id: UUID,
-    *,
-    as_json: bool,
-) -> None:
-    """Find the commit of a change of compiled code or correctness, without timing."""
-    from roofwatch.watch.facts import fact_lines, search_and_store
+def _show_changes(changes: Sequence["Regression"], output: Path, *, as_json: bool) -> None:
+    """Print changes of compiled code or correctness; status 1 unless a commit is named."""
+    from roofwatch.watch.facts import fact_lines
 
-    with progress("bisection") as search.on_progress:
-        changes = search_and_store(search, url, regression_id)
-    document = {"regressions": changes, "records": str(search.output)}
+    document = {"regressions": changes, "records": str(output)}
     print_result(document, *fact_lines(changes), as_json=as_json)
     if not any(not change.is_range for change in changes):
         raise typer.Exit(EXIT_WRONG)

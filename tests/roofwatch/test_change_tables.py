@@ -32,6 +32,21 @@ def test_targets_of_a_function_share_a_row_with_the_range_of_each_fact() -> None
     assert "registers per thread 10 to 12 → 20 to 25" in change
 
 
+def test_a_new_spill_stands_above_facts_that_decide_nothing() -> None:
+    base = [
+        make_static_facts(CASE_ID, target=target, code="base") for target in ("gfx942", "sm_90")
+    ]
+    head = [
+        make_static_facts(CASE_ID, target="gfx942", code="head", registers=60),
+        make_static_facts(CASE_ID, target="sm_90", code="head", local_bytes=80, spill_stores=20),
+    ]
+    sides = [make_record(measurements=[], static_facts=facts) for facts in (base, head)]
+
+    table = changes_table(judge_pull_request(*sides).static)
+
+    assert cells_of(table, "verdict") == ["regressed", "unchanged"]
+
+
 def test_cases_that_were_not_timed_for_one_reason_share_a_row() -> None:
     other_id = CASE_ID.replace("float32", "bfloat16")
     sides = []

@@ -17,6 +17,7 @@ from roofwatch.model.record import RunRecord
 from roofwatch.model.triage import BisectionState
 from roofwatch.watch.facts import FactSearch, fact_lines, search_and_store
 from tests.git_repository import commit_file, make_repository
+from tests.roofwatch.command import roofwatch
 from tests.roofwatch.watch.layers_repository import STEPS, commit_step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
@@ -72,18 +73,20 @@ def test_a_launcher_that_copies_its_input_is_located_by_counting(tmp_path: Path)
     copied = commit_file(folder, "bench_tile.py", copying, "Copy the input of tile")
     commit_file(folder, "other.py", "OTHER = 2\n", "Change the module")
 
-    with ForkServer() as server:
-        asked = search(folder, tmp_path / "a", good, "tile/n=128/float32/fwd", server)
-        (change,) = asked.run()
+    series = "tile/n=128/float32/fwd/triton"
+    ends = ("--good", good, "--bad", "HEAD")
+    options = ("--untimed", "--targets", "sm_90", "--device", "cpu", "--output", tmp_path / "a")
+    done = roofwatch("bisect", folder, "--series", series, *ends, *options, "--json", cwd=folder)
 
     assert copying != launcher
-    assert (change.commit.sha, change.is_range) == (copied, False)
-    metrics = {point.series.metric: point for point in change.change_points}
+    assert done.status == 0, done.error
+    (change,) = done.parsed["regressions"]
+    assert change["commit"]["sha"] == copied
+    metrics = {point["series"]["metric"]: point for point in change["change_points"]}
     assert set(metrics) == {"moved_bytes", "peak_bytes"}
     moved = metrics["moved_bytes"]
-    assert moved.before is not None
-    assert moved.after == moved.before + 2 * 4 * 128 * 128
-    assert "bytes moved in torch" in change.summary
+    assert moved["after"] == moved["before"] + 2 * 4 * 128 * 128
+    assert "bytes moved in torch" in done.parsed["summary"]
 
 
 def test_the_search_of_a_wrong_result_is_stored_step_by_step(tmp_path: Path, store: Engine) -> None:
