@@ -52,12 +52,12 @@ def _confirmations(state: WatchState) -> Iterator[Job]:
         if len(suspects) > 1:
             others = f" and {len(suspects) - 1} more"
         yield _pair_job(
-            state,
-            JobKind.CONFIRM,
-            f"{case_id} {implementation}{others}: {clearest.evidence}",
-            base,
-            head,
-            frozenset(suspect.subject for suspect in suspects),
+            state=state,
+            kind=JobKind.CONFIRM,
+            reason=f"{case_id} {implementation}{others}: {clearest.evidence}",
+            base=base,
+            head=head,
+            subjects=frozenset(suspect.subject for suspect in suspects),
         )
 
 
@@ -118,7 +118,14 @@ def _location(
     is_known = (base, head) == (changed.base, changed.head)
     if is_known or state.paired.get((base.sha, head.sha), 0) >= MAX_PAIR_JOBS:
         return None
-    return _pair_job(state, JobKind.LOCATE, reason, base, head, changed.subjects)
+    return _pair_job(
+        state=state,
+        kind=JobKind.LOCATE,
+        reason=reason,
+        base=base,
+        head=head,
+        subjects=changed.subjects,
+    )
 
 
 def _recoveries(state: WatchState) -> Iterator[Job]:
@@ -130,12 +137,12 @@ def _recoveries(state: WatchState) -> Iterator[Job]:
             continue
         reason = f"{regression.kernel} changed again at {head.short_sha}"
         yield _pair_job(
-            state,
-            JobKind.RECOVER,
-            reason,
-            regression.commit,
-            head,
-            regression.subjects,
+            state=state,
+            kind=JobKind.RECOVER,
+            reason=reason,
+            base=regression.commit,
+            head=head,
+            subjects=regression.subjects,
         )
 
 
@@ -196,7 +203,14 @@ def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
         reasons.append(f"the noise floor of {count_of(len(missing), 'case')} is unknown")
     if aged:
         reasons.append(f"that of {count_of(len(aged), 'case')} is over {CALIBRATION_DAYS} days old")
-    yield _pair_job(state, JobKind.CALIBRATE, "; ".join(reasons), last, last, frozenset(chosen))
+    yield _pair_job(
+        state=state,
+        kind=JobKind.CALIBRATE,
+        reason="; ".join(reasons),
+        base=last,
+        head=last,
+        subjects=frozenset(chosen),
+    )
 
 
 def _fills(state: WatchState) -> Iterator[Job]:

@@ -116,10 +116,10 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     edge = math.log1p(THRESHOLD)
     if low > -edge:
         reason = f"not faster by more than {THRESHOLD:.0%}"
-        return TimeVerdict(SubmissionVerdict.NOT_FASTER, reason, effect)
+        return TimeVerdict(verdict=SubmissionVerdict.NOT_FASTER, reason=reason, effect=effect)
     if high >= -edge:
         reason = f"noise: the interval includes the threshold; {_what_decides(low, high, blocks)}"
-        return TimeVerdict(SubmissionVerdict.INCONCLUSIVE, reason, effect)
+        return TimeVerdict(verdict=SubmissionVerdict.INCONCLUSIVE, reason=reason, effect=effect)
     # even with its exchange, the candidate must beat the base without one
     whole_ns = [[_mean_of_candidate(block)] for block in blocks]
     if compare(base_ns, whole_ns, error_rate=level).log_interval[1] >= 0:
@@ -127,9 +127,9 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
             f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} us); "
             "use larger cases"
         )
-        return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, effect)
+        return TimeVerdict(verdict=SubmissionVerdict.UNCONFIRMED, reason=reason, effect=effect)
     reason = f"{comparison.speedup:.3g} times as fast"
-    return TimeVerdict(SubmissionVerdict.FASTER, reason, effect)
+    return TimeVerdict(verdict=SubmissionVerdict.FASTER, reason=reason, effect=effect)
 
 
 def _what_decides(low: float, high: float, blocks: Sequence[object]) -> str:

@@ -48,9 +48,9 @@ def judge_launches(pairing: Pairing, keys: Iterable[CaseKey]) -> list[Change[Non
     head = pairing.head.environment
     for key, (base_measured, head_measured) in measured.items():
         memory = _judge_memory(
-            key,
-            base_measured,
-            head_measured,
+            key=key,
+            base=base_measured,
+            head=head_measured,
             is_one_allocator=base.torch_version == head.torch_version,
         )
         if memory is not None:
@@ -96,10 +96,10 @@ def _judge_memory(
         verdict = Verdict.UNCHANGED
         reason = Reason.TOOLCHAIN_CHANGED
     return counted_change(
-        ChangeSubject(*key),
-        "peak_allocated_bytes",
-        base_bytes,
-        head_bytes,
+        subject=ChangeSubject(*key),
+        name="peak_allocated_bytes",
+        base=base_bytes,
+        head=head_bytes,
         verdict=verdict,
         reason=reason,
     )
@@ -196,10 +196,10 @@ def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
         if max(base_error, head_error) > error_floor(head.case_id):
             is_worse = head_error > base_error
             yield counted_change(
-                ChangeSubject(head.case_id, head.implementation, part=tensor.tensor),
-                "rmse_ratio",
-                base_error,
-                head_error,
+                subject=ChangeSubject(head.case_id, head.implementation, part=tensor.tensor),
+                name="rmse_ratio",
+                base=base_error,
+                head=head_error,
                 reason=Reason.LESS_ACCURATE if is_worse else Reason.MORE_ACCURATE,
             )
 
@@ -252,10 +252,10 @@ def _changed_counters(base: Counters, head: Counters) -> Iterator[Change[None]]:
                 launch_index=head.launch_index,
             )
             yield counted_change(
-                subject,
-                name,
-                base_value,
-                head_value,
+                subject=subject,
+                name=name,
+                base=base_value,
+                head=head_value,
                 reason=Reason.COUNTER_CHANGED,
             )
 

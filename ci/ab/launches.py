@@ -107,7 +107,12 @@ def _changes(base: CaseProfile, head: CaseProfile) -> Iterator[Change[LaunchEvid
             head=head_launched.count,
             log_ratio=log_ratio_of(base_launched.count, head_launched.count),
             reason=Reason.LAUNCHES_CHANGED,
-            detail=_in_words(base_name, head_name, base_launched.count, head_launched.count),
+            detail=_in_words(
+                base_name=base_name,
+                head_name=head_name,
+                base_count=base_launched.count,
+                head_count=head_launched.count,
+            ),
             evidence=LaunchEvidence(
                 base_name=base_name,
                 head_name=head_name,

@@ -22,7 +22,7 @@ def matched_slots(base: StepTimes, head: StepTimes) -> Iterator[SlotSides]:
     steps: list[SlotSides] = [(fold(base.slots), fold(head.slots))]
     # equally many steps are compared one by one, else the mean steps
     if base.step_count == head.step_count:
-        steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
+        steps = _grouped(base=base.slots, head=head.slots, key=lambda slot: slot.step)
     # records know how often a kernel ran and not when
     match = _match if base.has_order else _changes
     for base_slots, head_slots in steps:
@@ -168,9 +168,9 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[SlotSides]:
     """Group what lies between two matches: by name, code, then by the innermost places that both
     sides have.
     """
-    pairs = list(_pairs(base, head, lambda slot: slot.name))
+    pairs = list(_pairs(base=base, head=head, key=lambda slot: slot.name))
     base_rest, head_rest = _without(pairs, base, head)
-    pairs += _pairs(base_rest, head_rest, lambda slot: slot.code)
+    pairs += _pairs(base=base_rest, head=head_rest, key=lambda slot: slot.code)
     yield from map(_single, pairs)
     base_rest, head_rest = _without(pairs, base, head)
     for base_slots, head_slots in _by_innermost_place(base_rest, head_rest):
@@ -198,7 +198,7 @@ def _by_innermost_place(base: Sequence[Slot], head: Sequence[Slot]) -> Sequence[
 
 
 def _at_depth(base: Sequence[Slot], head: Sequence[Slot], depth: int) -> Sequence[SlotSides]:
-    return _grouped(base, head, lambda slot: slot.position[:depth])
+    return _grouped(base=base, head=head, key=lambda slot: slot.position[:depth])
 
 
 def _is_one_change(sides: SlotSides) -> bool:

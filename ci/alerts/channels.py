@@ -76,7 +76,9 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
         # said now and not with the first alert
         if not token:
             raise AlertError(f"the environment variable {channel.token_env} is not set")
-        return open_issues(api_url, channel.repository, token, channel.labels)
+        return open_issues(
+            api_url=api_url, name=channel.repository, token=token, labels=channel.labels
+        )
     url = _read_address(channel, folder)
     if channel.kind == "apprise":
         return open_apprise(url)

@@ -138,7 +138,9 @@ def raise_alerts(
                 stored,
                 conditions,
                 rules=setup.rules,
-                endings=endings_of(firing, state, setup.rules.of(project), now),
+                endings=endings_of(
+                    causes=firing, state=state, rules=setup.rules.of(project), now=now
+                ),
                 now=now,
                 sent_counts=count_recent(session, now - HOUR),
             )
@@ -159,7 +161,9 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
     if not rules:
         return ProjectState(
             project=project,
-            ownership=Ownership(setup.rules.owners, setup.codeowners, {}),
+            ownership=Ownership(
+                table=setup.rules.owners, codeowners=setup.codeowners, source_paths={}
+            ),
             dashboard_url=setup.dashboard_url,
         )
     options = read_filter_options(session, project)
@@ -177,7 +181,9 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         # a case without a family is only known from imported values
         cases={case.case_id: case for case in options.cases if case.family},
         commits={name: find_commit(session, project, name) for name in reference_names if name},
-        ownership=Ownership(setup.rules.owners, setup.codeowners, options.source_files),
+        ownership=Ownership(
+            table=setup.rules.owners, codeowners=setup.codeowners, source_paths=options.source_files
+        ),
         dashboard_url=setup.dashboard_url,
     )
 

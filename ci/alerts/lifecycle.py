@@ -56,7 +56,7 @@ def next_steps(
         elif all(condition.is_past for condition in same_cause):
             continue  # too old for a new alert
         else:
-            alert = _new_episode(project, alert, worst, now)
+            alert = _new_episode(project=project, previous=alert, condition=worst, now=now)
         names = tuple(dict.fromkeys(condition.rule for condition in same_cause))
         alert = replace(
             alert,
@@ -79,7 +79,9 @@ def next_steps(
         return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
 
     grouped_steps = one_message_per_event(list(filter(is_news, steps)))
-    return within_limit(grouped_steps, rules.messages_per_hour, sent_counts or {}, now)
+    return within_limit(
+        steps=grouped_steps, limit=rules.messages_per_hour, sent_counts=sent_counts or {}, now=now
+    )
 
 
 def _new_episode(

@@ -186,7 +186,9 @@ def _points(
             # ratios and geometric means need values above 0
             if value and value > 0 and state.covers(rule, case_id, implementation):
                 method = run.harness_version, timing
-                points[case_id, implementation].append(_Point(run.commit, method, value))
+                points[case_id, implementation].append(
+                    _Point(commit=run.commit, method=method, value=value)
+                )
     return points
 
 

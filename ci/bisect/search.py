@@ -126,9 +126,17 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     # log-likelihood of each commit's pairs: before the change of shape [commits, noises], and with
     # it of shape [commits, steps, noises]
     without_change = np.stack(
-        [_log_likelihood(pairs, no_step, scales, degrees)[0] for pairs in log_ratios]
+        [
+            _log_likelihood(pairs=pairs, centres=no_step, scales=scales, degrees=degrees)[0]
+            for pairs in log_ratios
+        ]
     )
-    with_change = np.stack([_log_likelihood(pairs, steps, scales, degrees) for pairs in log_ratios])
+    with_change = np.stack(
+        [
+            _log_likelihood(pairs=pairs, centres=steps, scales=scales, degrees=degrees)
+            for pairs in log_ratios
+        ]
+    )
     # if a commit brought the change, all before it are without, and it and all later ones with it
     earlier = np.cumsum(without_change, axis=0)[:-1]
     all_earlier = np.concatenate([np.zeros_like(without_change[:1]), earlier])

@@ -39,7 +39,7 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     for cause, cause_odds in odds.items():
         if cause_odds.against_unknown > 0:
             weight = cause_odds.against_unknown / total
-            suspects.append(Suspect(cause, weight, cause_odds.sentence))
+            suspects.append(Suspect(cause=cause, weight=weight, sentence=cause_odds.sentence))
         elif cause_odds.sentence:
             # the unknown cause names those that are excluded
             excluded.append(cause_odds.sentence)
@@ -47,7 +47,7 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     if suspects:
         unknown = "unknown cause"
     sentence = "; ".join([unknown, *excluded])
-    suspects.append(Suspect(Cause.UNKNOWN, 1.0 / total, sentence))
+    suspects.append(Suspect(cause=Cause.UNKNOWN, weight=1.0 / total, sentence=sentence))
     return ranked(suspects)
 
 
@@ -87,5 +87,5 @@ def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
         sentence = max(same_cause, key=lambda suspect: suspect.weight).sentence
         if len(same_cause) < len(several):
             sentence += f" ({len(same_cause)} of {len(several)} series)"
-        combined.append(Suspect(cause, weight, sentence))
+        combined.append(Suspect(cause=cause, weight=weight, sentence=sentence))
     return ranked(combined)

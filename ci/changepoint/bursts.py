@@ -104,9 +104,9 @@ def find_burst(
         if end - start > _LONG:
             return None
         length = _length_of(
-            segment,
-            values[start:end][~masked[start:end]],
-            deviation,
+            segment=segment,
+            values=values[start:end][~masked[start:end]],
+            deviation=deviation,
         )
         if length >= _LEVEL_FOR_SURE:
             continue

@@ -76,9 +76,9 @@ class _Ramp:
         nothing = np.zeros(len(self.residuals), dtype=bool)
         is_sticky = stickiness_of_differences(self.residuals) > 0
         return estimate_noise(
-            self.residuals,
-            [],
-            nothing,
+            residuals=self.residuals,
+            starts=[],
+            masked=nothing,
             is_sticky=is_sticky,
             floor=floor,
         )
@@ -175,7 +175,7 @@ def _fit_of_ramp(logs: Values, when: Values, min_relative_change: float) -> _Ram
     """The best relevant ramp until the newest value, or a better one that has ended."""
     floor = math.log1p(min_relative_change) / 6
     deviation = max(deviation_of_differences(logs), floor)
-    ramp = _best_ramp(logs, when, _ongoing(len(logs)), deviation)
+    ramp = _best_ramp(logs=logs, when=when, places=_ongoing(len(logs)), deviation=deviation)
     if not ramp.is_relevant(min_relative_change):
         return None
     fit = _RampFit(
@@ -218,14 +218,16 @@ def _best_ended_ramp(logs: Values, when: Values, deviation: float) -> _Ramp:
     last = len(logs) - 1
     spacing = last / (_PLACES - 1)
     places = np.linspace(0, last, _PLACES)
-    best = _best_ramp(logs, when, _pairs(places, places), deviation)
+    best = _best_ramp(logs=logs, when=when, places=_pairs(places, places), deviation=deviation)
     # search around the best pair, on a grid twice as fine each time
     while spacing > 1:
         spacing /= 2
         offsets = spacing * np.arange(-1, 2)
         near_start = np.clip(np.rint(best.start + offsets), 0, last)
         near_end = np.clip(np.rint(best.end + offsets), 0, last)
-        best = _best_ramp(logs, when, _pairs(near_start, near_end), deviation)
+        best = _best_ramp(
+            logs=logs, when=when, places=_pairs(near_start, near_end), deviation=deviation
+        )
     return best
 
 

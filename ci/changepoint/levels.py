@@ -127,7 +127,9 @@ class _Learner:
         self._count = len(values)
         self._stickiness = stickiness_of_differences(level_values)
         self._segmenter = Segmenter(
-            level_values, widths, max(deviation_of_differences(level_values), floor)
+            values=level_values,
+            widths=widths,
+            deviation=max(deviation_of_differences(level_values), floor),
         )
 
     def fit(self) -> Fit:
@@ -158,7 +160,9 @@ class _Learner:
         """The slope next to steps, if it may be worth its penalty; else 0."""
         segmenter = self._segmenter
         slope = slope_with_steps(
-            segmenter.winsorised, segmenter.places, self.step_cost * segmenter.deviation**2
+            values=segmenter.winsorised,
+            places=segmenter.places,
+            min_gain=self.step_cost * segmenter.deviation**2,
         )
         autocorrelation = flat.noise.autocorrelation
         earned = slope.standard_errors**2 * (1 - autocorrelation) / (1 + autocorrelation)

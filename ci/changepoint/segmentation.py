@@ -108,7 +108,7 @@ class Segmenter:
                 level = int(cheapest[end].argmin())
                 starts.append(int(self._edges[end + 1]))
                 levels.append(float(self.levels[level]))
-        return Segmentation(starts[::-1], levels[::-1], cost)
+        return Segmentation(starts=starts[::-1], levels=levels[::-1], cost=cost)
 
     def block_costs(self, noise: Noise, masked: Flags) -> tuple[Values, Values]:
         """Costs of the values from each boundary to the next, shape [blocks, levels], and the part

@@ -129,9 +129,9 @@ def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[Case
     if rules.noise_floor is not None:
         threshold = rules.noise_floor.threshold(head.measurement)
     return _judge_times(
-        case,
-        base.measurement,
-        head.measurement,
+        case=case,
+        base=base.measurement,
+        head=head.measurement,
         threshold=threshold,
         is_paired=pairing.is_interleaved,
     )
@@ -203,7 +203,12 @@ def _settle_times(
     settled: list[Change[CaseEvidence]] = []
     for case in cases:
         if case.evidence.comparison is not None:
-            case = _settle(pairing, case, next(family), launches.get(case.subject.case_key, []))
+            case = _settle(
+                pairing=pairing,
+                case=case,
+                comparison=next(family),
+                launches=launches.get(case.subject.case_key, []),
+            )
         settled.append(case)
     return settled
 

@@ -121,15 +121,15 @@ def judge_outcomes(
     # without a check, a fast head may be a wrong one
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
         detail = "results were checked at the base, not at the head"
-        return Ruling(Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, detail)
+        return Ruling(verdict=Verdict.INCONCLUSIVE, reason=Reason.NOT_COMPARABLE, detail=detail)
     if base.measured is not Outcome.OK:
         return judge_untimed(code)
     if head.measured is Outcome.UNSUPPORTED:
         detail = "measured at the base, unsupported at the head"
-        return Ruling(Verdict.REGRESSED, Reason.FAILED, detail)
+        return Ruling(verdict=Verdict.REGRESSED, reason=Reason.FAILED, detail=detail)
     if head.measured is not Outcome.OK:
         detail = "timed at the base, not at the head"
-        return Ruling(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, detail)
+        return Ruling(verdict=Verdict.INCONCLUSIVE, reason=Reason.REMOVED_CASE, detail=detail)
     return None
 
 
@@ -190,11 +190,11 @@ def claim_of(
     elif reason is Reason.NOT_COMPARABLE:
         text = "undecided: not comparable"
     return Claim(
-        kind,
-        verdict,
-        reason,
-        code,
-        text,
+        kind=kind,
+        verdict=verdict,
+        reason=reason,
+        code=code,
+        text=text,
     )
 
 

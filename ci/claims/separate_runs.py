@@ -41,7 +41,14 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
         if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
             is_comparable = _may_be_compared(base_case, head_case, base, head)
             change = _judge(change, code.state(key), has_comparable_times=is_comparable)
-        changes.append(with_claim(change, code, base.environment, head.environment))
+        changes.append(
+            with_claim(
+                case=change,
+                code=code,
+                base_environment=base.environment,
+                head_environment=head.environment,
+            )
+        )
     return changes
 
 

@@ -178,7 +178,9 @@ def judge_limits(pairing: Pairing, subjects: Iterable[CaseKey]) -> list[Change[L
             head=head.evidence.utilisation,
             reason=Reason.LIMIT_CHANGED,
             detail=head.headline,
-            evidence=LimitEvidence(base.limit, head.limit, tuple(news[:_MAX_NEW_FINDINGS])),
+            evidence=LimitEvidence(
+                base=base.limit, head=head.limit, news=tuple(news[:_MAX_NEW_FINDINGS])
+            ),
         )
         changes.append(change)
     return changes

@@ -102,7 +102,7 @@ class CheckRun:
         )
 
 
-BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
+BEGUN = CheckRun(conclusion=None, title="measuring", summary="Base and head are being measured.")
 
 
 def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
@@ -131,7 +131,7 @@ def not_measured(
     text = f"Nothing was compared: {code(reason, limit=1_000)}."
     if policy.requires:
         text += f" {_required(policy)}"
-    return CheckRun(_without_result(policy), title, text)
+    return CheckRun(conclusion=_without_result(policy), title=title, summary=text)
 
 
 def _without_result(policy: CheckPolicy) -> Conclusion:
@@ -150,7 +150,9 @@ def without_records(note: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) 
         conclusion = _without_result(policy)
     if note.is_failure:
         conclusion = Conclusion.FAILURE
-    return CheckRun(conclusion, plain(note.title, limit=_MAX_TITLE), note.to_markdown())
+    return CheckRun(
+        conclusion=conclusion, title=plain(note.title, limit=_MAX_TITLE), summary=note.to_markdown()
+    )
 
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:

@@ -192,7 +192,11 @@ def carry_out(
     if not repository.may_write(comment.login):
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
-        return Reply((), REFUSED, f"{code(comment.login)} may not write to the repository")
+        return Reply(
+            verbs=(),
+            reaction=REFUSED,
+            line=f"{code(comment.login)} may not write to the repository",
+        )
     pull_request = _PullRequest(repository, request, name, accept_by, tell_service)
     verbs, answers, reaction = [], [], AGREED
     for line in lines:
@@ -211,21 +215,27 @@ def carry_out(
     answer = "\n".join(answers)
     if not is_label:
         repository.react(comment.comment_id, reaction)
-    reply(repository, comment.number, f"answer {comment.comment_id}", request.run, answer)
+    reply(
+        repository=repository,
+        number=comment.number,
+        key=f"answer {comment.comment_id}",
+        run=request.run,
+        text=answer,
+    )
     return Reply(
-        tuple(verbs),
-        reaction,
-        answer,
-        tuple(pull_request.requests),
+        verbs=tuple(verbs),
+        reaction=reaction,
+        line=answer,
+        requests=tuple(pull_request.requests),
     )
 
 
 def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
     """Leave one comment with that key on a pull request."""
     post_comment(
-        repository,
-        number,
-        compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text),
+        repository=repository,
+        number=number,
+        body=compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text),
     )
 
 
@@ -263,7 +273,9 @@ class _PullRequest:
             case Verb.RERUN:
                 return self._rerun()
             case Verb.RUN:
-                return self._request_measurement(command, self._reviewed(command), "")
+                return self._request_measurement(
+                    command=command, head_sha=self._reviewed(command), series=""
+                )
             case Verb.BISECT:
                 head_sha = self._reviewed(command)
                 return self._request_measurement(command, head_sha, self._series(command.rest))
@@ -304,7 +316,9 @@ class _PullRequest:
         newest = self._newest_check_run()
         # a check that passed meanwhile stays as it is
         if newest is not None and newest.conclusion == Conclusion.FAILURE:
-            check = CheckRun(Conclusion.FAILURE, newest.title, newest.summary).accepted(sentence)
+            check = CheckRun(
+                conclusion=Conclusion.FAILURE, title=newest.title, summary=newest.summary
+            ).accepted(sentence)
             self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
         answer = (
             f"Accepted {sentence}. It holds until something else is found, or this command is "
@@ -312,7 +326,13 @@ class _PullRequest:
         )
         if self._tell_service is not None and findings.project:
             comment = self._request.comment
-            accepted = to_service(self._repository, comment, command.rest, acceptance, findings)
+            accepted = to_service(
+                repository=self._repository,
+                comment=comment,
+                reason=command.rest,
+                acceptance=acceptance,
+                findings=findings,
+            )
             # the service comes last: the pull request is what counts
             try:
                 self._tell_service(findings.project, accepted)

@@ -222,7 +222,9 @@ def command_request(
                 "created_at": document["updated_at"],
             }
             comment = to_comment(label, int(document["number"]))
-            return CommandRequest(run, comment, _matched(SHA, document["head"]["sha"]))
+            return CommandRequest(
+                run=run, comment=comment, labelled_sha=_matched(SHA, document["head"]["sha"])
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     raise ForgeError(

@@ -102,14 +102,16 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
         note_unreachable(engine, project)
         with reading_session(engine, sees_one_state=True) as session:
             cases = list_case_names(session, project)
-            due = list_due(session, project, METHOD, list(cases))
+            due = list_due(session=session, project=project, method=METHOD, row_ids=list(cases))
         everything = replace(due, case_ids=list(cases))
-        _analyse_due(engine, project, everything if is_full else due, cases)
+        _analyse_due(
+            engine=engine, project=project, due=everything if is_full else due, cases=cases
+        )
         try:
             analysis = _read_analysis(engine, project)
         except ValidationError:
             # documents of another version of roofwatch
-            _analyse_due(engine, project, everything, cases)
+            _analyse_due(engine=engine, project=project, due=everything, cases=cases)
             analysis = _read_analysis(engine, project)
         regressions = analysis.regressions()
         accepted = _find_accepted(engine, project, regressions)
@@ -145,12 +147,16 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
     with reading_session(engine, sees_one_state=True) as session:
         cases = list_case_names(session, project)
         # a case that waits differs for a good reason
-        waiting = set(list_due(session, project, METHOD, list(cases)).case_ids)
+        waiting = set(
+            list_due(session=session, project=project, method=METHOD, row_ids=list(cases)).case_ids
+        )
         stored = {analysis.case_id: analysis for analysis in read_case_analyses(session, project)}
     differing = []
     current = [row_id for row_id in cases if row_id not in waiting]
     for part in _parts(engine, project, current):
-        for row_id, analysis in _analyse_part(engine, project, part, cases).items():
+        for row_id, analysis in _analyse_part(
+            engine=engine, project=project, row_ids=part, cases=cases
+        ).items():
             if not _is_same(to_case_analysis(row_id, analysis), stored[row_id]):
                 differing.append(cases[row_id])
     return differing
@@ -170,7 +176,7 @@ def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
 def _analyse_due(engine: Engine, project: str, due: DueCases, cases: Mapping[int, str]) -> None:
     """Analyse the cases that are due and store what was found, each part in a transaction."""
     for part in _parts(engine, project, due.case_ids):
-        analyses = _analyse_part(engine, project, part, cases)
+        analyses = _analyse_part(engine=engine, project=project, row_ids=part, cases=cases)
         stored = [to_case_analysis(row_id, analysis) for row_id, analysis in analyses.items()]
         # the changes stay noted until all parts are stored
         write_case_analyses(engine, replace(due, change_ids=()), stored)
@@ -223,7 +229,13 @@ def _analyse_part(
             case_id, _ = subject
             _count_unchanged(by_case[case_id], times[subject])
         if changed:
-            analyses = _analyse_cases(session, project, row_ids, changed, controls)
+            analyses = _analyse_cases(
+                session=session,
+                project=project,
+                row_ids=row_ids,
+                subjects=changed,
+                controls=controls,
+            )
             for (case_id, _), analysis in analyses.items():
                 by_case[case_id].add(analysis)
     return {row_id: by_case[cases[row_id]] for row_id in row_ids}

@@ -53,7 +53,9 @@ def find_bridges(line: Timeline) -> Iterator[Bridge]:
         after = first_software(others)
         setting = after[0].setting
         # a later bridge between the same two replaces the earlier one
-        last[None if setting is None else setting.software] = Bridge(commit, before, after)
+        last[None if setting is None else setting.software] = Bridge(
+            commit=commit, before=before, after=after
+        )
     yield from last.values()
 
 
@@ -134,7 +136,7 @@ def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
         standard_errors=None,
     )
     commits = [bridge.commit, commit]
-    window, reach = windows_between(commits, 1, 1)
+    window, reach = windows_between(commits=commits, first=1, last=1)
     index = line.commits.index(commit)
     return TrendFinding(
         change=change,

@@ -90,7 +90,7 @@ class Controls:
         return [line for lines in self.lines.values() for line in lines]
 
     def add(self, line: Timeline) -> None:
-        self.add_line(ControlLine(line.key, line.commits, line.values))
+        self.add_line(ControlLine(series=line.key, commits=line.commits, values=line.values))
 
     def add_line(self, line: ControlLine) -> None:
         self.lines[_place_of(line.series)].append(line)

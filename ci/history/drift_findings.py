@@ -31,12 +31,13 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     old_runs = line.runs(start - NEAR_RUNS, start + 1)
     new_runs = line.runs(count - NEAR_RUNS, count)
     weeks = weeks_since(line.dates)
+    rate = _rate_in_words(line, drift)
     change = make_change(
-        line,
-        start + 1,
-        before,
-        after,
-        f"{_rate_in_words(line, drift)}, {levels_in_words(before, after)}, {end - start} commits",
+        line=line,
+        index=start + 1,
+        before=before,
+        after=after,
+        evidence=f"{rate}, {levels_in_words(before, after)}, {end - start} commits",
         is_gradual=True,
         # a history that spans less than a week has a rate by commit
         weekly_change=None if weeks is None else drift.rate,
@@ -44,12 +45,16 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
     window, _ = windows_between(
-        line.commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
+        commits=line.commits,
+        first=max(1, start + 1 - slack),
+        last=min(count - 1, start + 1 + slack),
     )
     return TrendFinding(
-        change=clock_checked(change, old_runs, new_runs, log_change),
+        change=clock_checked(change=change, before=old_runs, after=new_runs, log_change=log_change),
         status=Status.UNCONFIRMED,
-        suspects=explain_drift(ChangeContext(old_runs, new_runs, log_change)),
+        suspects=explain_drift(
+            ChangeContext(before=old_runs, after=new_runs, log_change=log_change)
+        ),
         window=window,
         reach=window,
         p_value=_p_value_of_drift(line, drift),

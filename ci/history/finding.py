@@ -98,7 +98,9 @@ class TrendFinding:
         suspects: tuple[Suspect, ...],
     ) -> "TrendFinding":
         """A finding that is certain to lie between two neighbouring commits."""
-        window, _ = windows_between([change.previous_commit, change.commit], 1, 1)
+        window, _ = windows_between(
+            commits=[change.previous_commit, change.commit], first=1, last=1
+        )
         return cls(change, status, suspects, window, reach=window)
 
     @property

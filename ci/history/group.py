@@ -232,7 +232,9 @@ def _take_events(
             # the whole machine moved, so the commit is not to blame
             if _is_common(site, count, confirmed[key]):
                 taken.update(map(id, site.findings))
-                common[project, verdict].append(_CommonChange(runner_class, count, site))
+                common[project, verdict].append(
+                    _CommonChange(runner_class=runner_class, judged_count=count, site=site)
+                )
     events = [
         _event(together, population)
         for of_project in common.values()

@@ -157,7 +157,7 @@ _DecidedPair = tuple[CommitRef, CommitRef, PairedEstimate]
 
 def _is_same_change(finding: TrendFinding, pair: _DecidedPair) -> bool:
     base, head, comparison = pair
-    window, _ = windows_between([base, head], 1, 1)
+    window, _ = windows_between(commits=[base, head], first=1, last=1)
     return finding.direction is comparison.verdict and finding.reach.touches(window)
 
 
@@ -169,14 +169,14 @@ def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory)
     after = before * (1 + comparison.relative_change)
     code = compiled.code_change(line.key, base, head, comparison.verdict)
     time = metric(TIME)
+    medians = f"median time {time.format(before)} to {time.format(after)}"
     change = replace(
         make_change(
-            line,
-            index,
-            before,
-            after,
-            f"measured side by side: median time {time.format(before)} to {time.format(after)}, "
-            f"{describe_comparison(comparison)}",
+            line=line,
+            index=index,
+            before=before,
+            after=after,
+            evidence=f"measured side by side: {medians}, {describe_comparison(comparison)}",
             has_code=code is not None,
         ),
         previous_commit=base,
@@ -260,11 +260,11 @@ def _time_finding(
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
     old_runs, new_runs = _runs_around(line, index)
     change = make_change(
-        line,
-        index,
-        step.before,
-        step.after,
-        _describe_time_step(step, comparison, code),
+        line=line,
+        index=index,
+        before=step.before,
+        after=step.after,
+        evidence=_describe_time_step(step, comparison, code),
         standard_errors=step.standard_errors,
         degraded_by=_degraded_by(old_runs, new_runs),
         has_code=code is not None,

@@ -312,11 +312,11 @@ def _newest_exact_step(
     if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
         return None
     return Step(
-        index,
-        float(old[0]),
-        float(values[-1]),
-        len(old),
-        count,
-        math.inf,
+        index=index,
+        before=float(old[0]),
+        after=float(values[-1]),
+        count_before=len(old),
+        count_after=count,
+        standard_errors=math.inf,
         candidates=(index,),
     )

@@ -26,7 +26,9 @@ def value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendF
         chances = chances_of_steps(line.values, steps)
     edges = [0, *(step.index for step in steps), len(line.commits)]
     for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        yield _value_finding(line, compiled, step, _Stretch(start, end), chance)
+        yield _value_finding(
+            line=line, compiled=compiled, step=step, stretch=_Stretch(start, end), chance=chance
+        )
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ def _value_finding(
     is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
     is_infinite = is_exact or math.isinf(step.standard_errors)
     change = make_change(
-        line,
-        step.index,
-        step.before,
-        step.after,
-        _describe_value_step(line, step, is_exact=is_exact),
+        line=line,
+        index=step.index,
+        before=step.before,
+        after=step.after,
+        evidence=_describe_value_step(line, step, is_exact=is_exact),
         standard_errors=None if is_infinite else step.standard_errors,
     )
     candidates = step.candidates

@@ -222,6 +222,7 @@ def _pages(judgement: PullRequestJudgement, links: Links) -> dict[str, str]:
 def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
     """Say what to do, with the command that repeats it, and link the reasons."""
     reasons = {change.reason for change in _deciding(judgement)}
+    base_option = f"--base {judgement.base.sha[:8]}"
     accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
     if judgement.verdict is Verdict.REGRESSED:
         # a wrong result makes every time worthless
@@ -229,14 +230,9 @@ def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
             yield "Fix wrong and failing results first; timings of a wrong kernel are not shown."
             yield f"Reproduce: {_command(judgement, 'check')}"
         elif reasons & {Reason.BEYOND_THRESHOLD, Reason.MEMORY_CHANGED, Reason.HOST_CHANGED}:
-            yield (
-                f"Reproduce: {_command(judgement, 'ab', f'--base {judgement.base.sha[:8]}')} · "
-                f"{accept}"
-            )
+            yield f"Reproduce: {_command(judgement, 'ab', base_option)} · {accept}"
         else:
-            command = _command(
-                judgement, "static", f'--base {judgement.base.sha[:8]} --accept "<reason>"'
-            )
+            command = _command(judgement, "static", f'{base_option} --accept "<reason>"')
             yield f"Intended? {command}, and commit the file."
     elif any(map(is_removed, judgement.cases)):
         yield "Removed on purpose? A maintainer can comment `/roofwatch accept <reason>`."

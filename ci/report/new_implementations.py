@@ -164,7 +164,12 @@ def _describe(
     # the slowest case stands for the others: its time, its code, and why it has none
     slowest_id, slowest = slowest_first[0]
     functions = pairing.head_results[slowest_id, implementation].code
-    rivals = _rivals(pairing.head_results, new_keys, case_ids, implementation)
+    rivals = _rivals(
+        results=pairing.head_results,
+        new_keys=new_keys,
+        case_ids=case_ids,
+        implementation=implementation,
+    )
     return NewImplementation(
         kernel=kernel,
         implementation=implementation,

@@ -69,14 +69,14 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
         text_on_code += " The toolchains differ, which may be the cause."
     text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
-        Section("results", ("result", "benchmark"), [*rows.results()]),
+        Section(title="results", columns=("result", "benchmark"), rows=[*rows.results()]),
         Section(
             title="new implementations",
             columns=("new", "result"),
             rows=[*rows.new_implementations()],
             text=_TEXT_ON_NEW if judgement.new_implementations else "",
         ),
-        Section("times", ("time", "benchmark"), [*rows.times()]),
+        Section(title="times", columns=("time", "benchmark"), rows=[*rows.times()]),
         Section(
             title="steps of workloads",
             columns=("step", "workload"),
@@ -89,7 +89,7 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
             rows=[*rows.machine_code()],
             text=text_on_code,
         ),
-        Section(launches, ("launch", "benchmark"), [*rows.launches()]),
+        Section(title=launches, columns=("launch", "benchmark"), rows=[*rows.launches()]),
         Section(
             title="accuracy",
             columns=("error", "benchmark", "base → head"),
@@ -150,7 +150,9 @@ class _Rows:
         for group in groups_of_times(self.judgement):
             worst = group[0]
             change = bold(worst, percent(worst.relative_change)) + half_width(worst)
-            times = both_sides("median_ns", worst.base, worst.head) + medians_note(worst)
+            times = both_sides(name="median_ns", base=worst.base, head=worst.head) + medians_note(
+                worst
+            )
             roof = roofline_text(worst)
             names = self._benchmark(group, [case.log_ratio for case in group])
             yield _lines(change, times, f"{roof} of roofline" if roof else ""), names
@@ -203,7 +205,7 @@ class _Rows:
             factor = f"× {math.exp(worst.log_ratio):.2g}"
             if math.isinf(worst.log_ratio):
                 factor = "no longer exact" if worst.head else "exact now"
-            errors = both_sides("rmse_ratio", worst.base, worst.head)
+            errors = both_sides(name="rmse_ratio", base=worst.base, head=worst.head)
             errors += f" ({code(worst.subject.part)})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 

@@ -173,10 +173,24 @@ def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
     if head.is_unsafe:
         # an old overflow is shown, and fails nobody's change
         if was_unsafe:
-            return _change(base, head, Verdict.UNCHANGED, Reason.ALREADY_FAILING, head.text)
-        return _change(base, head, Verdict.REGRESSED, Reason.OFFSET_OVERFLOW, head.text)
+            return _change(
+                base=base,
+                head=head,
+                verdict=Verdict.UNCHANGED,
+                reason=Reason.ALREADY_FAILING,
+                detail=head.text,
+            )
+        return _change(
+            base=base,
+            head=head,
+            verdict=Verdict.REGRESSED,
+            reason=Reason.OFFSET_OVERFLOW,
+            detail=head.text,
+        )
     if was_unsafe:
-        return _change(base, head, Verdict.IMPROVED, Reason.FIXED, head.text)
+        return _change(
+            base=base, head=head, verdict=Verdict.IMPROVED, reason=Reason.FIXED, detail=head.text
+        )
     if base is None:
         return None
     limits = [
@@ -189,7 +203,9 @@ def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
         return None
     verdict = Verdict.of_change(is_worse=bool(smaller))
     detail = _limits_in_words(smaller or larger)
-    return _change(base, head, verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
+    return _change(
+        base=base, head=head, verdict=verdict, reason=Reason.OFFSET_LIMIT_CHANGED, detail=detail
+    )
 
 
 def _change(
@@ -238,7 +254,9 @@ def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | No
         return None
     verdict = Verdict.of_change(is_worse=bool(worse))
     detail = _cost_in_words(base, head)
-    return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
+    return _change(
+        base=base, head=head, verdict=verdict, reason=Reason.OPERATOR_COST_CHANGED, detail=detail
+    )
 
 
 def is_other_cost(name: str, base: float, head: float) -> bool:

@@ -204,7 +204,11 @@ def judge_static(
                 detail=_detail(base_facts, head_facts),
             )
             changes.append(change)
-    return JudgedCode(tuple(changes), dict(sorted(unchanged.items())), tuple(gone))
+    return JudgedCode(
+        changes=tuple(changes),
+        unchanged_by_target=dict(sorted(unchanged.items())),
+        gone=tuple(gone),
+    )
 
 
 def code_change(

@@ -91,11 +91,19 @@ def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:
     is_disassembled = base.is_disassembled and head.is_disassembled
     if is_disassembled and base.tensor_path != head.tensor_path:
         yield f"tensor-core instructions {_tensor_counts(base)} → {_tensor_counts(head)}"
-    yield from _changed_width("loads", base.reads.main_width, head.reads.main_width)
-    yield from _changed_width("stores", base.writes.main_width, head.writes.main_width)
+    yield from _changed_width(
+        name="loads", base_bits=base.reads.main_width, head_bits=head.reads.main_width
+    )
+    yield from _changed_width(
+        name="stores", base_bits=base.writes.main_width, head_bits=head.writes.main_width
+    )
     if is_disassembled:
-        yield from _changed_use("asynchronous copies", _async_count(base), _async_count(head))
-        yield from _changed_use("TMA instructions", _tma_count(base), _tma_count(head))
+        yield from _changed_use(
+            name="asynchronous copies", base_count=_async_count(base), head_count=_async_count(head)
+        )
+        yield from _changed_use(
+            name="TMA instructions", base_count=_tma_count(base), head_count=_tma_count(head)
+        )
 
 
 def _changed_width(name: str, base_bits: int, head_bits: int) -> Iterator[str]:

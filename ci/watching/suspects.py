@@ -53,7 +53,12 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
         return None
     line = lines[0]
     subject = (series.key.case_id, series.key.implementation)
-    suspicion = suspicion_of(values_across_bridges(line), line.commits, subject, decisions)
+    suspicion = suspicion_of(
+        values=values_across_bridges(line),
+        commits=line.commits,
+        subject=subject,
+        decisions=decisions,
+    )
     if suspicion is None:
         return None
     head = line.commits[-suspicion.value_count]
