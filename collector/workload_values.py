@@ -96,9 +96,9 @@ _PROMPTS = (512, 96, 1024, 64, 256, 128, 768, 32, 384, 160)
 _OUTPUTS = (64, 24, 8, 96, 40, 16, 128)
 ARRIVALS = tuple(
     Request(
-        arrival_ms * 1_000_000,
-        _PROMPTS[number % len(_PROMPTS)],
-        _OUTPUTS[number % len(_OUTPUTS)],
+        arrival_ns=arrival_ms * 1_000_000,
+        prompt_tokens=_PROMPTS[number % len(_PROMPTS)],
+        output_tokens=_OUTPUTS[number % len(_OUTPUTS)],
     )
     for number, arrival_ms in enumerate(accumulate(_GAPS_MS))
 )

@@ -192,9 +192,9 @@ def _least_limits(prepared: PreparedCase, baseline: Baseline) -> dict[str, Error
             raise UnfairError(f"{name} of the reference has NaN")
     accurate = _accurate_baseline(prepared, baseline)
     return limits_of_few(
-        prepared,
-        accurate.dtypes,
-        lambda case, outputs: compare_with_reference(case, outputs, baseline),
+        prepared=prepared,
+        dtypes=accurate.dtypes,
+        compare=lambda case, outputs: compare_with_reference(case, outputs, baseline),
     )
 
 

@@ -223,7 +223,9 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     if row_factors is not None:
         return row_factors
     # Within 10 % of the value: the computation is right, its rounding is not.
-    if actual_values.numel() and _is_near(actual_values, expected_values, 0.1):
+    if actual_values.numel() and _is_near(
+        actual_values=actual_values, expected_values=expected_values, tolerance=0.1
+    ):
         return "close to the expected values: precision too low, not misplaced"
     return None
 

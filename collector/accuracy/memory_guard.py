@@ -266,7 +266,7 @@ class MemoryGuard:
             begin=0,
             end=0,
         )
-        self._add_out_of_bounds(operand, wrong, itemsize, access)
+        self._add_out_of_bounds(operand=operand, addresses=wrong, itemsize=itemsize, access=access)
         if mask is None:
             inside = np.ones(addresses.shape, bool)
         else:

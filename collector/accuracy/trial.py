@@ -185,9 +185,9 @@ class Bench:
         """
         self.checked_count += 1
         message = _other_form(pair) or self.what_is_wrong(
-            pair.case,
-            pair.arguments,
-            pair.candidate,
+            case=pair.case,
+            arguments=pair.arguments,
+            returned=pair.candidate,
             least_limits=pair.least_limits,
         )
         if message is not None:

@@ -298,7 +298,9 @@ class Provenance:
         new: list[LoadedFile] = []
         for module in modules:
             # Each worker reports the same files; a digest is needed once.
-            version = _Version(module.file, module.size_bytes, module.modified_ns)
+            version = _Version(
+                file=module.file, size_bytes=module.size_bytes, modified_ns=module.modified_ns
+            )
             if version in self._digested:
                 continue
             self._digested.add(version)

@@ -45,7 +45,11 @@ def suite_at_revision(
         try:
             # the bundled suite has no folder in the checkout
             if path is None:
-                yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
+                yield SuiteAt(
+                    source=SuiteSource(None, (work_tree,)),
+                    commit=read_commit(work_tree),
+                    project="roofwatch",
+                )
                 return
             commit = read_commit(work_tree)
             name = measured.relative_to(repository.resolve())

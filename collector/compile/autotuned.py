@@ -58,12 +58,14 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
 
         def replace_run(kind: Any, /, **_options: object) -> None:
             if "run" in vars(kind):
-                stack.enter_context(replaced(kind, "run", run))
+                stack.enter_context(replaced(owner=kind, name="run", value=run))
 
         for kind in (Autotuner, *derived_from(Autotuner)):
             replace_run(kind)
         # a package that is imported later may derive another one
-        stack.enter_context(replaced(Autotuner, "__init_subclass__", classmethod(replace_run)))
+        stack.enter_context(
+            replaced(owner=Autotuner, name="__init_subclass__", value=classmethod(replace_run))
+        )
         yield
 
 

@@ -44,7 +44,7 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
         ToolchainError: cuobjdump is missing or cannot read the cubin.
         ValueError: the cubin has no such function.
     """
-    listing = _run("cuobjdump", ("-res-usage",), cubin)
+    listing = _run(tool="cuobjdump", options=("-res-usage",), content=cubin)
     usage = {match["symbol"]: match for match in _RESOURCE_USAGE.finditer(listing)}
     if not usage:
         raise ToolchainError(f"cuobjdump printed no resource usage but {listing[:200]!r}")
@@ -194,7 +194,9 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
         ToolchainError: nvdisasm is missing or cannot read the code.
     """
     # data flow is only needed for graphs and takes half of the time
-    listing = _run("nvdisasm", ("--no-dataflow", "--binary", f"SM{arch}"), b"".join(codes))
+    listing = _run(
+        tool="nvdisasm", options=("--no-dataflow", "--binary", f"SM{arch}"), content=b"".join(codes)
+    )
     ends = list(accumulate(map(len, codes)))
     lines: list[list[str]] = [[] for _ in codes]
     for line in listing.splitlines():

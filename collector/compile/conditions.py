@@ -85,7 +85,7 @@ def _compared(
         _limit(ranges, limits, value, interval)
         if not can_be_limited(ranges.axes, value):
             for expanded in expanded_along(ranges.axes, value, expansion):
-                _limit(ranges, limits, expanded, interval)
+                _limit(ranges=ranges, limits=limits, value=expanded, interval=interval)
 
     if predicate in {"slt", "sle"}:
         gap = 1 if predicate == "slt" else 0

@@ -55,7 +55,9 @@ class _RangedInputMaker(InputMaker):
         return self._ranged(drawn, low, high - 1)
 
     def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
-        return self._ranged(super().permutation(length, dtype), 0, max(length - 1, 0))
+        return self._ranged(
+            tensor=super().permutation(length, dtype), low=0, high=max(length - 1, 0)
+        )
 
     def routing(
         self,
@@ -64,7 +66,9 @@ class _RangedInputMaker(InputMaker):
         top_k: int,
         load: str = "uniform",
     ) -> torch.Tensor:
-        return self._ranged(super().routing(tokens, experts, top_k, load), 0, experts - 1)
+        return self._ranged(
+            tensor=super().routing(tokens, experts, top_k, load), low=0, high=experts - 1
+        )
 
 
 @contextlib.contextmanager
@@ -79,7 +83,10 @@ def without_data() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        with replaced(FakeTensor, "data_ptr", address), FakeTensorMode(allow_non_fake_inputs=True):
+        with (
+            replaced(owner=FakeTensor, name="data_ptr", value=address),
+            FakeTensorMode(allow_non_fake_inputs=True),
+        ):
             yield
     finally:
         log.setLevel(level)

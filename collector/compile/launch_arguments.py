@@ -60,12 +60,12 @@ def _parts(name: str, value: Any, kind: Any) -> Iterator[Part]:
         for index, (part, part_kind) in enumerate(zip(value, kind, strict=False)):
             yield from _parts(f"{name}[{index}]", part, part_kind)
     elif str(kind).startswith("tensordesc"):
-        yield Part(name, value.base, kind)
+        yield Part(name=name, value=value.base, kind=kind)
         for field_name in ("shape", "strides"):
             for index, length in enumerate(getattr(value, field_name)):
-                yield Part(f"{name}.{field_name}[{index}]", length, "i64")
+                yield Part(name=f"{name}.{field_name}[{index}]", value=length, kind="i64")
     else:
-        yield Part(name, value, kind)
+        yield Part(name=name, value=value, kind=kind)
 
 
 def three(grid: Any) -> tuple[int, int, int]:

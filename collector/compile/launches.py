@@ -176,12 +176,14 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
         kernel = None
         try:
             kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
-            launch.configuration.update(_configuration(self, args, kwargs, kernel))
+            launch.configuration.update(
+                _configuration(function=self, args=args, kwargs=kwargs, kernel=kernel)
+            )
         except Exception as error:  # noqa: BLE001  the compiler raises many types
             _raise_if_tool_is_missing(error)
             launch.fail(error)
         else:
-            shape = _launch_shape(self, args, kwargs, grid)
+            shape = _launch_shape(function=self, args=args, kwargs=kwargs, grid=grid)
             launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}), shape)
         finally:
             self.device_caches.clear()
@@ -190,9 +192,9 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
     parsed_target = parse_target(target)
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
-        _replaced(JITFunction, "run", compile_only),
+        _replaced(owner=JITFunction, name="run", value=compile_only),
         tuning_with(every_chosen_configuration(tuned)),
-        _replaced(driver, "_active", target_driver(gpu, target)),
+        _replaced(owner=driver, name="_active", value=target_driver(gpu, target)),
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times
@@ -318,11 +320,15 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
                 },
                 compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
                 shape=shape_of(
-                    [Part(str(index), value, "") for index, value in enumerate(args)], grid
+                    [
+                        Part(name=str(index), value=value, kind="")
+                        for index, value in enumerate(args)
+                    ],
+                    grid,
                 ),
             )
 
-    with _replaced(CudaKernel, "launch", compile_only):
+    with _replaced(owner=CudaKernel, name="launch", value=compile_only):
         yield
 
 

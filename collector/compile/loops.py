@@ -50,9 +50,9 @@ def bound_carried(
         # The last iteration reads what the one before it wrote.
         count -= 1
     return _bound_iterated(
-        ranges.outside(loop),
-        argument,
-        initial,
+        ranges=ranges.outside(loop),
+        argument=argument,
+        initial=initial,
         updated=last.operands[argument.index - 1],
         count=count,
     )
@@ -105,7 +105,7 @@ def bound_while_argument(
     step = distance_between(ranges.outside(loop), updated, value, renamed=renamed)
     limits = _bound_by_condition(ranges, loop).get(value)
     if step is None or limits is None:
-        return _bound_replaced(ranges, value, initial, updated)
+        return _bound_replaced(ranges=ranges, argument=value, initial=initial, updated=updated)
     before = initial.interval
     # The condition holds before the last step, so the value ends at most one step beyond it.
     if step.interval.low >= 0:
@@ -143,7 +143,7 @@ def distance_between(
     if operation.name in {"arith.addi", "tt.addptr"}:
         # The origin may be either term of the sum.
         for first, second in ((operands[0], operands[1]), (operands[1], operands[0])):
-            distance = distance_between(ranges, first, origin, renamed)
+            distance = distance_between(ranges=ranges, value=first, origin=origin, renamed=renamed)
             if distance is not None:
                 added = ranges.of(second)
                 total = distance.interval.plus(added.interval)
@@ -181,7 +181,10 @@ def _distance_of_minimum(
     origin: Value,
     renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
-    sides = [distance_between(ranges, operand, origin, renamed) for operand in operands]
+    sides = [
+        distance_between(ranges=ranges, value=operand, origin=origin, renamed=renamed)
+        for operand in operands
+    ]
     distances = [side for side in sides if side is not None]
     if not distances:
         return None
@@ -206,7 +209,10 @@ def _distance_of_choice(
     else:
         lasts = [region[-1].last for region in operation.regions]
         chosen = [last.operands[value.index] for last in lasts if last is not None]
-    sides = [distance_between(ranges, operand, origin, renamed) for operand in chosen]
+    sides = [
+        distance_between(ranges=ranges, value=operand, origin=origin, renamed=renamed)
+        for operand in chosen
+    ]
     distances = [side for side in sides if side is not None]
     # One side that is not origin plus something makes the distance of the choice unknown.
     if len(distances) != len(sides) or not distances:

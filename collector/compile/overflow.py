@@ -100,9 +100,14 @@ def _check(
         constrained = ranges.under(_conditions(operation, ranges))
         bounds = [constrained.of(value) for value in addresses]
     except TooComplexError:
-        return Access(name, kind, Finding.UNKNOWN, "the function is too complex to analyse")
+        return Access(
+            pointer=name,
+            kind=kind,
+            finding=Finding.UNKNOWN,
+            reason="the function is too complex to analyse",
+        )
     finding, reason, line = _judged(function, bounds)
-    return Access(name, kind, finding, reason, line)
+    return Access(pointer=name, kind=kind, finding=finding, reason=reason, line=line)
 
 
 def _judged(

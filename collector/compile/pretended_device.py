@@ -80,7 +80,7 @@ def as_on_gpu(target: str) -> Iterator[None]:
     """
     with (
         pretending_driver(target),
-        replaced(torch.cuda, "_lazy_init", lambda: None),
+        replaced(owner=torch.cuda, name="_lazy_init", value=lambda: None),
         pretending_gpu(lambda: None),
         _FactoriesOnCpu(),  # type: ignore[no-untyped-call]  # torch is not typed
     ):
@@ -92,8 +92,10 @@ def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
     """Pretend within the block; `on_wait` is called when data goes to the host."""
     of_tensors = torch._C.TensorBase.device.__get__
     with (
-        replaced(FakeTensor, "device", _pretended(vars(FakeTensor)["device"].fget)),
-        replaced(torch.Tensor, "device", _pretended(of_tensors)),
+        replaced(
+            owner=FakeTensor, name="device", value=_pretended(vars(FakeTensor)["device"].fget)
+        ),
+        replaced(owner=torch.Tensor, name="device", value=_pretended(of_tensors)),
         _OnCpu(on_wait),
     ):
         yield

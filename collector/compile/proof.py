@@ -179,7 +179,9 @@ class _Prover:
         )
         # the same launch often repeats within a call
         if key not in self._checked:
-            launch_sizes = Launch(launch.arguments, launch.grid, launch.ranges)
+            launch_sizes = Launch(
+                arguments=launch.arguments, grid=launch.grid, ranges=launch.ranges
+            )
             self._checked[key] = check_accesses(launch.ir, launch_sizes)
         return self._checked[key]
 
@@ -227,7 +229,7 @@ def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
 
 def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
     """Return the smallest and largest integer of each input that has integers."""
-    inputs = make_inputs(spec, case, "cpu", only_integers=True)
+    inputs = make_inputs(spec=spec, case=case, device="cpu", only_integers=True)
     ranges: dict[str, Interval] = {}
     for name, value in inputs.items():
         if not isinstance(value, torch.Tensor) or value.is_floating_point():

@@ -117,7 +117,7 @@ def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
     parts: list[_Part] = []
     for name in defining | holding:
         used = _top_level_names(functions, name)
-        parts.append(_Part(name, variables[name], used))
+        parts.append(_Part(module=name, kernels=variables[name], functions=used))
     return parts or [_Part(name) for name in suite]
 
 

@@ -147,7 +147,9 @@ def answering_for(name: str) -> Iterator[None]:
         for attribute in ("device", "device_of"):
             stack.enter_context(replaced(torch.cpu, attribute, _Within))
         # builds of torch without CUDA lack what launchers get streams from
-        stack.enter_context(replaced(torch._C, "_cuda_getCurrentRawStream", lambda *_args: 0))
+        stack.enter_context(
+            replaced(owner=torch._C, name="_cuda_getCurrentRawStream", value=lambda *_args: 0)
+        )
         yield
 
 
@@ -193,7 +195,7 @@ def pretending_driver(name: str) -> Iterator[None]:
     gpu = GPUTarget(target.backend, target.arch, target.warp_size)
     with (
         answering_for(name),
-        replaced(driver, "_active", target_driver(gpu, name)),
+        replaced(owner=driver, name="_active", value=target_driver(gpu, name)),
         tempfile.TemporaryDirectory(prefix="roofwatch-pretended-") as folder,
     ):
         program = Path(folder) / "nvidia-smi"

@@ -33,10 +33,10 @@ def parse_target(name: str) -> Target:
         TargetError: neither an NVIDIA nor an AMD target.
     """
     if re.fullmatch(r"sm_\d{2,3}", name):
-        return Target("cuda", int(name.removeprefix("sm_")), 32)
+        return Target(backend="cuda", arch=int(name.removeprefix("sm_")), warp_size=32)
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
         return Target(
-            "hip", name, 64 if name.startswith("gfx9") else 32
+            backend="hip", arch=name, warp_size=64 if name.startswith("gfx9") else 32
         )  # CDNA is gfx9, RDNA is newer
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 
@@ -96,15 +96,15 @@ def _amd(shared_kib: int, shared_unit_bytes: int) -> ProcessorLimits:
 
 
 LIMITS: Mapping[str, ProcessorLimits] = {
-    "sm_80": _nvidia(64, 32, 164),
-    "sm_90": _nvidia(64, 32, 228),
-    "sm_100": _nvidia(64, 32, 228),
-    "sm_120": _nvidia(48, 24, 100),
+    "sm_80": _nvidia(max_warps=64, max_blocks=32, shared_kib=164),
+    "sm_90": _nvidia(max_warps=64, max_blocks=32, shared_kib=228),
+    "sm_100": _nvidia(max_warps=64, max_blocks=32, shared_kib=228),
+    "sm_120": _nvidia(max_warps=48, max_blocks=24, shared_kib=100),
     "gfx942": _amd(64, 512),
     "gfx950": _amd(160, 1280),
     # by name only: not compiled unless asked for
-    "sm_86": _nvidia(48, 16, 100),
-    "sm_89": _nvidia(48, 24, 100),
+    "sm_86": _nvidia(max_warps=48, max_blocks=16, shared_kib=100),
+    "sm_89": _nvidia(max_warps=48, max_blocks=24, shared_kib=100),
     "gfx90a": _amd(64, 512),
 }
 

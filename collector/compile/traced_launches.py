@@ -89,7 +89,7 @@ def tracing_launches(
     ) -> LaunchedKernel:
         constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
         if warmup:  # it is compiled only
-            return LaunchedKernel(self, args, kwargs, constants)
+            return LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         # One launch for each configuration of an autotuner, told apart by its name.
@@ -105,7 +105,7 @@ def tracing_launches(
                 range_of=range_of,
             )
         )
-        return LaunchedKernel(self, args, kwargs, constants)
+        return LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
 
     def trace_cuda(
         self: CudaKernel,
@@ -128,10 +128,10 @@ def tracing_launches(
     parsed_target = parse_target(target)
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
-        replaced(JITFunction, "run", trace_only),
+        replaced(owner=JITFunction, name="run", value=trace_only),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
-        replaced(CudaKernel, "launch", trace_cuda),
-        replaced(driver, "_active", target_driver(gpu, target)),
+        replaced(owner=CudaKernel, name="launch", value=trace_cuda),
+        replaced(owner=driver, name="_active", value=target_driver(gpu, target)),
     ):
         yield launches
 
@@ -145,7 +145,7 @@ def _traced(
     cache: IrCache,
     range_of: RangeOf,
 ) -> TracedLaunch:
-    launch = TracedLaunch(name, str(function.fn.__module__), (1, 1, 1))
+    launch = TracedLaunch(function=name, module=str(function.fn.__module__), grid=(1, 1, 1))
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
         bound, parts = _specialise(

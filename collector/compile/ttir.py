@@ -288,7 +288,9 @@ class _Parser:
     def _branch(self, operation: Operation) -> None:
         for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
             values = [self._value(name) for name in _NAME.findall(names)]
-            self._block_of(label).incoming.append(Branch(operation, position, values))
+            self._block_of(label).incoming.append(
+                Branch(operation=operation, position=position, values=values)
+            )
 
     # --- values
 

@@ -382,7 +382,7 @@ class ValueRanges:
                 return bound_counter(self, parent)
             return bound_carried(self, parent, value, is_after=False)
         if parent.name == "scf.while":
-            return bound_while_argument(self, parent, value, block)
+            return bound_while_argument(ranges=self, loop=parent, value=value, block=block)
         return self.not_known(value, f"the region of {parent.name}")
 
     def _of_while(self, operation: Operation, value: Value) -> Bounds:

@@ -380,7 +380,9 @@ def compare_with_datasheet(
             at_clock = sheet.flop_per_s(dtype, sm_clock_mhz)
         else:
             continue
-        comparisons.append(DatasheetCeiling(ceiling, published, at_clock))
+        comparisons.append(
+            DatasheetCeiling(measured=ceiling, published_per_s=published, at_clock_per_s=at_clock)
+        )
     return comparisons
 
 

@@ -129,7 +129,7 @@ def level_positions(
         utilisation = None
         if ideal_ns is not None:
             utilisation = ideal_ns / median_ns
-        positions.append(LevelPosition(level, byte_count, utilisation))
+        positions.append(LevelPosition(level=level, byte_count=byte_count, utilisation=utilisation))
     return tuple(positions)
 
 

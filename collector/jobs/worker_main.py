@@ -266,7 +266,12 @@ class _Suite:
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
         if isinstance(job, PrepareCall):
-            prepare_call(self._launcher(spec, implementation), spec, case, self._device)()
+            prepare_call(
+                launch=self._launcher(spec, implementation),
+                spec=spec,
+                case=case,
+                device=self._device,
+            )()
             return Reply()
         if isinstance(job, ProfileCalls):
             return self._profile(spec, case, implementation)

@@ -170,7 +170,7 @@ class HttpSender(HttpClient):
                 if response.status < 300:
                     return Unavailable(f"the server did not say which record it has: {message}")
                 if response.status in _WRONG_ADDRESS:
-                    raise self._rejected("records", response, message)
+                    raise self._rejected(documents="records", response=response, message=message)
                 if response.status == _FORBIDDEN and not _lacks_scope(response):
                     reason = (
                         f"the token may not send records of project {record.project}; push again "
@@ -179,7 +179,7 @@ class HttpSender(HttpClient):
                         f"({message})"
                     )
                     return Unavailable(reason, is_retried=False)
-                return self._failure("records", response, message)
+                return self._failure(documents="records", response=response, message=message)
         except ConnectionFailedError as error:
             return Unavailable(str(error))
 
@@ -208,7 +208,7 @@ class HttpSender(HttpClient):
                 is_forbidden = response.status == _FORBIDDEN and not _lacks_scope(response)
                 if response.status in _WRONG_ADDRESS or is_forbidden:
                     return Unavailable(f"its files are not accepted: {message}", is_retried=False)
-                return self._failure("files", response, message)
+                return self._failure(documents="files", response=response, message=message)
         except ConnectionFailedError as error:
             return Unavailable(str(error))
         except OSError as error:
@@ -250,7 +250,11 @@ def _acknowledgement(body: bytes) -> Acknowledged | None:
     try:
         answer = orjson.loads(body)
         missing = tuple(str(sha256) for sha256 in answer.get("lacking_artefacts") or ())
-        return Acknowledged(UUID(answer["run_id"]), str(answer["content_hash"]), missing)
+        return Acknowledged(
+            run_id=UUID(answer["run_id"]),
+            content_hash=str(answer["content_hash"]),
+            missing_artefacts=missing,
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

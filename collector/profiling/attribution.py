@@ -109,7 +109,9 @@ def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
         return name
     first_line, last_line = row["first_line"], row["last_line"]
     if first_line != last_line:
-        first_line, last_line = _narrowed(name, first_line, last_line, folders)
+        first_line, last_line = _narrowed(
+            file_name=name, first_line=first_line, last_line=last_line, folders=folders
+        )
     if first_line == last_line:
         return f"{name}:{first_line}"
     return f"{name}:{first_line}-{last_line or ''}"

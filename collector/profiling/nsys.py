@@ -100,8 +100,8 @@ class _Export:
         for row in totals["top_by_total_time"]:
             row["short_name"] = row["first_launch"].pop("short_name")
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
-        copies = self._transfers("MEMCPY", "copyKind", kinds)
-        fills = self._transfers("MEMSET", "memKind", {})
+        copies = self._transfers(table="MEMCPY", kind_column="copyKind", kinds=kinds)
+        fills = self._transfers(table="MEMSET", kind_column="memKind", kinds={})
         by_device = group_by([*kernels, *copies, *fills], "device")
         return {
             "format": "nsys-sqlite",

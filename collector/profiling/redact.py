@@ -80,7 +80,7 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
         ProfileError: the trace is truncated.
     """
     text = decode_trace(content)
-    document = scan_trace(text, name, lambda _: None)
+    document = scan_trace(text=text, name=name, visit=lambda _: None)
     if document is None:
         return None
     other_spans = [span for span in document.spans if span[0] != "traceEvents"]
@@ -101,7 +101,9 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
     redacted, changed_count = _redact_strings(
         "".join(parts), redaction.with_known_names(learned_from)
     )
-    return _encode(redacted), Redacted("kineto-chrome-trace", changed_count, tuple(removed))
+    return _encode(redacted), Redacted(
+        format="kineto-chrome-trace", texts_changed=changed_count, removed=tuple(removed)
+    )
 
 
 def _is_removed(field: str, first_character: str, redaction: Redaction) -> bool:
@@ -193,7 +195,9 @@ def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] |
         changed_count += redacted != line
     removed = tuple(column for column in columns if _is_emptied(column, redaction))
     found_format = "ncu-csv" if is_ncu else "nsys-csv"
-    return _encode("\n".join(redacted_lines) + "\n"), Redacted(found_format, changed_count, removed)
+    return _encode("\n".join(redacted_lines) + "\n"), Redacted(
+        format=found_format, texts_changed=changed_count, removed=removed
+    )
 
 
 def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, str]]:
@@ -315,7 +319,9 @@ def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted
     _redact_columns(copy, tables - emptied)
     copy.execute("COMMIT")
     changed_count = copy.total_changes - changes_before
-    return Redacted("nsys-sqlite", changed_count, tuple(sorted(emptied)))
+    return Redacted(
+        format="nsys-sqlite", texts_changed=changed_count, removed=tuple(sorted(emptied))
+    )
 
 
 def _is_table_emptied(table: str, redaction: Redaction) -> bool:

@@ -223,7 +223,7 @@ def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
             f"Ray cluster {address}: cannot be reached: {_first_line(error)}"
         ) from None
     try:
-        yield Cluster(ray, address, suite)
+        yield Cluster(ray=ray, address=address, suite=suite)
     finally:
         ray.shutdown()
 
@@ -252,7 +252,7 @@ def spread_run(
         CollectorError: the cluster has no device, or some shares failed; the journal holds the
         others. JournalError: a result cannot be stored.
     """
-    on_progress(Progress(0, 0, "connecting to the cluster"))
+    on_progress(Progress(done=0, total=0, text="connecting to the cluster"))
     with connect(address, ship(suite)) as cluster:
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
@@ -267,7 +267,11 @@ def spread_run(
         missing = [run for run in selected if run.case.case_id not in measured]
         shares = deal(missing, _SHARES_PER_DEVICE * cluster.device_count)
         noun = "GPU" if cluster.has_gpus else "machine"
-        on_progress(Progress(0, len(shares), f"measuring on {cluster.device_count} {noun}(s)"))
+        on_progress(
+            Progress(
+                done=0, total=len(shares), text=f"measuring on {cluster.device_count} {noun}(s)"
+            )
+        )
         failures = []
         for done_count, (share, result) in enumerate(cluster.measure(plan, shares), start=1):
             if isinstance(result, CollectorError):
@@ -275,7 +279,9 @@ def spread_run(
             else:
                 journal.append(Entry(share=result))
                 records.append(result)
-            on_progress(Progress(done_count, len(shares), f"measured {share.case_ids[-1]}"))
+            on_progress(
+                Progress(done=done_count, total=len(shares), text=f"measured {share.case_ids[-1]}")
+            )
     if failures:
         raise CollectorError(
             f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}"

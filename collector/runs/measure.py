@@ -290,7 +290,9 @@ def _note_unfinished(
     steps.note(
         f"the time is over: {len(unfinished)} of {len(block_counts)} lack blocks (--stop-after)"
     )
-    untimed = {subject for subject in unfinished if _is_missing(runs, subject, 0)}
+    untimed = {
+        subject for subject in unfinished if _is_missing(runs=runs, subject=subject, number=0)
+    }
     for run in runs:
         run.is_partial = True
         run.left_out |= untimed.intersection(run.to_time)

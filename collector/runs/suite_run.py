@@ -142,7 +142,11 @@ class SuiteRun:
             CollectorError: the machine cannot be described, or the run was started on another one.
             TimerError: the requested timer or cache state is not available.
         """
-        reply = self._ask(DescribeEnvironment(), Activity.START, "the machine cannot be described")
+        reply = self._ask(
+            job=DescribeEnvironment(),
+            activity=Activity.START,
+            problem="the machine cannot be described",
+        )
         assert reply.environment is not None
         environment = self._session.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
@@ -157,7 +161,9 @@ class SuiteRun:
         if not self.ceilings:
             dtypes = tuple(sorted({case_run.case.dtype for case_run in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            reply = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured")
+            reply = self._ask(
+                job=job, activity=Activity.CEILINGS, problem="the ceilings cannot be measured"
+            )
             self._take(ceilings=reply.ceilings)
         if not self.is_on_cpu:
             self._steps.note(str(chosen))
@@ -174,7 +180,7 @@ class SuiteRun:
                 cache = case.method.cache
                 break
         job = ChooseTiming(timer=timer, cache=cache)
-        reply = self._ask(job, Activity.START, "no timer can be chosen")
+        reply = self._ask(job=job, activity=Activity.START, problem="no timer can be chosen")
         assert reply.chosen is not None
         return reply.chosen
 
@@ -233,9 +239,9 @@ class SuiteRun:
             compilers(self.workers.fork_server, self.suite.source) as workers,
         ):
             compiled = compile_subjects(
-                workers,
-                [case.subject for case in missing],
-                self.plan,
+                workers=workers,
+                subjects=[case.subject for case in missing],
+                plan=self.plan,
                 on_begin=self._saying("compiling"),
             )
             for _, facts in compiled:
@@ -243,9 +249,9 @@ class SuiteRun:
                 self._take(compiled=facts)
                 self._steps.step()
             proven = prove_subjects(
-                workers,
-                [case.subject for case in unproven],
-                self.plan,
+                workers=workers,
+                subjects=[case.subject for case in unproven],
+                plan=self.plan,
                 on_begin=self._saying("analysing"),
             )
             for _, proof in proven:

@@ -121,9 +121,13 @@ def isolate(policy: Policy) -> Mapping[str, str]:
         attempt("read_only_root", _make_root_read_only)
         attempt(
             "scratch_size",
-            lambda: _mount("tmpfs", policy.scratch, f"size={policy.scratch_bytes},mode=700"),
+            lambda: _mount(
+                kind="tmpfs",
+                mount_point=policy.scratch,
+                options=f"size={policy.scratch_bytes},mode=700",
+            ),
         )
-        attempt("own_proc", lambda: _mount("proc", "/proc", None))
+        attempt("own_proc", lambda: _mount(kind="proc", mount_point="/proc", options=None))
     os.chdir(policy.scratch)  # into what is mounted there now
     attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
     for capability in range(_LAST_CAPABILITY + 1):

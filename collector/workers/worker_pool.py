@@ -108,7 +108,9 @@ class WorkerPool:
             settings = self._settings.model_copy(update={"memory_share": 1 / count})
             workers = [Worker(self.fork_server, settings) for _ in range(count)]
             self._parallel += workers
-            for job, reply, worker in _do_parallel(workers, parallel, timeout_s, on_begin):
+            for job, reply, worker in _do_parallel(
+                workers=workers, jobs=parallel, timeout_s=timeout_s, on_begin=on_begin
+            ):
                 if _may_lack_memory(reply):
                     alone.append(job)
                 else:

@@ -189,7 +189,7 @@ def _set_frequencies(
 ) -> None:
     headers = {loop.header: loop for loop in loops}
     position = {number: index for index, number in enumerate(order)}
-    reached = _reached_headers(blocks, order, set(headers), position)
+    reached = _reached_headers(blocks=blocks, order=order, headers=set(headers), position=position)
     innermost: dict[int, Loop] = {}
     for loop in sorted(loops, key=lambda item: -len(item.blocks)):
         innermost.update(dict.fromkeys(loop.blocks, loop))
@@ -216,7 +216,7 @@ def _set_frequencies(
                 share = _probability(successor, inside, reached)
             inflow[successor] += block.frequency * share
         if around is not None:
-            _leave(block, around, inflow, entered)
+            _leave(block=block, loop=around, inflow=inflow, entered=entered)
     for loop in loops:
         blocks[loop.header].frequency = 1.0
         _scale_entry(loop, blocks, entered.get(loop.header, 1.0))

@@ -103,7 +103,7 @@ def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
     work.instructions += 1
     work.clocks[ISSUE] += 1 / (rates.issue * ISSUE_EFFICIENCY)
     if name in {"LDG", "LD", "STG", "ST", "LDGSTS", "ATOM", "ATOMG", "RED", "REDG"}:
-        _add_access(work, name, _width(modifiers), rates)
+        _add_access(work=work, name=name, width=_width(modifiers), rates=rates)
     elif name in {"LDL", "STL"}:
         width = _width(modifiers)
         work.local_bytes += width

@@ -139,7 +139,7 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
         unknown_trips=assumptions.unknown_trips,
     )
     totals = _Totals()
-    _add_up(counted, 1.0, totals)
+    _add_up(counted=counted, entries=1.0, totals=totals)
     requested = _requested_bytes(code, totals.work, assumptions)
     clocks = _throughput(code, totals.work, requested, assumptions)
     chain = _Chain(code, assumptions, clocks_per_byte=_clocks_per_byte(code, requested, clocks))
@@ -155,7 +155,9 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
         instructions=totals.work.instructions * threads,
         hot_instructions=totals.hottest * threads,
         requested_bytes=requested,
-        atomics=0.0 if code.ir is None else code.blocks * _of_ir(code, "atomics", assumptions),
+        atomics=0.0
+        if code.ir is None
+        else code.blocks * _of_ir(code=code, name="atomics", assumptions=assumptions),
         local_bytes=totals.work.local_bytes * threads,
     )
 
@@ -166,7 +168,9 @@ def _of_ir(code: LaunchedCode, name: str, assumptions: Assumptions) -> float:
 
 def _requested_bytes(code: LaunchedCode, work: Work, assumptions: Assumptions) -> float:
     """Bytes of all loads and stores of global memory."""
-    in_ir = _of_ir(code, "loaded_bytes", assumptions) + _of_ir(code, "stored_bytes", assumptions)
+    in_ir = _of_ir(code=code, name="loaded_bytes", assumptions=assumptions) + _of_ir(
+        code=code, name="stored_bytes", assumptions=assumptions
+    )
     # without the IR, every thread counts, although a warp may read one value
     return code.blocks * (in_ir or work.access_bytes * code.threads)
 
@@ -196,7 +200,7 @@ def _throughput(
     if code.operand_bytes is not None:
         from_memory = min(requested, assumptions.reread * code.operand_bytes)
     busy[DRAM] = from_memory / (rates.dram_bytes_per_clock * rates.processor_count)
-    atomics = code.blocks * _of_ir(code, "atomics", assumptions)
+    atomics = code.blocks * _of_ir(code=code, name="atomics", assumptions=assumptions)
     if atomics:
         busy[ATOMICS] = atomics / rates.atomic_lanes
     return busy
@@ -207,7 +211,9 @@ def _tensor_clocks(code: LaunchedCode, work: Work, assumptions: Assumptions) -> 
     clocks = work.clocks[TENSOR] * code.warps
     if work.has_unknown_products and code.ir is not None:
         dtype = next((region.dtype for region in code.ir.walk() if region.dtype), "bfloat16")
-        clocks += _of_ir(code, "flop", assumptions) / code.rates.tensor_flop(dtype)
+        clocks += _of_ir(code=code, name="flop", assumptions=assumptions) / code.rates.tensor_flop(
+            dtype
+        )
     return clocks
 
 

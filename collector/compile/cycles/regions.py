@@ -55,7 +55,14 @@ def regions_of(instructions: Sequence[Instruction], rates: Rates) -> Region:
         else:
             inner.append(loop)
     inner = [loop for loop in inner if not _is_spin(loop, flow, instructions)]
-    _fill(root, frozenset(range(len(flow.blocks))), inner, flow, instructions, rates)
+    _fill(
+        region=root,
+        members=frozenset(range(len(flow.blocks))),
+        loops=inner,
+        flow=flow,
+        instructions=instructions,
+        rates=rates,
+    )
     return root
 
 
@@ -72,7 +79,14 @@ def _fill(
         inner_blocks |= loop.blocks
         child = Region()
         nested = [item for item in loop.children if not _is_spin(item, flow, instructions)]
-        _fill(child, loop.blocks, nested, flow, instructions, rates)
+        _fill(
+            region=child,
+            members=loop.blocks,
+            loops=nested,
+            flow=flow,
+            instructions=instructions,
+            rates=rates,
+        )
         region.loops.append(child)
     for number in sorted(members - inner_blocks):
         block = flow.blocks[number]

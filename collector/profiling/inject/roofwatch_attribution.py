@@ -109,7 +109,9 @@ class Attribution:
         module = getattr(fields, "module", None)
         if module is not None:
             name = self._module_names.get(module.self_ptr, module.cls_name)
-            context = self._enter(context, EnclosingScope("module", name, module.cls_name))
+            context = self._enter(
+                context, EnclosingScope(kind="module", name=name, detail=module.cls_name)
+            )
         sequence_number = getattr(fields, "sequence_number", -1)
         if sequence_number < 0 and not line_hint:
             return context
@@ -180,11 +182,11 @@ class Attribution:
                 if last and last < first:
                     first, last = callsite.line_number, 0
                 lines[index] = EnclosingScope(
-                    "line",
-                    callsite.file_name,
-                    callsite.function_name,
-                    first,
-                    last,
+                    kind="line",
+                    name=callsite.file_name,
+                    detail=callsite.function_name,
+                    first_line=first,
+                    last_line=last,
                 )
         return lines
 
@@ -260,7 +262,13 @@ class SourceFiles:
         if not self.is_users(frame.file_name):
             return None
         line = frame.line_number
-        return EnclosingScope("line", frame.file_name, frame.function_name, line, line)
+        return EnclosingScope(
+            kind="line",
+            name=frame.file_name,
+            detail=frame.function_name,
+            first_line=line,
+            last_line=line,
+        )
 
     def _path(self, file_name: str) -> Path | None:
         """The profiler leaves out the entry of `sys.path` that a file name starts with."""
