@@ -94,7 +94,11 @@ def steps(device: str) -> list[EvidenceStep]:
         measure += ["--device-check", "warn"]
     survey = ["run", "--no-static", "--device", device, "--preset", "survey", "--resume"]
     counters = [
-        EvidenceStep(f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90)
+        EvidenceStep(
+            output=f"counters-{kernel}.json",
+            command=partial(_counters, kernel, "headlines.json.gz"),
+            limit_s=90,
+        )
         for kernel in _COUNTED
     ]
     planted = [
@@ -108,20 +112,28 @@ def steps(device: str) -> list[EvidenceStep]:
     calibrate = _calibration(measure)
     timers = [sys.executable, "-m", "bench.gpu_timers", "--device", device, "--json"]
     promised = [
-        EvidenceStep("timers.json", lambda _: timers, 60),
+        EvidenceStep(output="timers.json", command=lambda _: timers, limit_s=60),
         _written_by(
-            "first.json.gz", [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch"], 60
+            output="first.json.gz",
+            words=[*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch"],
+            limit_s=60,
         ),
-        EvidenceStep("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
-        _written_by("headlines.json.gz", [*survey, *_kernels(_HEADLINES)], 480),
+        EvidenceStep(
+            output="counters-first.json",
+            command=partial(_counters, "memory_copy", "first.json.gz"),
+            limit_s=60,
+        ),
+        _written_by(
+            output="headlines.json.gz", words=[*survey, *_kernels(_HEADLINES)], limit_s=480
+        ),
         *counters[:_COUNTED_FIRST],
         *planted,
         EvidenceStep(
-            "noise/noise_floor.json",
-            lambda folder: _roofwatch(*calibrate, "-o", str(folder / "noise")),
-            480,
+            output="noise/noise_floor.json",
+            command=lambda folder: _roofwatch(*calibrate, "-o", str(folder / "noise")),
+            limit_s=480,
         ),
-        EvidenceStep("submit.json", partial(_submit, device), 120),
+        EvidenceStep(output="submit.json", command=partial(_submit, device), limit_s=120),
         *tests[:_TESTED_FIRST],
     ]
     extras = [
@@ -143,8 +155,8 @@ def _extra_steps(device: str, measure: Sequence[str], survey: Sequence[str]) -> 
             EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
             for timer in timers
         ),
-        _written_by("quick.json.gz", survey, 520),
-        _written_by("workloads.json.gz", profile, 520),
+        _written_by(output="quick.json.gz", words=survey, limit_s=520),
+        _written_by(output="workloads.json.gz", words=profile, limit_s=520),
         EvidenceStep(PREDICTIONS, lambda _: prediction_command()),
     ]
 
@@ -164,9 +176,9 @@ def _calibration(measure: Sequence[str]) -> list[str]:
 def _written_by(output: str, words: Sequence[str], limit_s: float) -> EvidenceStep:
     """A step whose command writes its file by itself."""
     return EvidenceStep(
-        output,
-        lambda folder: _roofwatch(*words, "-o", str(folder / output)),
-        limit_s,
+        output=output,
+        command=lambda folder: _roofwatch(*words, "-o", str(folder / output)),
+        limit_s=limit_s,
     )
 
 

@@ -80,12 +80,12 @@ def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
     """
     # These steps do not depend on a suite.
     if step.name in _FIXED_S:
-        return Rehearsal(step.name, _FIXED_S[step.name], step.limit_s)
+        return Rehearsal(name=step.name, seconds=_FIXED_S[step.name], limit_s=step.limit_s)
     if step.name.startswith("counters"):
-        return Rehearsal(step.name, _COUNTERS_S, step.limit_s)
+        return Rehearsal(name=step.name, seconds=_COUNTERS_S, limit_s=step.limit_s)
     if step.test_count:
         seconds = _TEST_GROUP_S + step.test_count * _GPU_TEST_S
-        return Rehearsal(step.name, seconds, step.limit_s)
+        return Rehearsal(name=step.name, seconds=seconds, limit_s=step.limit_s)
     words = step.command(results)
     # Before that word stands the interpreter with its options.
     words = words[words.index("roofwatch") + 1 :]
@@ -103,9 +103,9 @@ def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
     if blocks:
         blocks_each = int(blocks[0])
     return _measured(
-        step,
-        select(_suite(), plan),
-        preset,
+        step=step,
+        runs=select(_suite(), plan),
+        preset=preset,
         blocks_each=blocks_each,
         # A calibration repeats whole runs, each in new processes.
         has_fresh_processes=words[0] == "calibrate",

@@ -48,7 +48,9 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
             base, head = records
             pairs = _paired(base, head)
             share_found = statistics.mean(_is_found(*pair) for pair in pairs)
-            yield PublishedTarget(f"+{extra:.0%} found, at least 95 %", share_found, 0.95)
+            yield PublishedTarget(
+                text=f"+{extra:.0%} found, at least 95 %", value=share_found, limit=0.95
+            )
 
 
 def _false_alarm_target(floor_file: Path) -> PublishedTarget:
@@ -139,7 +141,9 @@ def _against(
     if measured_rivals:
         # The fastest rival is the one over which we are least faster.
         best = min(measured_rivals, key=lambda rival: speedups[rival])
-        yield PublishedTarget(f"{name}: speed relative to {best}, {limit}", speedups[best], limit)
+        yield PublishedTarget(
+            text=f"{name}: speed relative to {best}, {limit}", value=speedups[best], limit=limit
+        )
 
 
 def _speedup(ours: Measurement, rival: Measurement) -> float:

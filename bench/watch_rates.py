@@ -156,7 +156,9 @@ class Watch:
                 return change.base.first_parent_count, change.head.first_parent_count
         values = [float(self.series.values[index]) for index in measured]
         commits = [_commit(index) for index in measured]
-        suspicion = suspicion_of(values, commits, _SUBJECT, decisions)
+        suspicion = suspicion_of(
+            values=values, commits=commits, subject=_SUBJECT, decisions=decisions
+        )
         if suspicion is None:
             return None
         # The suspicion counts from the newest value.

@@ -68,59 +68,61 @@ def analysed_only(**_inputs: torch.Tensor) -> torch.Tensor:
 BTHD = ("B", "T", "H", "D")
 BTH = ("B", "T", "H")
 declare(
-    "l2norm",
-    call("modules.l2norm", "l2norm"),
-    lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6),
-    {"x": ("T", "D")},
-    {"T": 4_194_304, "D": 1_024},
+    name="l2norm",
+    launch=call("modules.l2norm", "l2norm"),
+    reference=lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6),
+    shapes={"x": ("T", "D")},
+    large={"T": 4_194_304, "D": 1_024},
     small={"T": 5, "D": 64},
 )
 declare(
-    "rms_norm",
-    call("modules.layernorm", "rms_norm"),
-    lambda x, weight, bias: F.rms_norm(x, weight.shape, weight, 1e-5) + bias,
-    {"x": ("T", "D"), "weight": ("D",), "bias": ("D",)},
-    {"T": 1_048_576, "D": 4_096},
+    name="rms_norm",
+    launch=call("modules.layernorm", "rms_norm"),
+    reference=lambda x, weight, bias: F.rms_norm(x, weight.shape, weight, 1e-5) + bias,
+    shapes={"x": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
 declare(
-    "rms_norm_gated",
-    call("modules.fused_norm_gate", "rms_norm_gated"),
-    lambda x, g, weight, bias: (F.rms_norm(x, weight.shape, weight, 1e-5) + bias) * F.silu(g),
-    {"x": ("T", "D"), "g": ("T", "D"), "weight": ("D",), "bias": ("D",)},
-    {"T": 1_048_576, "D": 4_096},
+    name="rms_norm_gated",
+    launch=call("modules.fused_norm_gate", "rms_norm_gated"),
+    reference=lambda x, g, weight, bias: (
+        (F.rms_norm(x, weight.shape, weight, 1e-5) + bias) * F.silu(g)
+    ),
+    shapes={"x": ("T", "D"), "g": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
 declare(
-    "swish",
-    lambda x: call("modules.activations", "swish")(x),
-    F.silu,
-    {"x": ("T", "D")},
-    {"T": 1_048_576, "D": 4_096},
+    name="swish",
+    launch=lambda x: call("modules.activations", "swish")(x),
+    reference=F.silu,
+    shapes={"x": ("T", "D")},
+    large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
 declare(
-    "swiglu",
-    lambda x, y: call("modules.activations", "swiglu")(x, y),
-    lambda x, y: F.silu(x) * y,
-    {"x": ("T", "D"), "y": ("T", "D")},
-    {"T": 1_048_576, "D": 4_096},
+    name="swiglu",
+    launch=lambda x, y: call("modules.activations", "swiglu")(x, y),
+    reference=lambda x, y: F.silu(x) * y,
+    shapes={"x": ("T", "D"), "y": ("T", "D")},
+    large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
 declare(
-    "token_shift",
-    call("modules.token_shift", "token_shift"),
-    lambda x: F.pad(x, (0, 0, 1, -1)) - x,
-    {"x": ("B", "T", "D")},
-    {"B": 32, "T": 65_536, "D": 2_048},
+    name="token_shift",
+    launch=call("modules.token_shift", "token_shift"),
+    reference=lambda x: F.pad(x, (0, 0, 1, -1)) - x,
+    shapes={"x": ("B", "T", "D")},
+    large={"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 2, "T": 5, "D": 64},
 )
 declare(
-    "token_shift_long",
-    call("modules.token_shift", "token_shift"),
-    lambda x: F.pad(x, (0, 0, 1, -1)) - x,
-    {"x": ("B", "T", "D")},
-    {"B": 1, "T": 8_388_608, "D": 64},
+    name="token_shift_long",
+    launch=call("modules.token_shift", "token_shift"),
+    reference=lambda x: F.pad(x, (0, 0, 1, -1)) - x,
+    shapes={"x": ("B", "T", "D")},
+    large={"B": 1, "T": 8_388_608, "D": 64},
 )
 
 
@@ -132,81 +134,81 @@ def wrapped_loss(loss: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 declare(
-    "l2_warp",
-    lambda loss, logits: call("modules.l2warp", "l2_warp")(loss, logits),
-    wrapped_loss,
-    {"loss": (1,), "logits": ("B", "T", "V")},
-    {"B": 8, "T": 4_096, "V": 32_000},
+    name="l2_warp",
+    launch=lambda loss, logits: call("modules.l2warp", "l2_warp")(loss, logits),
+    reference=wrapped_loss,
+    shapes={"loss": (1,), "logits": ("B", "T", "V")},
+    large={"B": 8, "T": 4_096, "V": 32_000},
     small={"B": 2, "T": 5, "V": 64},
     directions=("bwd",),
 )
 declare(
-    "scaled_dot_kkt",
-    lambda k, beta: call("ops.common.chunk_scaled_dot_kkt", "chunk_scaled_dot_kkt_fwd")(
+    name="scaled_dot_kkt",
+    launch=lambda k, beta: call("ops.common.chunk_scaled_dot_kkt", "chunk_scaled_dot_kkt_fwd")(
         k=k, beta=beta
     ),
-    analysed_only,
-    {"k": BTHD, "beta": BTH},
-    {"B": 16, "T": 17_477, "H": 64, "D": 128},
+    reference=analysed_only,
+    shapes={"k": BTHD, "beta": BTH},
+    large={"B": 16, "T": 17_477, "H": 64, "D": 128},
     directions=("fwd",),
 )
 declare(
-    "causal_conv1d",
-    lambda x, weight: call("modules.convolution", "causal_conv1d")(x=x, weight=weight)[0],
-    lambda x, weight: (
+    name="causal_conv1d",
+    launch=lambda x, weight: call("modules.convolution", "causal_conv1d")(x=x, weight=weight)[0],
+    reference=lambda x, weight: (
         F.conv1d(F.pad(x.mT, (weight.shape[1] - 1, 0)), weight[:, None], groups=weight.shape[0]).mT
     ),
-    {"x": ("B", "T", "D"), "weight": ("D", 4)},
-    {"B": 32, "T": 65_536, "D": 2_048},
+    shapes={"x": ("B", "T", "D"), "weight": ("D", 4)},
+    large={"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 1, "T": 5, "D": 64},
 )
 declare(
-    "attention",
-    lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
-    analysed_only,
-    {"q": BTHD, "k": BTHD, "v": BTHD},
-    {"B": 1, "T": 131_072, "H": 128, "D": 256},
+    name="attention",
+    launch=lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
+    reference=analysed_only,
+    shapes={"q": BTHD, "k": BTHD, "v": BTHD},
+    large={"B": 1, "T": 131_072, "H": 128, "D": 256},
 )
 declare(
-    "path_attention",
-    lambda q, k, v, w, beta: call("ops.path_attn.parallel", "parallel_path_attn")(
+    name="path_attention",
+    launch=lambda q, k, v, w, beta: call("ops.path_attn.parallel", "parallel_path_attn")(
         q=q,
         k=k,
         v=v,
         w=w.float(),
         beta=beta.float().sigmoid(),
     )[0],
-    analysed_only,
-    {"q": BTHD, "k": BTHD, "v": BTHD, "w": BTHD, "beta": BTH},
-    {"B": 4, "T": 16_384, "H": 24, "D": 64},
+    reference=analysed_only,
+    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "w": BTHD, "beta": BTH},
+    large={"B": 4, "T": 16_384, "H": 24, "D": 64},
 )
 declare(
-    "delta_rule",
-    lambda q, k, v, beta: call("ops.delta_rule.chunk", "chunk_delta_rule")(
+    name="delta_rule",
+    launch=lambda q, k, v, beta: call("ops.delta_rule.chunk", "chunk_delta_rule")(
         q=q,
         k=k,
         v=v,
         beta=beta.sigmoid(),
     )[0],
-    analysed_only,
-    {"q": BTHD, "k": BTHD, "v": BTHD, "beta": BTH},
-    {"B": 16, "T": 32_768, "H": 64, "D": 128},
+    reference=analysed_only,
+    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "beta": BTH},
+    large={"B": 16, "T": 32_768, "H": 64, "D": 128},
 )
 declare(
-    "gla",
-    lambda q, k, v, g: call("ops.gla.chunk", "chunk_gla")(
+    name="gla",
+    launch=lambda q, k, v, g: call("ops.gla.chunk", "chunk_gla")(
         q=q,
         k=k,
         v=v,
         g=F.logsigmoid(g),
     )[0],
-    analysed_only,
-    {"q": BTHD, "k": BTHD, "v": BTHD, "g": BTHD},
-    {"B": 16, "T": 32_768, "H": 64, "D": 128},
+    reference=analysed_only,
+    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "g": BTHD},
+    large={"B": 16, "T": 32_768, "H": 64, "D": 128},
 )
 declare(
-    "addcmul",
-    lambda h, d, r, w, k, v, a, g: call("ops.rwkv7.fused_addcmul", "fused_addcmul_rwkv7")(
+    name="addcmul",
+    launch=lambda h, d, r, w, k, v, a, g: call("ops.rwkv7.fused_addcmul", "fused_addcmul_rwkv7")(
         hidden_states=h,
         delta=d,
         xr=r,
@@ -216,12 +218,12 @@ declare(
         xa=a,
         xg=g,
     ),
-    lambda h, d, r, w, k, v, a, g: tuple(h + d * x for x in (r, w, k, v, a, g)),
-    {
+    reference=lambda h, d, r, w, k, v, a, g: tuple(h + d * x for x in (r, w, k, v, a, g)),
+    shapes={
         "h": ("B", "T", "D"),
         "d": ("B", "T", "D"),
         **dict.fromkeys(("r", "w", "k", "v", "a", "g"), (1, 1, "D")),
     },
-    {"B": 32, "T": 65_536, "D": 2_048},
+    large={"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 1, "T": 5, "D": 64},
 )

@@ -24,7 +24,15 @@ def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **sha
 
     # backward passes of Liger write gradients into what the forward pass saved
     mutates = tuple(inputs) if name in {"swiglu", "geglu"} else ()
-    spec = declare(name, make_inputs, reference, shape, mutates=mutates, n_rows=4, n_cols=96)
+    spec = declare(
+        name=name,
+        make_inputs=make_inputs,
+        reference=reference,
+        large=shape,
+        mutates=mutates,
+        n_rows=4,
+        n_cols=96,
+    )
     spec.implementation("triton")(launch)
 
 
@@ -65,34 +73,34 @@ def sparsemax_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 elementwise(
-    "swiglu",
-    ["a", "b"],
-    lambda a, b: F.silu(a) * b,
-    lambda a, b: apply("swiglu", "LigerSiLUMulFunction", a, b),
+    name="swiglu",
+    inputs=["a", "b"],
+    reference=lambda a, b: F.silu(a) * b,
+    launch=lambda a, b: apply("swiglu", "LigerSiLUMulFunction", a, b),
     n_rows=262_144,
     n_cols=14_336,
 )
 elementwise(
-    "geglu",
-    ["a", "b"],
-    lambda a, b: F.gelu(a, approximate="tanh") * b,
-    lambda a, b: apply("geglu", "LigerGELUMulFunction", a, b),
+    name="geglu",
+    inputs=["a", "b"],
+    reference=lambda a, b: F.gelu(a, approximate="tanh") * b,
+    launch=lambda a, b: apply("geglu", "LigerGELUMulFunction", a, b),
     n_rows=262_144,
     n_cols=14_336,
 )
 elementwise(
-    "softmax",
-    ["x"],
-    lambda x: torch.softmax(x, -1),
-    lambda x: apply("softmax", "LigerSoftmaxFunction", x),
+    name="softmax",
+    inputs=["x"],
+    reference=lambda x: torch.softmax(x, -1),
+    launch=lambda x: apply("softmax", "LigerSoftmaxFunction", x),
     n_rows=65_536,
     n_cols=65_536,
 )
 elementwise(
-    "sparsemax",
-    ["x"],
-    sparsemax_reference,
-    lambda x: apply("sparsemax", "LigerSparsemaxFunction", x, -1),
+    name="sparsemax",
+    inputs=["x"],
+    reference=sparsemax_reference,
+    launch=lambda x: apply("sparsemax", "LigerSparsemaxFunction", x, -1),
     n_rows=131_072,
     n_cols=32_768,
 )
@@ -106,10 +114,10 @@ def norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 rms = declare(
-    "rms_norm",
-    norm_inputs,
-    lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
-    {"n_rows": 1_000_000, "n_cols": 4_096},
+    name="rms_norm",
+    make_inputs=norm_inputs,
+    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+    large={"n_rows": 1_000_000, "n_cols": 4_096},
     n_rows=4,
     n_cols=96,
 )
@@ -117,10 +125,10 @@ rms.implementation("triton")(
     lambda x, weight: apply("rms_norm", "LigerRMSNormFunction", x, weight, 1e-6)
 )
 rms_rows = declare(
-    "rms_norm_rows",
-    norm_inputs,
-    lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
-    {"n_rows": 16_777_216, "n_cols": 256},
+    name="rms_norm_rows",
+    make_inputs=norm_inputs,
+    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+    large={"n_rows": 16_777_216, "n_cols": 256},
     n_rows=4,
     n_cols=96,
 )
@@ -134,10 +142,10 @@ def layer_norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 layer = declare(
-    "layer_norm",
-    layer_norm_inputs,
-    lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, 1e-6),
-    {"n_rows": 1_000_000, "n_cols": 4_096},
+    name="layer_norm",
+    make_inputs=layer_norm_inputs,
+    reference=lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, 1e-6),
+    large={"n_rows": 1_000_000, "n_cols": 4_096},
     n_rows=4,
     n_cols=96,
 )
@@ -156,10 +164,10 @@ def dyt_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 dyt = declare(
-    "dyt",
-    dyt_inputs,
-    lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
-    {"n_rows": 60_000, "n_cols": 65_536},
+    name="dyt",
+    make_inputs=dyt_inputs,
+    reference=lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
+    large={"n_rows": 60_000, "n_cols": 65_536},
     n_rows=4,
     n_cols=96,
 )
@@ -187,10 +195,10 @@ def rope_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
 
 
 rope = declare(
-    "rope",
-    rope_inputs,
-    rope_reference,
-    {"batch": 1, "tokens": 1_048_576, "heads": 32},
+    name="rope",
+    make_inputs=rope_inputs,
+    reference=rope_reference,
+    large={"batch": 1, "tokens": 1_048_576, "heads": 32},
     gradients=("q", "k"),
     batch=1,
     tokens=4,
@@ -206,9 +214,9 @@ def pair_of_values(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 tvd = declare(
-    "tvd",
-    pair_of_values,
-    lambda p, q: (p - q).abs().sum() / 2 / p.shape[0],
+    name="tvd",
+    make_inputs=pair_of_values,
+    reference=lambda p, q: (p - q).abs().sum() / 2 / p.shape[0],
     gradients=("p",),
     n_rows=4,
     n_cols=96,
@@ -225,9 +233,9 @@ def image_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 group = declare(
-    "group_norm",
-    image_inputs,
-    lambda x, weight, bias: F.group_norm(x, 2, weight, bias, 1e-6),
+    name="group_norm",
+    make_inputs=image_inputs,
+    reference=lambda x, weight, bias: F.group_norm(x, 2, weight, bias, 1e-6),
     batch=2,
     height=4,
 )
@@ -246,9 +254,9 @@ def loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 loss = declare(
-    "cross_entropy",
-    loss_inputs,
-    lambda x, target: F.cross_entropy(x, target),
+    name="cross_entropy",
+    make_inputs=loss_inputs,
+    reference=lambda x, target: F.cross_entropy(x, target),
     mutates=("x",),
     n_rows=8,
     n_cols=512,
@@ -274,10 +282,10 @@ def head_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 head = declare(
-    "linear_cross_entropy",
-    head_inputs,
-    lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
-    {"tokens": 8_192, "hidden": 4_096, "vocabulary": 128_256},
+    name="linear_cross_entropy",
+    make_inputs=head_inputs,
+    reference=lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
+    large={"tokens": 8_192, "hidden": 4_096, "vocabulary": 128_256},
     tokens=8,
     hidden=64,
     vocabulary=512,
@@ -300,12 +308,12 @@ def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
 
 
 capped = declare(
-    "capped_cross_entropy",
-    lambda case, make: {
+    name="capped_cross_entropy",
+    make_inputs=lambda case, make: {
         "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
         "target": make.integers(case["n_rows"], high=case["n_cols"]),
     },
-    lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target),
+    reference=lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target),
     mutates=("x",),
     n_rows=4,
     n_cols=100,
@@ -320,7 +328,14 @@ def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     return (p.exp() * (p - mixture) + q.exp() * (q - mixture)).sum() / 2 / x.shape[0]
 
 
-jsd = declare("jsd", pair_of_logits, jsd_reference, gradients=("x",), n_rows=4, n_cols=100)
+jsd = declare(
+    name="jsd",
+    make_inputs=pair_of_logits,
+    reference=jsd_reference,
+    gradients=("x",),
+    n_rows=4,
+    n_cols=100,
+)
 jsd.implementation("triton")(
     lambda x, target_logits: apply(
         "jsd", "LigerJSDFunction", x.log_softmax(-1), target_logits.log_softmax(-1), None, 0.5, -100
@@ -328,9 +343,9 @@ jsd.implementation("triton")(
 )
 
 kl = declare(
-    "kl_div",
-    pair_of_logits,
-    lambda x, target_logits: F.kl_div(
+    name="kl_div",
+    make_inputs=pair_of_logits,
+    reference=lambda x, target_logits: F.kl_div(
         x.log_softmax(-1), target_logits.softmax(-1), reduction="sum"
     ),
     gradients=("x",),
@@ -362,7 +377,7 @@ def block_reference(values: Any, query: Any, weight: Any) -> Any:
     return (scores.softmax(0)[..., None] * values).sum(0)
 
 
-blocks = declare("attn_res", block_inputs, block_reference, blocks=40)
+blocks = declare(name="attn_res", make_inputs=block_inputs, reference=block_reference, blocks=40)
 blocks.implementation("triton")(
     lambda values, query, weight: apply(
         "attn_res", "LigerAttnResFunction", values, query, weight, 1e-6
@@ -385,14 +400,14 @@ def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
         chosen = [angles[int(axis), :, :, column] for column, axis in enumerate(coordinates)]
         return torch.stack(chosen, -1).repeat(1, 1, 2)
 
-    return rope_reference(q, k, of_coordinates(cos), of_coordinates(sin))
+    return rope_reference(q=q, k=k, cos=of_coordinates(cos), sin=of_coordinates(sin))
 
 
 sections = declare(
-    "mrope",
-    sections_inputs,
-    sections_reference,
-    {"batch": 64, "tokens": 16_384, "heads": 32},
+    name="mrope",
+    make_inputs=sections_inputs,
+    reference=sections_reference,
+    large={"batch": 64, "tokens": 16_384, "heads": 32},
     gradients=("q", "k"),
     batch=2,
     tokens=4,

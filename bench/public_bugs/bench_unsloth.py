@@ -99,12 +99,12 @@ def dequant_reference(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 declare(
-    "weight_dequant",
-    dequant_inputs,
-    dequant_reference,
-    lambda x, scale: kernel_module("fp8").weight_dequant_block(x, scale),
-    {"rows": 200, "cols": 150},
-    {"rows": 524_288, "cols": 7_168},
+    name="weight_dequant",
+    make_inputs=dequant_inputs,
+    reference=dequant_reference,
+    launch=lambda x, scale: kernel_module("fp8").weight_dequant_block(x, scale),
+    small={"rows": 200, "cols": 150},
+    large={"rows": 524_288, "cols": 7_168},
     directions=("fwd",),
 )
 
@@ -117,12 +117,14 @@ def norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 declare(
-    "rms_norm",
-    norm_inputs,
-    lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
-    lambda x, weight: kernel_module("rms_layernorm").Fast_RMS_Layernorm.apply(x, weight, 1e-6),
-    {"n_rows": 4, "n_cols": 96},
-    {"n_rows": 1_000_000, "n_cols": 4_096},
+    name="rms_norm",
+    make_inputs=norm_inputs,
+    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+    launch=lambda x, weight: kernel_module("rms_layernorm").Fast_RMS_Layernorm.apply(
+        x, weight, 1e-6
+    ),
+    small={"n_rows": 4, "n_cols": 96},
+    large={"n_rows": 1_000_000, "n_cols": 4_096},
     directions=("fwd", "bwd"),
     gradients=("x",),
 )
@@ -133,12 +135,14 @@ def layer_norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 declare(
-    "layer_norm",
-    layer_norm_inputs,
-    lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, 1e-6),
-    lambda x, weight, bias: kernel_module("layernorm").Fast_Layernorm.apply(x, weight, bias, 1e-6),
-    {"n_rows": 4, "n_cols": 96},
-    {"n_rows": 1_000_000, "n_cols": 4_096},
+    name="layer_norm",
+    make_inputs=layer_norm_inputs,
+    reference=lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, 1e-6),
+    launch=lambda x, weight, bias: kernel_module("layernorm").Fast_Layernorm.apply(
+        x, weight, bias, 1e-6
+    ),
+    small={"n_rows": 4, "n_cols": 96},
+    large={"n_rows": 1_000_000, "n_cols": 4_096},
     directions=("fwd", "bwd"),
     gradients=("x",),
 )
@@ -157,12 +161,12 @@ def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
 
 
 declare(
-    "capped_cross_entropy",
-    loss_inputs,
-    lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target, reduction="none"),
-    capped_loss,
-    {"n_rows": 4, "n_cols": 100},
-    {"n_rows": 8_192, "n_cols": 128_256},
+    name="capped_cross_entropy",
+    make_inputs=loss_inputs,
+    reference=lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target, reduction="none"),
+    launch=capped_loss,
+    small={"n_rows": 4, "n_cols": 100},
+    large={"n_rows": 8_192, "n_cols": 128_256},
     directions=("fwd", "bwd"),
     mutates=("x",),
 )

@@ -110,7 +110,9 @@ def main() -> None:
     suites: dict[tuple[str, str], CheckedSuite] = {}
     for (package, release), names in kernels.items():
         print(f"{package} {release}: {', '.join(names)}", file=sys.stderr, flush=True)
-        suites[package, release] = check_release(package, release, names, options.folder)
+        suites[package, release] = check_release(
+            package=package, release=release, kernels=names, folder=options.folder
+        )
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")
     wrong_count = 0
