@@ -168,7 +168,7 @@ def timed_by_subject(record: RunRecord) -> dict[tuple[str, str], Measurement]:
     timed: dict[tuple[str, str], Measurement] = {}
     for measurement in record.measurements:
         if measurement.blocks:
-            timed[measurement.case_id, measurement.implementation] = measurement
+            timed[measurement.case_key] = measurement
     return timed
 
 

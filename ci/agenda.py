@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from roofwatch.ci.messages import count_of
-from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject, SuspectCase, WatchState
+from roofwatch.model.agenda import ChangedRange, Job, JobKind, SuspectCase, WatchState
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef
 
 CALIBRATION_DAYS = 30
@@ -263,7 +264,7 @@ def _pair_job(
     reason: str,
     base: CommitRef,
     head: CommitRef,
-    subjects: frozenset[Subject],
+    subjects: frozenset[CaseKey],
 ) -> Job:
     return Job(
         kind=kind,

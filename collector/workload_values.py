@@ -167,7 +167,7 @@ def workload_values(
     Values that only follow the time have no direction, so that one slowdown is judged once.
     """
     by_id = {case.case_id: case for case in cases if case.family == WORKLOADS}
-    of_calls = {(profile.case_id, profile.implementation): profile for profile in profiles}
+    of_calls = {profile.case_key: profile for profile in profiles}
     measured = [
         measurement
         for measurement in measurements
@@ -177,7 +177,7 @@ def workload_values(
         yield from _of_step(
             case=by_id[measurement.case_id],
             measured=measurement,
-            profile=of_calls.get((measurement.case_id, measurement.implementation)),
+            profile=of_calls.get(measurement.case_key),
             ceilings=ceilings,
         )
     yield from _of_loops(by_id, measured)

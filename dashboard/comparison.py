@@ -215,7 +215,7 @@ def rows_of(
 
 
 def _cases_by_key(run: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
-    return {(case.case_id, case.implementation): case for case in run.cases}
+    return {case.case_key: case for case in run.cases}
 
 
 def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> SeriesKey:
@@ -244,7 +244,7 @@ def _found_by_key(
     for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
         # compiled code does not depend on the runner
         if change.series.runner_class in {"", head.summary.runner_class}:
-            changes_by_subject[change.series.case_id, change.series.implementation].append(change)
+            changes_by_subject[change.series.case_key].append(change)
     return changes_by_subject
 
 
@@ -293,7 +293,7 @@ def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
     """Return code hashes by case and implementation."""
     hashes_by_subject = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
-        hashes_by_subject[row.case_id, row.implementation][row.function, row.target] = row.code_hash
+        hashes_by_subject[row.case_key][row.function, row.target] = row.code_hash
     return hashes_by_subject
 
 

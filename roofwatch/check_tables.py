@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.table_cells import outcome_text, set_caption
@@ -15,11 +16,11 @@ def checks(reports: Sequence[CheckReport]) -> Table:
     """One row per case and implementation: outcome, worst tensor, and outcomes in other memory
     layouts and at other values.
     """
-    layouts: dict[tuple[str, str], list[CheckReport]] = {}
-    regimes: dict[tuple[str, str], list[CheckReport]] = {}
+    layouts: dict[CaseKey, list[CheckReport]] = {}
+    regimes: dict[CaseKey, list[CheckReport]] = {}
     declared: list[CheckReport] = []
     for report in reports:
-        key = (report.case_id, report.implementation)
+        key = report.case_key
         if report.layout is not None:
             layouts.setdefault(key, []).append(report)
         elif report.regime is not None:
@@ -28,7 +29,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
             declared.append(report)
     rows = []
     for report in declared:
-        key = (report.case_id, report.implementation)
+        key = report.case_key
         variations = [*layouts.get(key, []), *regimes.get(key, [])]
         row = (
             report.case_id,

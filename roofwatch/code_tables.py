@@ -119,10 +119,10 @@ def _spills(facts: Sequence[StaticFacts]) -> Text:
 
 def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> Table:
     """One row per case and implementation: its offsets, and what a call does in torch."""
-    cost_of = {(cost.case_id, cost.implementation): cost for cost in costs}
+    cost_of = {cost.case_key: cost for cost in costs}
     rows: list[tuple[Any, ...]] = []
     for proof in proofs:
-        cost = cost_of.get((proof.case_id, proof.implementation))
+        cost = cost_of.get(proof.case_key)
         words = visible(str(describe_proof(proof)))
         offsets = Text(words, _PROOF_STYLE.get(proof.proof, ""))
         rows.append((proof.case_id, proof.implementation, offsets, *_cost_cells(cost)))

@@ -105,16 +105,10 @@ def nothing_done(records: Sequence[RunRecord]) -> str | None:
         is_compiled = any(facts.outcome is Outcome.OK for facts in record.static_facts)
         is_anything_done = is_anything_done or bool(correct) or is_compiled
         untimed += record.measurements
-        on_device = {
-            (accuracy.case_id, accuracy.implementation)
-            for accuracy in correct
-            if accuracy.executor == "device"
-        }
+        on_device = {accuracy.case_key for accuracy in correct if accuracy.executor == "device"}
         # What ran on this device should have been timed.
         refused += [
-            measurement
-            for measurement in record.measurements
-            if (measurement.case_id, measurement.implementation) in on_device
+            measurement for measurement in record.measurements if measurement.case_key in on_device
         ]
     if refused:
         return f"nothing could be timed: {refused[0].message or _NO_REASON}"

@@ -8,6 +8,7 @@ from rich.text import Text
 from roofwatch.ci.messages import visible
 from roofwatch.collector.device.datasheets import compare_with_datasheet, share_of_peak
 from roofwatch.collector.device.roofline import roof_of
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 
@@ -38,17 +39,17 @@ def joined(values: Iterable[str]) -> str:
     return " ".join(dict.fromkeys(values))
 
 
-PeakShares = Mapping[tuple[str, str], float]
+PeakShares = Mapping[CaseKey, float]
 """Of cases and implementations."""
 
 
 def shares_of_peak(record: RunRecord) -> PeakShares:
     """Shares of the peaks that the datasheet of the device states."""
     published = compare_with_datasheet(record.ceilings, record.environment.device_name)
-    shares: dict[tuple[str, str], float] = {}
+    shares: dict[CaseKey, float] = {}
     for measurement in record.measurements:
         roof = roof_of(record.case(measurement.case_id), record.ceilings, measurement.cache)
         share = share_of_peak(measurement.utilisation, roof.binding, published)
         if share is not None:
-            shares[measurement.case_id, measurement.implementation] = share
+            shares[measurement.case_key] = share
     return shares

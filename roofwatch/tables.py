@@ -61,13 +61,13 @@ def measurements(record: RunRecord) -> Table:
     lists why cases are unsupported.
     """
     peak_shares = shares_of_peak(record)
-    accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
+    accuracies = {a.case_key: a for a in record.accuracies}
     rows: list[Sequence[object]] = []
     noisy_count = 0
     for measurement in furthest_from_roof_first(record.measurements):
         is_noisy = _is_noisy(measurement)
         noisy_count += is_noisy
-        accuracy = accuracies.get((measurement.case_id, measurement.implementation))
+        accuracy = accuracies.get(measurement.case_key)
         worst = None
         if accuracy is not None:
             worst = accuracy.worst
@@ -195,7 +195,7 @@ def _utilisation(
 ) -> str | None:
     if measurement.bound is None:
         return None
-    peak_share = peak_shares.get((measurement.case_id, measurement.implementation))
+    peak_share = peak_shares.get(measurement.case_key)
     in_brackets = "" if peak_share is None else f" ({peak_share:.0%})"
     return f"{_formatted('utilisation', values)}{in_brackets} {measurement.bound}"
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.compare import PairedEstimate, alpha_at, compare, control_false_discoveries
 from roofwatch.ci.judge.change import (
-    CaseKey,
     Change,
     ChangeSubject,
     counted_change,
     log_ratio_of,
 )
 from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block, Measurement
 from roofwatch.model.results import Accuracy, Counters

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.ab.compare import PairedEstimate, compare, look_number
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
-from roofwatch.model.agenda import Subject, SuspectCase
+from roofwatch.model.agenda import SuspectCase
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef, Pair
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
@@ -15,7 +16,7 @@ _JOBS_THAT_DECIDE = 2
 MOST_BLOCKS = 40
 """Of one job; what is undecided then is left to another one, at another time."""
 
-_PairKey = tuple[Subject, CommitRef, CommitRef]
+_PairKey = tuple[CaseKey, CommitRef, CommitRef]
 
 
 class Decisions:
@@ -28,14 +29,14 @@ class Decisions:
             is_whole = block_count > 0 and block_count == len(pair.head_blocks_ns)
             # a base that is newer than its head says nothing about the head
             if is_whole and pair.base < pair.head:
-                subject = (pair.case_id, pair.implementation)
+                subject = pair.case_key
                 key = subject, pair.base, pair.head
                 self._pairs[key].append(pair)
         self._comparisons: dict[_PairKey, PairedEstimate] = {}
         for key, same_pairs in self._pairs.items():
             self._comparisons[key] = _compared(same_pairs)
-        self._last_decided: dict[Subject, CommitRef] = {}
-        self._last_changed: dict[Subject, CommitRef] = {}
+        self._last_decided: dict[CaseKey, CommitRef] = {}
+        self._last_changed: dict[CaseKey, CommitRef] = {}
         # sorted by commit, so the newest one is written last
         for key in sorted(self._pairs, key=lambda pair_key: pair_key[2]):
             subject, _, head = key
@@ -44,17 +45,17 @@ class Decisions:
             if self.is_changed(*key):
                 self._last_changed[subject] = head
 
-    def last_decided(self, subject: Subject) -> CommitRef | None:
+    def last_decided(self, subject: CaseKey) -> CommitRef | None:
         """The newest commit that a pair of a case explains: a difference between its values from
         there on and older ones is no news.
         """
         return self._last_decided.get(subject)
 
-    def last_changed(self, subject: Subject) -> CommitRef | None:
+    def last_changed(self, subject: CaseKey) -> CommitRef | None:
         """The newest commit that changed the time of a case."""
         return self._last_changed.get(subject)
 
-    def is_decided(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+    def is_decided(self, subject: CaseKey, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that nothing changed, or enough of them what changed."""
         if (subject, base, head) not in self._pairs:
             return False
@@ -65,7 +66,7 @@ class Decisions:
 
     def refutes(
         self,
-        subject: Subject,
+        subject: CaseKey,
         base: CommitRef,
         head: CommitRef,
         log_change: float,
@@ -77,12 +78,12 @@ class Decisions:
         low, high = comparison.log_interval
         return low <= 0 <= high and not low <= log_change <= high
 
-    def is_changed(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+    def is_changed(self, subject: CaseKey, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that the time changed."""
         is_decided = self.is_decided(subject, base, head)
         return is_decided and self._comparisons[subject, base, head].verdict.is_change
 
-    def is_given_up(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+    def is_given_up(self, subject: CaseKey, base: CommitRef, head: CommitRef) -> bool:
         """Whether so many pairs were undecided that another one would not help."""
         is_open = not self.is_decided(subject, base, head)
         if not is_open:
@@ -91,7 +92,7 @@ class Decisions:
 
     def _count_agreeing(
         self,
-        subject: Subject,
+        subject: CaseKey,
         base: CommitRef,
         head: CommitRef,
         verdict: Verdict,

@@ -15,8 +15,8 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, PairedEstimate, compare, detectable_change
-from roofwatch.ci.judge.pairing import key_of
 from roofwatch.ci.messages import Remark, count_of
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
@@ -66,10 +66,14 @@ class CaseNoise(BaseModel):
     is_false_alarm: bool
     """The verdict was `regressed` or `improved`."""
 
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
+
     @classmethod
     def of(
         cls,
-        key: tuple[str, str],
+        key: CaseKey,
         compared: PairedEstimate,
         *,
         timing: str,
@@ -98,7 +102,7 @@ class CaseNoise(BaseModel):
         """Whether it is of the same case and implementation, timed the same way in blocks of about
         the same length.
         """
-        if (self.case_id, self.implementation) != (measured.case_id, measured.implementation):
+        if self.case_key != measured.case_key:
             return False
         if self.timing != timing_of(measured.timer, measured.cache):
             return False
@@ -212,14 +216,14 @@ class FloorUsed:
 
 
 def noise_floor_of(
-    head: RunRecord, comparisons: Mapping[tuple[str, str], PairedEstimate], preset: str | None
+    head: RunRecord, comparisons: Mapping[CaseKey, PairedEstimate], preset: str | None
 ) -> NoiseFloor:
     """Build the noise floor from a commit's comparisons with itself; those with too few blocks are
     left out.
     """
     noises: list[CaseNoise | None] = []
     for measured in head.measurements:
-        key = key_of(measured)
+        key = measured.case_key
         # what was not compared has no noise to note
         if key in comparisons:
             noise = CaseNoise.of(
@@ -278,7 +282,7 @@ def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
 
 def _noise_of_runner(runner_class: str, calibrations: Sequence[Pair]) -> RunnerNoise:
     noises = _noises(calibrations)
-    newest = {(noise.case_id, noise.implementation): noise for noise in reversed(noises)}
+    newest = {noise.case_key: noise for noise in reversed(noises)}
     noisiest_first = sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))
     return RunnerNoise(
         runner_class=runner_class,
@@ -326,7 +330,7 @@ def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
     noises: list[CaseNoise] = []
     for pair in pairs:
         noise = CaseNoise.of(
-            (pair.case_id, pair.implementation),
+            pair.case_key,
             compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=_LEAST),
             timing=pair.timing,
             sample_count=statistics.median(map(len, pair.head_blocks_ns)),

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.collector.workload_values import function_name
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.metrics import SHARE_OF_STEP, TIME
 from roofwatch.model.results import ImportedValue, StaticFacts
@@ -70,7 +71,7 @@ def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[CaseKey,
     """Names of the compiled functions of each case and implementation, as in a profile."""
     names: dict[CaseKey, set[str]] = defaultdict(set)
     for compiled in facts:
-        names[compiled.case_id, compiled.implementation].add(function_name(compiled.function))
+        names[compiled.case_key].add(function_name(compiled.function))
     return names
 
 
@@ -151,7 +152,7 @@ def _predictions_of(
     names: set[str] = set()
     bounds: list[float] = []
     for case in cases:
-        names.update(functions.get(case.subject.case_key, ()))
+        names.update(functions.get(case.case_key, ()))
         bounds += case.relative_interval or ()
     median = statistics.median(case.relative_change for case in cases)
     for workload, share in _shares_of_steps(shares, names, group.dtype).items():

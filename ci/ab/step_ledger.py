@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from roofwatch.ci.ab.slot_matching import SlotSides, matched_slots
-from roofwatch.ci.judge.pairing import CaseResults, Pairing, key_of
+from roofwatch.ci.judge.pairing import CaseResults, Pairing
 from roofwatch.ci.static.comparison import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, steps_of_profile
 from roofwatch.collector.workload_values import function_name
@@ -155,7 +155,7 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
     pairing = Pairing(base, head)
     ledgers: list[StepLedger] = []
     for profile in head.profiles:
-        base_results, head_results = pairing.of(key_of(profile))
+        base_results, head_results = pairing.of(profile.case_key)
         if base_results.profile is None:
             continue
         measured_ns = None
@@ -167,7 +167,7 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
         ledger = find_ledger(
             _steps_of(base.environment, base_results, base_results.profile),
             _steps_of(head.environment, head_results, profile),
-            title=" ".join(key_of(profile)),
+            title=" ".join(profile.case_key),
             measured_ns=measured_ns,
         )
         ledgers.append(ledger)

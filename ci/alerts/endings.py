@@ -50,7 +50,7 @@ def _newest_value(regression: Regression, state: ProjectState, now: datetime) ->
 def _value_in(cases: Sequence[MeasuredCase], point: ChangePoint) -> float | None:
     subject = point.series.case_id, point.series.implementation
     for case in cases:
-        if (case.case_id, case.implementation) == subject:
+        if case.case_key == subject:
             value = getattr(case, point.series.metric, None)
             return None if value is None else float(value)
     return None

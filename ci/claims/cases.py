@@ -21,10 +21,11 @@ from roofwatch.ci.ab.compare import PairedEstimate, alpha_at, compare, control_f
 from roofwatch.ci.ab.launches import LaunchEvidence, find_flips, may_explain
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import Claim
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment
@@ -207,7 +208,7 @@ def _settle_times(
                 pairing=pairing,
                 case=case,
                 comparison=next(family),
-                launches=launches.get(case.subject.case_key, []),
+                launches=launches.get(case.case_key, []),
             )
         settled.append(case)
     return settled
@@ -218,7 +219,7 @@ def _by_case(
 ) -> Mapping[CaseKey, list[Change[LaunchEvidence]]]:
     by_case = defaultdict[CaseKey, list[Change[LaunchEvidence]]](list)
     for launch in launches:
-        by_case[launch.subject.case_key].append(launch)
+        by_case[launch.case_key].append(launch)
     return by_case
 
 
@@ -247,7 +248,7 @@ def _settle(
     if not case.is_decided or has_other_cause:
         return case
     # the same code cannot be slower by itself: host, clock or configuration changed
-    if is_same_machine_code(pairing, case.subject.case_key):
+    if is_same_machine_code(pairing, case.case_key):
         return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.SAME_MACHINE_CODE)
     return case
 
@@ -259,7 +260,7 @@ def with_claim(
     head_environment: Environment | None,
 ) -> Change[CaseEvidence]:
     """Add what may be claimed about a judged case, and why it has no time."""
-    key = case.subject.case_key
+    key = case.case_key
     evidence = case.evidence
     is_compiled = key in code.compiled
     why = ""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from roofwatch.ci.claims.reason_words import reason_words
-from roofwatch.ci.judge.change import CaseKey
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.static.comparison import StaticChange, has_one_toolchain
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
@@ -61,7 +61,7 @@ class CodeStates:
         is_one_toolchain = has_one_toolchain(base.environment, head.environment)
         compiled = _compiled(pairing.base_results) & _compiled(pairing.head_results)
         return cls(
-            changed=frozenset(change.subject.case_key for change in changes),
+            changed=frozenset(change.case_key for change in changes),
             compiled=frozenset(compiled),
             base_sources=base.source_digests,
             # equal sources are no evidence of equal code if another torch runs them

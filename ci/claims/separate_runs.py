@@ -7,9 +7,10 @@ from dataclasses import replace
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
 from roofwatch.ci.claims.cases import CaseEvidence, with_claim
 from roofwatch.ci.claims.decide import CodeStates, judge_outcomes
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.static.comparison import has_one_toolchain
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import TIME
@@ -22,8 +23,8 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
     count, times decide nothing.
     """
     code = _code(base, head)
-    base_cases = {(case.case_id, case.implementation): case for case in base.cases}
-    head_cases = {(case.case_id, case.implementation): case for case in head.cases}
+    base_cases = {case.case_key: case for case in base.cases}
+    head_cases = {case.case_key: case for case in head.cases}
     changes: list[Change[CaseEvidence]] = []
     for key in base_cases | head_cases:
         base_case = base_cases.get(key)
@@ -117,5 +118,5 @@ def _hashes(run: RunDetail) -> dict[CaseKey, _Hashes]:
     hashes = defaultdict[CaseKey, dict[tuple[str, str], str | None]](dict)
     for row in run.static_rows:
         if row.outcome is Outcome.OK:
-            hashes[row.case_id, row.implementation][row.function, row.target] = row.code_hash
+            hashes[row.case_key][row.function, row.target] = row.code_hash
     return dict(hashes)

@@ -13,10 +13,11 @@ from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, index_results
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord

@@ -89,7 +89,7 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
     # there are fewer reasons and measures than bounds, so the coarsest always fits
     grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
     regressed = [case for case in worst_first(cases) if case.verdict is Verdict.REGRESSED]
-    slower = [case.subject.case_key for case in regressed if case.log_interval is not None]
+    slower = [case.case_key for case in regressed if case.log_interval is not None]
     return Findings(
         head_sha=head_sha,
         most=most[grain],
@@ -122,7 +122,7 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
             yield from _case_sizes(case)
         elif is_removed(case):
             # a removed case has no size that could grow
-            yield (*case.subject.case_key, Reason.REMOVED_CASE, ""), 0.0, 0.0
+            yield (*case.case_key, Reason.REMOVED_CASE, ""), 0.0, 0.0
     for code in judgement.static:
         if code.verdict is Verdict.REGRESSED:
             subject = code.subject
@@ -134,12 +134,12 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
             exact = launch.relative_change, launch.relative_change
             # a counted value is exact
             low, high = launch.relative_interval or exact
-            name = (*launch.subject.case_key, launch.reason, launch.metric)
+            name = (*launch.case_key, launch.reason, launch.metric)
             yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
 
 
 def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_Size]:
-    name = *case.subject.case_key, case.reason
+    name = *case.case_key, case.reason
     base = case.evidence.base
     head = case.evidence.head
     if case.relative_interval is not None:

@@ -64,11 +64,9 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import RegressionKey
 from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.case_analysis import CaseAnalysis
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE
-
-Subject = tuple[str, str]
-"""Case id and implementation."""
 
 JUDGED_METRICS = (
     # rates and utilisation follow from the median time
@@ -208,9 +206,9 @@ def _analyse_part(
     with reading_session(engine) as session:
         imported = list_imported(session, row_ids)
         changed = imported | _changed_whatever_the_time(session, project, row_ids)
-        times: dict[Subject, list[TimeColumns]] = defaultdict(list)
+        times: dict[CaseKey, list[TimeColumns]] = defaultdict(list)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
-            subject = _subject(time.key)
+            subject = time.key.case_key
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time)):
                 changed.add(subject)
@@ -222,7 +220,7 @@ def _analyse_part(
             if case_id in changed_cases:
                 changed.add(control)
         for error in read_error_columns(session, project, row_ids):
-            subject = _subject(error.key)
+            subject = error.key.case_key
             if subject not in changed and _errors_need_analysis(error):
                 changed.add(subject)
         for subject in times.keys() - changed:
@@ -243,7 +241,7 @@ def _analyse_part(
 
 def _changed_whatever_the_time(
     session: Session, project: str, row_ids: Sequence[int]
-) -> set[Subject]:
+) -> set[CaseKey]:
     """Subjects that are analysed however short or quiet their history is."""
     changed = list_failed_checks(session, project, row_ids)
     changed |= list_changed_code(session, project, row_ids)
@@ -268,9 +266,9 @@ def _analyse_cases(
     session: Session,
     project: str,
     row_ids: Sequence[int],
-    subjects: Collection[Subject],
-    controls: Collection[Subject],
-) -> dict[Subject, SeriesAnalysis]:
+    subjects: Collection[CaseKey],
+    controls: Collection[CaseKey],
+) -> dict[CaseKey, SeriesAnalysis]:
     evidence = SupportingEvidence(
         list_pairs(session, project, row_ids=row_ids),
         counted=read_counted_runs(session, project, subjects),
@@ -281,19 +279,15 @@ def _analyse_cases(
     keys = [
         key
         for key in list_series_keys(session, project, cases=cases, include_pairs=True)
-        if (key.metric in JUDGED_METRICS or is_judged_import(key)) and _subject(key) in subjects
+        if (key.metric in JUDGED_METRICS or is_judged_import(key)) and key.case_key in subjects
     ]
     stored = read_series(session, project, keys, include_pairs=True, include_conditions=True)
     for stored_series in stored:
-        by_subject[_subject(stored_series.key)].append(stored_series)
+        by_subject[stored_series.key.case_key].append(stored_series)
     return {
         subject: analyse_series(series, evidence, {subject}.intersection(controls))
         for subject, series in sorted(by_subject.items())
     }
-
-
-def _subject(key: SeriesKey) -> Subject:
-    return key.case_id, key.implementation
 
 
 # --- screening

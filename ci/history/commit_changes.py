@@ -18,6 +18,7 @@ from roofwatch.ci.static.facts import (
     judge_facts,
     moved_facts,
 )
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -68,16 +69,14 @@ class CompiledHistory:
     """All compiled facts of a project's history, by function and commit."""
 
     def __init__(self, series: Iterable[Series]) -> None:
-        self._functions: dict[tuple[str, str], dict[_Function, dict[CommitRef, _Facts]]] = (
-            defaultdict(dict)
-        )
+        self._functions: dict[CaseKey, dict[_Function, dict[CommitRef, _Facts]]] = defaultdict(dict)
         for facts_series in series:
             if facts_series.key.definition.layer is Layer.STATIC:
                 self._add(facts_series)
 
     def _add(self, series: Series) -> None:
         key = series.key
-        functions = self._functions[key.case_id, key.implementation]
+        functions = self._functions[key.case_key]
         by_commit = functions.setdefault((key.function, key.target), {})
         # several runs of one commit compile the same code, so the last one counts
         for point in series.points:
@@ -135,7 +134,7 @@ class CompiledHistory:
 
     def _compiled_at(self, key: SeriesKey, commit: CommitRef) -> Mapping[_Function, _Facts]:
         """The functions of a case whose code is known at a commit."""
-        functions = self._functions.get((key.case_id, key.implementation), {})
+        functions = self._functions.get(key.case_key, {})
         compiled: dict[_Function, _Facts] = {}
         for function, by_commit in functions.items():
             facts = by_commit.get(commit)

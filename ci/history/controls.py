@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
 from roofwatch.model.verdict import Verdict
-
-Subject = tuple[str, str]
-"""Case id and implementation."""
 
 _SAME_SHARE = 1 / 2
 """A control that changed by at least this share of a change, on the log scale, explains it."""
@@ -37,7 +35,7 @@ _Place = tuple[str, str, str]
 """Project, case and runner class."""
 
 
-def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
+def controls_among(subjects: Iterable[CaseKey]) -> frozenset[CaseKey]:
     """List the rows of libraries, of the cases that have another row too.
 
     A case that only libraries compute has no control: they are what the project measures.
@@ -45,7 +43,7 @@ def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
     implementations: dict[str, set[str]] = defaultdict(set)
     for case_id, implementation in subjects:
         implementations[case_id].add(implementation)
-    controls: set[Subject] = set()
+    controls: set[CaseKey] = set()
     for case_id, names in implementations.items():
         libraries = {name for name in names if is_library(name)}
         # a case that only libraries compute is what the project measures
@@ -82,7 +80,7 @@ class ControlLine:
 class Controls:
     """The controls of a project, and their values."""
 
-    subjects: set[Subject] = field(default_factory=set)
+    subjects: set[CaseKey] = field(default_factory=set)
     lines: dict[_Place, list[ControlLine]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -104,7 +102,7 @@ class Controls:
         """Whether a series is of a control."""
         if not series.is_performance:
             return False
-        return (series.case_id, series.implementation) in self.subjects
+        return series.case_key in self.subjects
 
     def explain_ratio(self, finding: TrendFinding) -> bool:
         """Whether a ratio changed because the library's time did, in the opposite direction."""

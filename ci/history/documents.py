@@ -6,15 +6,16 @@ from datetime import date
 import numpy as np
 from pydantic import TypeAdapter
 
-from roofwatch.ci.history.controls import ControlLine, Subject
+from roofwatch.ci.history.controls import ControlLine
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import SeriesAnalysis
 from roofwatch.model.case_analysis import CaseAnalysis
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import SeriesKey
 
 _FINDINGS = TypeAdapter(list[TrendFinding])
 _SERIES = TypeAdapter(list[SeriesKey])
-_CONTROLS = TypeAdapter(tuple[list[Subject], list[ControlLine]])
+_CONTROLS = TypeAdapter(tuple[list[CaseKey], list[ControlLine]])
 _NONE = b"[]"
 # days since 1970
 _DAY = np.dtype("<i4")

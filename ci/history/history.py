@@ -14,7 +14,7 @@ from datetime import date
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.controls import Controls, Subject, library_events, settle_controls
+from roofwatch.ci.history.controls import Controls, library_events, settle_controls
 from roofwatch.ci.history.finding import (
     ALL_KERNELS,
     TrendFinding,
@@ -26,6 +26,7 @@ from roofwatch.ci.history.operator_changes import operator_findings
 from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
 from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
@@ -61,7 +62,7 @@ class SeriesAnalysis:
 def analyse_series(
     series: Iterable[Series],
     evidence: SupportingEvidence,
-    controls: Collection[Subject] = (),
+    controls: Collection[CaseKey] = (),
 ) -> SeriesAnalysis:
     """Find the changes of some series.
 

@@ -257,7 +257,7 @@ def _since_decided(
     series: RecentSeries, commits: Sequence[CommitRef], decisions: Decisions
 ) -> Sequence[float]:
     """The values from the newest commit on that a pair has decided: older ones are no evidence."""
-    decided = decisions.last_decided((series.key.case_id, series.key.implementation))
+    decided = decisions.last_decided(series.key.case_key)
     if decided is None or series.key.metric != TIME:
         return series.values
     measured = zip(series.places, series.values, strict=True)

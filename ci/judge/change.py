@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from roofwatch.ci.messages import Remark
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import Reason, Verdict
 
 EvidenceT = TypeVar("EvidenceT", covariant=True)
 
-CaseKey = tuple[str, str]
-"""Case id and implementation."""
 _LARGEST_LOG = 700.0
 """exp() of more overflows."""
 
@@ -70,6 +69,10 @@ class Change(Generic[EvidenceT]):
     @property
     def implementation(self) -> str:
         return self.subject.implementation
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.subject.case_key
 
     @property
     def values(self) -> tuple[float, float]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from roofwatch.ci.judge.change import CaseKey
-from roofwatch.model.machine import CaseResult, Outcome
+from roofwatch.model.case_key import CaseKey
+from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, StaticFacts
@@ -107,20 +107,16 @@ def index_results(record: RunRecord) -> dict[CaseKey, CaseResults]:
     """Gather the results of a record by case and implementation."""
     results = defaultdict[CaseKey, CaseResults](CaseResults)
     for measurement in record.measurements:
-        results[key_of(measurement)].measurement = measurement
+        results[measurement.case_key].measurement = measurement
     for accuracy in record.accuracies:
-        results[key_of(accuracy)].accuracy = accuracy
+        results[accuracy.case_key].accuracy = accuracy
     for profile in record.profiles:
-        results[key_of(profile)].profile = profile
+        results[profile.case_key].profile = profile
     for facts in record.static_facts:
-        results[key_of(facts)].code.append(facts)
+        results[facts.case_key].code.append(facts)
     for counters in record.counters:
-        results[key_of(counters)].counters.append(counters)
+        results[counters.case_key].counters.append(counters)
     return dict(results)
-
-
-def key_of(result: CaseResult) -> CaseKey:
-    return result.case_id, result.implementation
 
 
 @dataclass(frozen=True)

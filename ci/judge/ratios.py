@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject, log_ratio_of
+from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import CaseResults, Pairing
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.metrics import RATIO_TO_REFERENCE
 from roofwatch.model.verdict import Reason

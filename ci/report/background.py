@@ -66,11 +66,11 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
 
 def _undescribed(judgement: PullRequestJudgement) -> Iterator[Change[CaseEvidence]]:
     """Undecided cases that the tables of removed and new ones do not have."""
-    described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
+    described = {case.case_key for case in judgement.cases if is_removed(case)}
     for new in judgement.new_implementations:
         described |= {(case_id, new.implementation) for case_id in new.case_ids}
     for case in worst_first(judgement.cases):
-        is_open = case.verdict is Verdict.INCONCLUSIVE and case.subject.case_key not in described
+        is_open = case.verdict is Verdict.INCONCLUSIVE and case.case_key not in described
         if is_open or case.reason is Reason.ALREADY_FAILING:
             yield case
 

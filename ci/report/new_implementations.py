@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import PairedEstimate, compare
-from roofwatch.ci.judge.change import CaseKey
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import fact_values
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric

@@ -25,8 +25,8 @@ from roofwatch.ci.ab.prediction import (
 from roofwatch.ci.claims.cases import CaseEvidence, CaseRules, is_removed, judge_cases
 from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import LimitEvidence, judge_limits
-from roofwatch.ci.judge.change import CaseKey, Change
-from roofwatch.ci.judge.pairing import Pairing, key_of
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.judge.ratios import LibraryEvidence, judge_library_ratios
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
@@ -39,6 +39,7 @@ from roofwatch.ci.static.comparison import (
     toolchain_of,
     with_prediction_decisive,
 )
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.record import Commit, RunRecord, SourceLine
@@ -173,9 +174,7 @@ def judge_pull_request(
     secondary: list[Change[None]] = []
     if not refusals:
         accuracy = judge_accuracy(pairing)
-        secondary = judge_launches(
-            pairing, [case.subject.case_key for case in filter(_works, cases)]
-        )
+        secondary = judge_launches(pairing, [case.case_key for case in filter(_works, cases)])
     changes: list[Change[Any]] = [*cases, *static.changes, *secondary]
     counts = Counter(_counted_as(change, policy) for change in changes)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
@@ -242,7 +241,7 @@ def _works(case: Change[CaseEvidence]) -> bool:
 
 
 def _requirement(pairing: Pairing, case: Change[CaseEvidence], code: CodeStates) -> Requirement:
-    key = case.subject.case_key
+    key = case.case_key
     side = case.evidence.head
     assert side is not None
     names = (case.subject.kernel, case.implementation)
@@ -286,7 +285,7 @@ def _judge_static(
         head.static_facts,
         base_toolchain=toolchain_of(base.environment),
         head_toolchain=toolchain_of(head.environment),
-        head_cases=[key_of(measured) for measured in head.measurements],
+        head_cases=[measured.case_key for measured in head.measurements],
     )
     analyses = analyses_of_record(head)
     code_changes = judged.changes
@@ -312,7 +311,7 @@ def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
 
 def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
     slower = [
-        (-case.log_ratio, case.subject.case_key)
+        (-case.log_ratio, case.case_key)
         for case in cases
         if case.verdict is Verdict.REGRESSED and case.log_interval is not None
     ]

@@ -283,7 +283,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
         else:
             analysed.append(change)
     if analysed:
-        cases = {change.subject.case_key for change in analysed}
+        cases = {change.case_key for change in analysed}
         benchmarks = count_of(len(cases), "benchmark")
         yield f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}"
     if compiled:
@@ -296,7 +296,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
 
 def _changed_launches(judgement: PullRequestJudgement) -> str:
     cases = {
-        change.subject.case_key
+        change.case_key
         for change in judgement.secondary_changes
         if change.verdict is judgement.verdict
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject, log_ratio_of
+from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import AnalysisEvidence
@@ -19,6 +19,7 @@ from roofwatch.ci.static.prediction import (
     compare_estimates,
     describe,
 )
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.results import StaticFacts

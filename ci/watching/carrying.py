@@ -6,14 +6,14 @@ from datetime import datetime
 
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
-from roofwatch.model.agenda import Subject
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.record import RunRecord
 
 _TIMED_SHARE = 0.1
 """Share of the carried cases that is timed all the same, to see the machine."""
 
 
-def find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
+def find_carried(base: RunRecord, head: RunRecord) -> frozenset[CaseKey]:
     """List the cases with the same machine code, launch configuration, host code and dependencies.
 
     A case that is not compiled for this machine's device is never carried.
@@ -22,7 +22,7 @@ def find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
     if not has_same_packages or not has_one_toolchain(base.environment, head.environment):
         return frozenset()
     pairing = Pairing(base, head)
-    compiled = {(facts.case_id, facts.implementation) for facts in head.static_facts}
+    compiled = {facts.case_key for facts in head.static_facts}
     return frozenset(
         subject
         for subject in compiled
@@ -32,24 +32,24 @@ def find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
     )
 
 
-def _configurations(record: RunRecord, subject: Subject) -> dict[tuple[str, str], object]:
+def _configurations(record: RunRecord, subject: CaseKey) -> dict[tuple[str, str], object]:
     """Constants and compile options of each function of a case, such as the number of warps."""
     return {
         (facts.target, facts.function): facts.configuration
         for facts in record.static_facts
-        if (facts.case_id, facts.implementation) == subject
+        if facts.case_key == subject
     }
 
 
-def _has_same_host_code(base: RunRecord, head: RunRecord, subject: Subject) -> bool:
+def _has_same_host_code(base: RunRecord, head: RunRecord, subject: CaseKey) -> bool:
     kernel = subject[0].partition("/")[0]
     digest = base.host_digests.get(kernel)
     return digest is not None and digest == head.host_digests.get(kernel)
 
 
 def rotating_share(
-    timed_at: Mapping[Subject, datetime], kernels: Collection[str]
-) -> frozenset[Subject]:
+    timed_at: Mapping[CaseKey, datetime], kernels: Collection[str]
+) -> frozenset[CaseKey]:
     """Choose a tenth of the cases of some kernels, at least one: those that were timed longest ago.
 
     Args:

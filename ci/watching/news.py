@@ -122,7 +122,7 @@ def _waits(state: WatchState, regression: Regression) -> bool:
 
 def _has_suspect(point: ChangePoint, suspects: Iterable[SuspectCase]) -> bool:
     """Whether a suspicion of the same subject spans the change."""
-    subject = (point.series.case_id, point.series.implementation)
+    subject = point.series.case_key
     return any(
         suspect.subject == subject
         and not suspect.is_given_up
@@ -134,9 +134,7 @@ def _has_suspect(point: ChangePoint, suspects: Iterable[SuspectCase]) -> bool:
 
 def _is_suspected(state: WatchState, regression: Regression, commit: CommitRef) -> bool:
     """Whether what a commit does to the cases of a regression is not decided yet."""
-    subjects = {
-        (point.series.case_id, point.series.implementation) for point in regression.change_points
-    }
+    subjects = {point.series.case_key for point in regression.change_points}
     return any(
         suspect.subject in subjects
         and not suspect.is_given_up

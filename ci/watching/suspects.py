@@ -9,7 +9,8 @@ from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import values_across_bridges
 from roofwatch.ci.history.steps import TIME, timelines
-from roofwatch.model.agenda import Bridge, Subject, SuspectCase, Suspicion
+from roofwatch.model.agenda import Bridge, SuspectCase, Suspicion
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef, Pair, Series
 from roofwatch.model.verdict import THRESHOLDS
 
@@ -52,7 +53,7 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
     if not lines:
         return None
     line = lines[0]
-    subject = (series.key.case_id, series.key.implementation)
+    subject = series.key.case_key
     suspicion = suspicion_of(
         values=values_across_bridges(line),
         commits=line.commits,
@@ -75,7 +76,7 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
 def suspicion_of(
     values: Sequence[float],
     commits: Sequence[CommitRef],
-    subject: Subject,
+    subject: CaseKey,
     decisions: Decisions,
 ) -> Suspicion | None:
     """Find what is suspicious in the newest values of a case, and no pair has decided or refuted.

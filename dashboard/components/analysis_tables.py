@@ -12,12 +12,10 @@ _Key = tuple[str, str]
 
 def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> None:
     """Show offsets and the cost of a call, one row for each case and implementation."""
-    cost_of: Mapping[_Key, OperatorCost] = {
-        (cost.case_id, cost.implementation): cost for cost in costs
-    }
+    cost_of: Mapping[_Key, OperatorCost] = {cost.case_key: cost for cost in costs}
 
     def cost(proof: OverflowProof) -> OperatorCost | None:
-        return cost_of.get((proof.case_id, proof.implementation))
+        return cost_of.get(proof.case_key)
 
     def number(proof: OverflowProof, name: str) -> int | None:
         known_cost = cost(proof)

@@ -286,7 +286,7 @@ def changes_of_case(view: View, key: SeriesKey) -> tuple[ChangePoint, ...]:
         for change in regression.change_points:
             series = change.series
             is_here = series.runner_class in ("", key.runner_class)
-            is_same = (series.case_id, series.implementation) == (key.case_id, key.implementation)
+            is_same = series.case_key == key.case_key
             if not is_here or not is_same:
                 continue
             subject = change.commit.sha, change.verdict.value

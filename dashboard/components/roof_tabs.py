@@ -149,7 +149,7 @@ def _show_limits(found_run: KernelRun) -> None:
     # a diagnosis uses the rest of the record too
     record = data.ask(questions.load_record, UUID(found_run.run.run_id))
     subjects = [
-        (measurement.case_id, measurement.implementation)
+        measurement.case_key
         for measurement in part.measurements
         if measurement.outcome is not Outcome.UNSUPPORTED
     ]

@@ -21,6 +21,7 @@ from roofwatch.db.schema.measurements import (
 from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, is_in_series, is_number_of, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import SHARE_OF_STEP
@@ -28,11 +29,8 @@ from roofwatch.model.results import CaseProfile, Counters
 from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import CountedRun, KernelFunction, ProfiledRun, StepShare
 
-Subject = tuple[str, str]
-"""Case id and implementation."""
 
-
-def list_changed_code(session: Session, project: str, row_ids: Collection[int]) -> set[Subject]:
+def list_changed_code(session: Session, project: str, row_ids: Collection[int]) -> set[CaseKey]:
     """List subjects with a function whose machine code differs between two runs."""
     fact = StaticFactRow
     # OFFSET 0 prevents a join with runs before the cases are narrowed
@@ -69,7 +67,7 @@ def list_changed_code(session: Session, project: str, row_ids: Collection[int]) 
     return _subjects(session, query)
 
 
-def list_failed_checks(session: Session, project: str, row_ids: Collection[int]) -> set[Subject]:
+def list_failed_checks(session: Session, project: str, row_ids: Collection[int]) -> set[CaseKey]:
     """List subjects whose accuracy check failed in any run."""
     query = _results_of(AccuracyRow, row_ids).where(
         AccuracyRow.outcome != Outcome.OK.value,
@@ -78,12 +76,12 @@ def list_failed_checks(session: Session, project: str, row_ids: Collection[int])
     return _subjects(session, query)
 
 
-def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
+def list_imported(session: Session, row_ids: Collection[int]) -> set[CaseKey]:
     """List subjects with values of other tools."""
     return _subjects(session, _results_of(ImportedRow, row_ids))
 
 
-def list_marked_controls(session: Session, row_ids: Collection[int]) -> set[Subject]:
+def list_marked_controls(session: Session, row_ids: Collection[int]) -> set[CaseKey]:
     """List subjects that an import marked as rows of a library."""
     query = _results_of(ImportedRow, row_ids)
     return _subjects(session, query.where(ImportedRow.is_control))
@@ -100,16 +98,16 @@ def _results_of(
     )
 
 
-def _subjects(session: Session, query: Select[Any, Any]) -> set[Subject]:
+def _subjects(session: Session, query: Select[Any, Any]) -> set[CaseKey]:
     rows = session.execute(query.distinct())
     return {(name, implementation) for name, implementation in rows}
 
 
 def read_counted_runs(
-    session: Session, project: str, subjects: Collection[Subject]
+    session: Session, project: str, subjects: Collection[CaseKey]
 ) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
-    runs: defaultdict[tuple[UUID, CommitRef, str, Subject], list[Counters]] = defaultdict(list)
+    runs: defaultdict[tuple[UUID, CommitRef, str, CaseKey], list[Counters]] = defaultdict(list)
     documents = _documents(session, project, subjects, "counters")
     for run_id, runner_class, commit, document in documents:
         counters = Counters.model_validate(document)
@@ -129,7 +127,7 @@ def read_counted_runs(
 
 
 def read_profiled_runs(
-    session: Session, project: str, subjects: Collection[Subject]
+    session: Session, project: str, subjects: Collection[CaseKey]
 ) -> list[ProfiledRun]:
     """Read the profiles of some subjects, ordered by commit, then by time."""
     return [
@@ -199,7 +197,7 @@ def list_functions(session: Session, project: ProjectName, kernel: Word) -> list
 def _documents(
     session: Session,
     project: str,
-    subjects: Collection[Subject],
+    subjects: Collection[CaseKey],
     kind: str,
 ) -> Iterator[tuple[UUID, str, CommitRef, dict[str, Any]]]:
     """Read documents of one kind with the run id, runner class and commit of each."""

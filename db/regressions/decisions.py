@@ -112,7 +112,7 @@ def request_confirmation(
         )
     for runner_class, point in by_class.items():
         subjects = {
-            (timed_point.series.case_id, timed_point.series.implementation)
+            timed_point.series.case_key
             for timed_point in timed
             if timed_point.series.runner_class == runner_class
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.measurement.proofs import proofs_of
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.check_report import CheckedSuite, CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.proofs import KernelPackage, OverflowProof, Proof
@@ -33,12 +34,12 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
 
     A case that fails in another layout or with other values does not count as ok.
     """
-    failed_variation: dict[tuple[str, str], str] = {}
+    failed_variation: dict[CaseKey, str] = {}
     for report in reports:
         if report.outcome.is_failure and report.layout is not None:
-            failed_variation.setdefault(_subject(report), "wrong in other layouts")
+            failed_variation.setdefault(report.case_key, "wrong in other layouts")
         elif report.outcome.is_failure and report.regime is not None:
-            failed_variation.setdefault(_subject(report), "wrong with other values")
+            failed_variation.setdefault(report.case_key, "wrong with other values")
     groups: dict[str, Counter[str]] = {}
     for report in reports:
         outcome = str(report.outcome)
@@ -54,7 +55,7 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
             if is_unsupported:
                 outcome = "not tried"
         elif report.outcome is Outcome.OK:
-            outcome = failed_variation.get(_subject(report), outcome)
+            outcome = failed_variation.get(report.case_key, outcome)
         groups.setdefault(name, Counter())[outcome] += 1
     texts: list[str] = []
     for name, counts in groups.items():
@@ -64,10 +65,6 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
         reasons = [report.message for report in reports if report.message]
         texts += reasons[:1]
     return "; ".join(texts)
-
-
-def _subject(report: CheckReport) -> tuple[str, str]:
-    return report.case_id, report.implementation
 
 
 def repeat_command(target: str, report: CheckReport, device: str | None) -> str:

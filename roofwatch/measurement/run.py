@@ -330,7 +330,7 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
     """Noise floor from two measurements of one commit, sampled with a preset."""
     judged = judge_pull_request(base, head)
     comparisons = {
-        (case.case_id, case.implementation): case.evidence.comparison
+        case.case_key: case.evidence.comparison
         for case in judged.cases
         if case.evidence.comparison is not None
     }

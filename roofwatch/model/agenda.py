@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef
 
 _MAX_REASON = 500
-
-Subject = tuple[str, str]
-"""Case id and implementation."""
 
 
 class JobKind(StrEnum):
@@ -60,7 +58,7 @@ class Suspicion:
 class SuspectCase:
     """A suspicion of one case that no pair has decided, with the commits of its pair."""
 
-    subject: Subject
+    subject: CaseKey
     evidence: str
     """Size and evidence, in words."""
     weight: float
@@ -79,7 +77,7 @@ class SuspectCase:
 class ChangedRange:
     """A confirmed change of some cases, and the commits between which it lies."""
 
-    subjects: frozenset[Subject]
+    subjects: frozenset[CaseKey]
     base: CommitRef
     head: CommitRef
     is_timed: bool = True
@@ -91,7 +89,7 @@ class ChangedRange:
 @dataclass(frozen=True, kw_only=True)
 class OpenRegression:
     kernel: str
-    subjects: frozenset[Subject]
+    subjects: frozenset[CaseKey]
     commit: CommitRef
     changed_again_at: CommitRef | None = None
     """Newest commit that changed the code of the kernel, after the regression."""
@@ -103,7 +101,7 @@ class Bridge:
 
     commit: CommitRef
     """The last commit at which the cases were measured before the change."""
-    subjects: frozenset[Subject]
+    subjects: frozenset[CaseKey]
     differences: tuple[str, ...]
     """In words, such as `driver 580 to 590`."""
 
@@ -120,16 +118,16 @@ class WatchState:
     """The commits are a range that was asked for, so those before the first measured one count."""
     skipped: frozenset[str] = frozenset()
     """Shas that cannot be measured, or are built like the commit before."""
-    paired: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    paired: Mapping[CaseKey, int] = field(default_factory=dict)
     """Number of jobs that measured a base and a head as a pair, by their shas."""
     suspects: tuple[SuspectCase, ...] = ()
     ranges: tuple[ChangedRange, ...] = ()
     regressions: tuple[OpenRegression, ...] = ()
     bridges: tuple[Bridge, ...] = ()
     """What was measured with another driver or toolchain and not with this one at that commit."""
-    timed_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    timed_at: Mapping[CaseKey, datetime] = field(default_factory=dict)
     """When each case was timed last."""
-    calibrated_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    calibrated_at: Mapping[CaseKey, datetime] = field(default_factory=dict)
     """When the noise floor of each case was measured last."""
     seconds_of_run: float = 600.0
     """Median wall time of a run."""
@@ -146,7 +144,7 @@ class Job:
     head: CommitRef
     base: CommitRef | None = None
     """None for a run of one commit."""
-    subjects: frozenset[Subject] = frozenset()
+    subjects: frozenset[CaseKey] = frozenset()
     """Cases to time; empty for all."""
     is_timed: bool = True
     """False if the kernels of the subjects are only compiled and checked."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
@@ -122,6 +123,10 @@ class CheckReport(_Part):
     """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
     unknown_pointer_count: int = 0
     """Accesses through pointers whose operand is not known, because they were integers."""
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
     def accuracy(self, case_id: str, regimes: Iterable[TensorError] = ()) -> Accuracy:
         """The part that a record stores, for the case or the one that it stands in for."""

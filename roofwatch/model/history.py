@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import (
     RATIO_TO,
@@ -93,6 +94,10 @@ class SeriesKey:
     function: str = ""
     target: str = ""
     tensor: str = ""
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
     @property
     def definition(self) -> Metric:
@@ -389,6 +394,10 @@ class Pair:
     harness_version: str = ""
     preset: str | None = None
     """Sampling preset of the head's run, if recorded."""
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
 
 OUTCOMES: Mapping[str, Outcome] = {outcome.value: outcome for outcome in Outcome}

@@ -15,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from roofwatch.model.case_key import CaseKey
+
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Message = Annotated[str, Field(max_length=4_000)]
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
@@ -72,6 +74,10 @@ class CaseResult(Part):
 
     case_id: Name
     implementation: Name
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
 
 _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}

@@ -202,8 +202,8 @@ class RunRecord(Part):
         if len(case_ids) != len(self.cases):
             raise ValueError("a case is listed twice")
         for kind, keys in (
-            ("measurement", [(m.case_id, m.implementation) for m in self.measurements]),
-            ("accuracy", [(a.case_id, a.implementation) for a in self.accuracies]),
+            ("measurement", [m.case_key for m in self.measurements]),
+            ("accuracy", [a.case_key for a in self.accuracies]),
             (
                 "static facts",
                 [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts],
@@ -212,9 +212,9 @@ class RunRecord(Part):
                 "counters",
                 [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
             ),
-            ("overflow proof", [(p.case_id, p.implementation) for p in self.overflow_proofs]),
-            ("operator cost", [(c.case_id, c.implementation) for c in self.operator_costs]),
-            ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
+            ("overflow proof", [p.case_key for p in self.overflow_proofs]),
+            ("operator cost", [c.case_key for c in self.operator_costs]),
+            ("profile", [p.case_key for p in self.profiles]),
             ("imported", [(v.case_id, v.implementation, v.key) for v in self.imported]),
         ):
             if len(set(keys)) != len(keys):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef, Pair, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
@@ -72,6 +73,10 @@ class MeasuredCase:
     """Largest error of any tensor."""
     is_profiled: bool = False
 
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
+
 
 @dataclass(frozen=True)
 class StaticRow:
@@ -91,6 +96,10 @@ class StaticRow:
     code_bytes: int | None
     code_hash: str | None
 
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
+
 
 @dataclass(frozen=True)
 class ImportedPair:
@@ -103,6 +112,10 @@ class ImportedPair:
     base: float | None
     head_outcome: Outcome | None
     head: float | None
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
     @property
     def relative_change(self) -> float | None:
@@ -392,6 +405,10 @@ class KernelFunction:
     case_id: str
     implementation: str
     function: str
+
+    @property
+    def case_key(self) -> CaseKey:
+        return self.case_id, self.implementation
 
 
 class StoredArtefact(Artefact):

@@ -369,9 +369,7 @@ def with_counters(
                 f"{name}: the record is of {device_name}, the counters are of {call.device_name}"
             )
     replaced = {(call.case_id, call.implementation) for call in counted}
-    counters = [
-        entry for entry in record.counters if (entry.case_id, entry.implementation) not in replaced
-    ]
+    counters = [entry for entry in record.counters if entry.case_key not in replaced]
     for call in counted:
         counters.extend(call.counters)
     return record.model_copy(update={"counters": tuple(counters)})

@@ -9,7 +9,8 @@ from roofwatch.bisection.commits import CommitRange, newest_commits
 from roofwatch.ci.agenda import make_agenda
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject
+from roofwatch.model.agenda import ChangedRange, Job, JobKind
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef, Regression
 from roofwatch.model.record import RunRecord, utc_now
@@ -35,7 +36,7 @@ class FactSearch:
 
     path: Path | None
     project: str
-    subject: Subject
+    subject: CaseKey
     commits: CommitRange
     plan: RunPlan
     output: Path
@@ -197,7 +198,7 @@ class FactSearch:
         changes: list[Regression] = []
         for regression in history.regressions:
             keys = [point.series for point in regression.change_points]
-            subjects = {(key.case_id, key.implementation) for key in keys}
+            subjects = {key.case_key for key in keys}
             if self.subject in subjects:
                 changes.append(regression)
         return tuple(changes)

@@ -17,8 +17,8 @@ from roofwatch.measurement.run import (
     AdaptiveBlocks,
     is_noise_floor_unknown,
 )
-from roofwatch.model import agenda
 from roofwatch.model.agenda import Job, JobKind
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord
 from roofwatch.model.worker_protocol import Subject
@@ -38,9 +38,7 @@ class JobRunner:
     project: str
     on_progress: OnProgress
 
-    def measure(
-        self, job: Job, timed_at: Mapping[agenda.Subject, datetime]
-    ) -> tuple[RunRecord, ...]:
+    def measure(self, job: Job, timed_at: Mapping[CaseKey, datetime]) -> tuple[RunRecord, ...]:
         """Measure the commits of a job: one, or two with interleaved blocks.
 
         Args:
@@ -65,7 +63,7 @@ class JobRunner:
         return records
 
     def _measure_affected(
-        self, job: Job, base: CommitRef, timed_at: Mapping[agenda.Subject, datetime]
+        self, job: Job, base: CommitRef, timed_at: Mapping[CaseKey, datetime]
     ) -> tuple[RunRecord, ...]:
         """Measure the kernels whose sources changed as a pair, and a tenth of the others alone."""
         affected = self.branch.affected(base.sha, job.head.sha)
@@ -83,7 +81,7 @@ class JobRunner:
 
     def _measure_all(self, job: Job) -> tuple[RunRecord, ...]:
         plan = self.plan
-        only: frozenset[agenda.Subject] | None = None
+        only: frozenset[CaseKey] | None = None
         if job.subjects:
             plan = replace(plan, kernels=_kernels_of(job.subjects))
             only = job.subjects if job.is_timed else frozenset()
@@ -98,7 +96,7 @@ class JobRunner:
         commits: tuple[CommitRef, ...],
         job: Job,
         plan: RunPlan,
-        only: frozenset[agenda.Subject] | None = None,
+        only: frozenset[CaseKey] | None = None,
     ) -> tuple[RunRecord, ...]:
         is_pair = len(commits) > 1
         if is_pair:
@@ -135,7 +133,7 @@ class JobRunner:
         return tuple(kernel for kernel in kernels if matches(kernel, self.plan.kernels))
 
 
-def _kernels_of(subjects: Iterable[agenda.Subject]) -> tuple[str, ...]:
+def _kernels_of(subjects: Iterable[CaseKey]) -> tuple[str, ...]:
     return tuple(sorted({case_id.split("/")[0] for case_id, _ in subjects}))
 
 
@@ -152,5 +150,5 @@ def _carry_nothing(_base: RunRecord, _head: RunRecord) -> frozenset[Subject]:
     return frozenset()
 
 
-def _as_subjects(subjects: Iterable[agenda.Subject]) -> frozenset[Subject]:
+def _as_subjects(subjects: Iterable[CaseKey]) -> frozenset[Subject]:
     return frozenset(Subject(*subject) for subject in subjects)

@@ -10,7 +10,8 @@ from roofwatch.ci.agenda import make_agenda
 from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject
+from roofwatch.model.agenda import ChangedRange, Job, JobKind
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord, utc_now
@@ -55,7 +56,7 @@ class Watch:
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
-    _finished: set[tuple[str, frozenset[Subject]]] = field(default_factory=set)
+    _finished: set[tuple[str, frozenset[CaseKey]]] = field(default_factory=set)
     """Keys and cases of jobs that are not repeated by this process."""
     _history: tuple[object, KnownHistory] | None = None
     """What was read last, with what it was read from."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import (
     CommitRef,
     Pair,
@@ -157,8 +158,8 @@ def _configuration_text(chosen: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(chosen.items()))
 
 
-def _tensors_of(records: Sequence[RunRecord]) -> dict[tuple[str, str], set[str]]:
-    tensors: dict[tuple[str, str], set[str]] = defaultdict(set)
+def _tensors_of(records: Sequence[RunRecord]) -> dict[CaseKey, set[str]]:
+    tensors: dict[CaseKey, set[str]] = defaultdict(set)
     for record in records:
         for accuracy in record.accuracies:
             subject = accuracy.case_id, accuracy.implementation
@@ -166,7 +167,7 @@ def _tensors_of(records: Sequence[RunRecord]) -> dict[tuple[str, str], set[str]]
     return tensors
 
 
-def _errors(run: _Run, tensors: Mapping[tuple[str, str], set[str]]) -> Iterator[_Keyed]:
+def _errors(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
     """A failed check counts for all tensors."""
     for accuracy in run.record.accuracies:
         subject = accuracy.case_id, accuracy.implementation
@@ -220,9 +221,9 @@ def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> 
         base = sides.get((pair_id, Side.BASE))
         if side is not Side.HEAD or base is None:
             continue
-        base_measurements = {_subject_of(measured): measured for measured in base.measurements}
+        base_measurements = {measured.case_key: measured for measured in base.measurements}
         for measured in head.measurements:
-            base_measured = base_measurements.get(_subject_of(measured))
+            base_measured = base_measurements.get(measured.case_key)
             # A case that failed on one side has no pair of times.
             if base_measured is None or not (measured.blocks and base_measured.blocks):
                 continue
@@ -245,10 +246,6 @@ def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> 
     return pairs
 
 
-def _subject_of(measured: Measurement) -> tuple[str, str]:
-    return measured.case_id, measured.implementation
-
-
 def _blocks_ns(measured: Measurement) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(block.samples_ns) for block in measured.blocks)
 
@@ -259,9 +256,9 @@ def counted_runs(
     """List the hardware counters of each case and run, in the order of the branch."""
     runs: list[CountedRun] = []
     for record in records:
-        by_subject: dict[tuple[str, str], list[Counters]] = defaultdict(list)
+        by_subject: dict[CaseKey, list[Counters]] = defaultdict(list)
         for counters in record.counters:
-            by_subject[counters.case_id, counters.implementation].append(counters)
+            by_subject[counters.case_key].append(counters)
         for (case_id, implementation), launches in by_subject.items():
             runs.append(
                 CountedRun(

@@ -13,9 +13,9 @@ from roofwatch.model.agenda import (
     Bridge,
     ChangedRange,
     OpenRegression,
-    Subject,
     WatchState,
 )
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import (
     ChangePoint,
     CommitRef,
@@ -99,19 +99,19 @@ def _bridges(
     """Find what other software measured last, and this machine's did not measure at that commit."""
     software = _software_of(environment)
     # Of two runs of one software, the newer says more.
-    earlier: dict[Subject, RunRecord] = {}
-    measured_now: set[tuple[Subject, str]] = set()
+    earlier: dict[CaseKey, RunRecord] = {}
+    measured_now: set[tuple[CaseKey, str]] = set()
     for record in sorted(records, key=lambda record: record.started_at):
         is_earlier = _software_of(record.environment) != software
         for measured in record.measurements:
-            subject = (measured.case_id, measured.implementation)
+            subject = measured.case_key
             if not measured.blocks:
                 continue
             if is_earlier:
                 earlier[subject] = record
             else:
                 measured_now.add((subject, record.commit.sha))
-    open_subjects: dict[tuple[CommitRef, tuple[str, ...]], set[Subject]] = defaultdict(set)
+    open_subjects: dict[tuple[CommitRef, tuple[str, ...]], set[CaseKey]] = defaultdict(set)
     for subject, record in earlier.items():
         # Measuring one commit with both shows what the software alone changes.
         if (subject, record.commit.sha) not in measured_now:
@@ -144,27 +144,27 @@ def _software_of(environment: Environment) -> dict[str, str]:
 
 def _times_of_cases(
     records: Iterable[RunRecord], by_sha: Mapping[str, CommitRef]
-) -> dict[Subject, datetime]:
+) -> dict[CaseKey, datetime]:
     """When each case of the newest commits was timed last; older ones may be gone."""
     measured = {by_sha[record.commit.sha] for record in records}
     newest_commits = sorted(measured)[-_COMMITS_WITH_EVERY_CASE:]
     newest = frozenset(newest_commits)
-    timed_at: dict[Subject, datetime] = {}
+    timed_at: dict[CaseKey, datetime] = {}
     for record in records:
         if by_sha[record.commit.sha] not in newest:
             continue
         for measured_case in record.measurements:
-            subject = (measured_case.case_id, measured_case.implementation)
+            subject = measured_case.case_key
             if measured_case.blocks:
                 timed_at[subject] = max(record.started_at, timed_at.get(subject, record.started_at))
     return timed_at
 
 
-def _calibrations_of_cases(pairs: Iterable[Pair]) -> dict[Subject, datetime]:
+def _calibrations_of_cases(pairs: Iterable[Pair]) -> dict[CaseKey, datetime]:
     """When each case was last measured as a pair of one commit."""
-    calibrated_at: dict[Subject, datetime] = {}
+    calibrated_at: dict[CaseKey, datetime] = {}
     for pair in pairs:
-        subject = (pair.case_id, pair.implementation)
+        subject = pair.case_key
         # Base and head are one commit: their difference is the noise of a pair.
         if pair.base == pair.head:
             calibrated_at[subject] = max(
@@ -187,9 +187,7 @@ def _open_regressions(
         timed_points = [point for point in regression.change_points if _is_timed(point)]
         if regression.verdict is not Verdict.REGRESSED or not is_open or not timed_points:
             continue
-        subjects = frozenset(
-            (point.series.case_id, point.series.implementation) for point in timed_points
-        )
+        subjects = frozenset(point.series.case_key for point in timed_points)
         kernels = {case_id.split("/")[0] for case_id, _ in subjects}
         changed_again_at = _last_change(
             kernels=kernels,
@@ -246,21 +244,19 @@ def _last_change(
 
 
 def _is_decided(
-    subjects: Iterable[Subject],
+    subjects: Iterable[CaseKey],
     regressed_at: CommitRef,
     changed_at: CommitRef,
     pairs: Sequence[Pair],
 ) -> bool:
     """Whether pairs over the newest change of a kernel show what it did to all cases."""
     paired = {
-        (pair.case_id, pair.implementation)
-        for pair in pairs
-        if regressed_at <= pair.base < changed_at <= pair.head
+        pair.case_key for pair in pairs if regressed_at <= pair.base < changed_at <= pair.head
     }
     return paired.issuperset(subjects)
 
 
-def _count_jobs(pairs: Iterable[Pair]) -> Mapping[tuple[str, str], int]:
+def _count_jobs(pairs: Iterable[Pair]) -> Mapping[CaseKey, int]:
     # A job has a pair for each case.
     jobs = {(pair.base.sha, pair.head.sha, pair.pair_id) for pair in pairs}
     return Counter((base, head) for base, head, _ in jobs)
@@ -268,13 +264,13 @@ def _count_jobs(pairs: Iterable[Pair]) -> Mapping[tuple[str, str], int]:
 
 def _ranges(regressions: Sequence[Regression]) -> list[ChangedRange]:
     """The confirmed changes, by the commits between which they lie."""
-    ranges: dict[tuple[CommitRef, CommitRef, bool], set[Subject]] = defaultdict(set)
+    ranges: dict[tuple[CommitRef, CommitRef, bool], set[CaseKey]] = defaultdict(set)
     for regression in regressions:
         # An unconfirmed change is a suspicion, which has jobs of its own.
         if not regression.is_confirmed or regression.state is not RegressionState.OPEN:
             continue
         for point in regression.change_points:
-            subject = (point.series.case_id, point.series.implementation)
+            subject = point.series.case_key
             ranges[point.previous_commit, point.commit, _is_timed(point)].add(subject)
     return [
         ChangedRange(
