@@ -26,7 +26,7 @@ from roofwatch.terminal import fail, print_result, progress
 if TYPE_CHECKING:
     from roofwatch.bisection.commits import CommitRange
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.model.agenda import Subject
+    from roofwatch.model.agenda import CaseKey
     from roofwatch.model.history import Regression
     from roofwatch.watch.facts import FactSearch
 
@@ -186,7 +186,7 @@ def bisect(
 def _fact_search(
     path: Path | None,
     project: str,
-    subject: "Subject",
+    subject: "CaseKey",
     commits: "CommitRange",
     options: RunOptions,
     output: Path,
