@@ -26,7 +26,7 @@ from roofwatch.terminal import fail, print_result, progress
 if TYPE_CHECKING:
     from roofwatch.bisection.commits import CommitRange
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.model.agenda import CaseKey
+    from roofwatch.model.case_key import CaseKey
     from roofwatch.model.history import Regression
     from roofwatch.watch.facts import FactSearch
 
@@ -153,7 +153,7 @@ def bisect(
                 search = _fact_search(
                     path=path,
                     project=name,
-                    subject=(point.series.case_id, point.series.implementation),
+                    subject=point.series.case_key,
                     commits=list_commits(path, point.previous_commit.sha, point.commit.sha),
                     options=replace(options, targets=target or "", static=bool(target)),
                     output=output,
