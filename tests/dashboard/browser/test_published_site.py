@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,26 @@ def test_a_choice_is_in_the_address(page: Page, store: Engine, tmp_path: Path) -
 
     expect(page).to_have_url(f"{address}/trends.html#kernel=rms_norm")
     expect(page.locator("main p.quiet").first).to_contain_text("rms_norm/")
+
+
+def test_old_months_are_loaded_once_they_are_asked_for(
+    page: Page, store: Engine, tmp_path: Path
+) -> None:
+    store_history(store)
+    (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
+    old, *rest = series.points
+    long_ago = replace(old, run_id="old", measured_at=old.measured_at - timedelta(days=300))
+    publish(PROJECT, [replace(series, points=(long_ago, *rest))], [], tmp_path)
+    address = f"{tmp_path.as_uri()}/kernel.html"
+    loaded = "document.querySelectorAll('script[src*=\"data/20\"]').length"
+
+    open_page(page, address)
+    expect(page.locator(".rw-history circle")).to_have_count(len(rest))
+    files_of_three_months = page.evaluate(loaded)
+    page.get_by_label("time").select_option("everything")
+
+    expect(page.locator(".rw-history circle")).to_have_count(len(series.points))
+    assert page.evaluate(loaded) == files_of_three_months + 1
 
 
 def test_pages_fit_a_phone(page: Page, store: Engine, tmp_path: Path) -> None:
