@@ -61,11 +61,8 @@ class AutotuneRecorder:
         if not watched.taken:
             return  # a single configuration is no choice
         key = watched.taken[-1]
-        function = tuner
-        # Heuristics and other decorators may lie between the tuner and the function.
-        while not isinstance(function, FunctionType):
-            function = function.fn
-        name = (id(function), _key_text(key))
+        function = function_of(tuner)
+        name = (id(function), key_text(key))
         if name not in self._known:
             timings: Mapping[Any, Any] = {}
             duration_s = None
@@ -78,7 +75,7 @@ class AutotuneRecorder:
             self._known[name] = Autotuning(
                 function=function.__name__[:_MAX_NAME_LENGTH],
                 key=name[1],
-                chosen=_plain_config(cache[key]),
+                chosen=plain_config(cache[key]),
                 timings=tuple(_timing(config, times) for config, times in timings.items()),
                 duration_ns=max(0, round((duration_s or 0.0) * _NS_PER_S)),
             )
@@ -115,12 +112,20 @@ def merged(earlier: Iterable[Autotuning], new: Iterable[Autotuning]) -> tuple[Au
     return tuple(by_key.values())
 
 
-def _key_text(key: Any) -> str:
+def function_of(tuner: Any) -> FunctionType:
+    """The Python function of a tuner; heuristics and other decorators may lie between them."""
+    function = tuner
+    while not isinstance(function, FunctionType):
+        function = function.fn
+    return function
+
+
+def key_text(key: Any) -> str:
     parts = key if isinstance(key, (tuple, list)) else (key,)
     return ", ".join(map(str, parts))[:_MAX_KEY_LENGTH]
 
 
-def _plain_config(config: Any) -> dict[str, str | int | float | bool | None]:
+def plain_config(config: Any) -> dict[str, str | int | float | bool | None]:
     plain: dict[str, str | int | float | bool | None] = {}
     for name, value in config.all_kwargs().items():
         if isinstance(value, (str, int, float, bool)):
@@ -132,7 +137,7 @@ def _plain_config(config: Any) -> dict[str, str | int | float | bool | None]:
 
 
 def _timing(config: Any, times: Any) -> AutotuneTiming:
-    return AutotuneTiming(configuration=_plain_config(config), time_ns=_time_ns(times))
+    return AutotuneTiming(configuration=plain_config(config), time_ns=_time_ns(times))
 
 
 def _time_ns(times: Any) -> float | None:

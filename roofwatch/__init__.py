@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from roofwatch.spec import Tolerance as Tolerance
     from roofwatch.spec import UnsupportedError as UnsupportedError
     from roofwatch.spec import cases as cases
+    from roofwatch.spec import tuned as tuned
     from roofwatch.spec import workload as workload
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "cases",
+    "tuned",
     "workload",
 ]
 

@@ -82,16 +82,17 @@ def compare_estimates(
     has_other_occupancy: bool = False,
 ) -> TimePrediction:
     """Compare two launches."""
-    prediction = _compare([base], [head], has_other_occupancy=has_other_occupancy)
+    prediction = compare_launches([base], [head], has_other_occupancy=has_other_occupancy)
     return replace(prediction, has_other_warps=has_other_warps)
 
 
-def _compare(
+def compare_launches(
     base: Sequence[CodeEstimate],
     head: Sequence[CodeEstimate],
     *,
     has_other_occupancy: bool = False,
 ) -> TimePrediction:
+    """Compare the sums of the launches of two calls."""
     base_ns, head_ns = _variants(base), _variants(head)
     # with unknown trips on one side only, the common assumptions remain
     count = min(len(base_ns), len(head_ns))
@@ -192,7 +193,7 @@ def compare_calls(
     base_estimates, head_estimates = estimates_of_call(base), estimates_of_call(head)
     if not base_estimates or not head_estimates:
         return None
-    change = _compare(base_estimates, head_estimates)
+    change = compare_launches(base_estimates, head_estimates)
     text = (
         f"all launches of a call, {len(base_estimates)} to {len(head_estimates)} functions: "
         f"{change.in_words}"

@@ -2,21 +2,25 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from roofwatch.collector.autotune import plain_config
 from roofwatch.collector.compile.target_device import replaced
 
 MOST_CONFIGURATIONS = 12
 """Of one launch. A backward pass of an attention kernel may have hundreds."""
 
 
+TunedConfiguration = Mapping[str, str | int | float | bool | None]
+
+
 def every_chosen_configuration(
-    tuned: list[str], most: int | None = MOST_CONFIGURATIONS
+    tuned: list[TunedConfiguration], most: int | None = MOST_CONFIGURATIONS
 ) -> Callable[..., Any]:
     """Make a replacement of `Autotuner.run` that launches each chosen configuration once.
 
-    `tuned` holds the configuration in words while it is launched.
+    `tuned` holds the configuration while it is launched.
     """
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -32,7 +36,7 @@ def every_chosen_configuration(
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             self.best_config = config  # which callers may read
             if len(self.configs) > 1:
-                tuned[:] = [_in_words(config)]
+                tuned[:] = [plain_config(config)]
             try:
                 kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
             finally:
@@ -69,10 +73,13 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
         yield
 
 
-def _in_words(config: Any) -> str:
-    options = [
-        f"{name}={value}" for name, value in config.all_kwargs().items() if value is not None
-    ]
+def name_of_tuned(function: str, tuned: list[TunedConfiguration]) -> str:
+    """Name a function with the configuration that is being launched, if it is autotuned."""
+    return function + "".join(map(_in_words, tuned))
+
+
+def _in_words(configuration: TunedConfiguration) -> str:
+    options = [f"{name}={value}" for name, value in configuration.items()]
     return f"[{','.join(options)}]"
 
 
@@ -85,7 +92,7 @@ def _chosen(configs: list[Any], most: int | None) -> list[Any]:
         return configs
 
     def digest(position: int) -> str:
-        return hashlib.sha256(_in_words(configs[position]).encode()).hexdigest()
+        return hashlib.sha256(_in_words(plain_config(configs[position])).encode()).hexdigest()
 
     positions = sorted(range(len(configs)), key=digest)[:most]
     return [configs[position] for position in sorted(positions)]

@@ -22,7 +22,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
+from roofwatch.collector.compile.autotuned import (
+    MOST_CONFIGURATIONS,
+    TunedConfiguration,
+    every_chosen_configuration,
+    name_of_tuned,
+    tuning_with,
+)
 from roofwatch.collector.compile.launch_arguments import LaunchShape, Part, parts_of, shape_of
 from roofwatch.collector.compile.target_device import target_driver
 from roofwatch.collector.compile.targets import parse_target
@@ -85,6 +91,14 @@ class Compiled:
     """None if the launcher's grid cannot be computed."""
 
 
+@dataclass(frozen=True)
+class TunedFunction:
+    """A jitted function, and one of the configurations that its autotuner chooses from."""
+
+    name: str
+    configuration: Configuration
+
+
 @dataclass
 class Launch:
     """One launch of a jitted function or CUDA kernel; `message` says why it was not compiled."""
@@ -94,6 +108,8 @@ class Launch:
     compiled: Compiled | None = None
     outcome: Outcome = Outcome.OK
     message: str | None = None
+    tuned: TunedFunction | None = None
+    """None if no autotuner chooses its configuration."""
 
     def fail(self, error: Exception) -> None:
         self.outcome = Outcome.COMPILE_ERROR
@@ -101,10 +117,16 @@ class Launch:
 
 
 @contextlib.contextmanager
-def compiling_for(target: str, *, deadline_s: float = math.inf) -> Iterator[list[Launch]]:
+def compiling_for(
+    target: str,
+    *,
+    deadline_s: float = math.inf,
+    most_configurations: int | None = MOST_CONFIGURATIONS,
+) -> Iterator[list[Launch]]:
     """Compile each launch within the block for a target; yield the list of launches.
 
-    After the deadline, on the monotonic clock, launches are listed and not compiled.
+    After the deadline, on the monotonic clock, launches are listed and not compiled. Of an
+    autotuned function, at most some configurations are compiled, or all.
 
     Raises:
         TargetError: the target is unknown.
@@ -112,7 +134,7 @@ def compiling_for(target: str, *, deadline_s: float = math.inf) -> Iterator[list
     launches: list[Launch] = []
     with (
         without_aslr(),
-        _compiling_triton(target, launches, deadline_s),
+        _compiling_triton(target, launches, deadline_s, most_configurations),
         _compiling_cuda(target, launches),
     ):
         yield launches
@@ -141,7 +163,9 @@ def without_aslr() -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) -> Iterator[None]:
+def _compiling_triton(
+    target: str, launches: list[Launch], deadline_s: float, most_configurations: int | None
+) -> Iterator[None]:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -149,7 +173,7 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
 
     original_run = JITFunction.run
     stage_ns: dict[str, dict[str, int]] = {}
-    tuned: list[str] = []
+    tuned: list[TunedConfiguration] = []
 
     def note_times(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:
@@ -164,9 +188,11 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
         **kwargs: Any,
     ) -> Any:
         launch = Launch(
-            (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME],
+            name_of_tuned(self.fn.__name__, tuned)[:_MAX_FUNCTION_NAME],
             {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
         )
+        if tuned:
+            launch.tuned = TunedFunction(self.fn.__name__, dict(tuned[0]))
         launches.append(launch)
         if time.monotonic() > deadline_s:
             launch.outcome = Outcome.TIMED_OUT
@@ -193,7 +219,7 @@ def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) ->
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
         _replaced(owner=JITFunction, name="run", value=compile_only),
-        tuning_with(every_chosen_configuration(tuned)),
+        tuning_with(every_chosen_configuration(tuned, most_configurations)),
         _replaced(owner=driver, name="_active", value=target_driver(gpu, target)),
         triton.knobs.compilation.scope(),
     ):

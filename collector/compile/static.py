@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from roofwatch.collector.compile.autotuned import MOST_CONFIGURATIONS
 from roofwatch.collector.compile.binary import amd_resources, machine_code, nvidia_resources
 from roofwatch.collector.compile.counted_calls import CountingMode
 from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
 from roofwatch.collector.compile.estimate import estimate
 from roofwatch.collector.compile.instructions import TOTAL, AnalysedCode, analyse_code
-from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
+from roofwatch.collector.compile.launches import Compiled, Launch, TunedFunction, compiling_for
 from roofwatch.collector.compile.targets import (
     DEFAULT_TARGETS,
     LIMITS,
@@ -89,14 +90,48 @@ def compile_case(
     return facts
 
 
+def compile_autotuned(
+    spec: KernelSpec, implementation: Implementation, case: Case, target: str
+) -> list[tuple[TunedFunction, StaticFacts]]:
+    """Compile the autotuned functions of a case in all of their configurations, for one target.
+
+    A function that one call launches in several ways has several facts.
+
+    Raises:
+        TargetError: the target is unknown.
+        ToolchainError: a compiler or disassembler is missing.
+        Exception: any exception that the implementation raises outside of a compiler.
+    """
+    launches = _distinct(
+        _launches(
+            spec=spec,
+            implementation=implementation,
+            case=case,
+            target=target,
+            most_configurations=None,
+        )
+    )
+    tuned: list[TunedFunction] = []
+    compiled: list[Launch] = []
+    for launch in launches:
+        if launch.tuned is not None:
+            tuned.append(launch.tuned)
+            compiled.append(launch)
+    named = {"case_id": case.id, "implementation": implementation.name, "target": target}
+    return list(zip(tuned, _facts(compiled, target, named), strict=True))
+
+
 def _launches(
     spec: KernelSpec,
     implementation: Implementation,
     case: Case,
     target: str,
-    deadline_s: float,
+    deadline_s: float = math.inf,
+    most_configurations: int | None = MOST_CONFIGURATIONS,
 ) -> list[Launch]:
-    with compiling_for(target, deadline_s=deadline_s) as launches:
+    with compiling_for(
+        target, deadline_s=deadline_s, most_configurations=most_configurations
+    ) as launches:
 
         def call(*, has_data: bool) -> None:
             launches.clear()

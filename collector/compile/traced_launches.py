@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.compile.autotuned import every_chosen_configuration, tuning_with
+from roofwatch.collector.compile.autotuned import (
+    TunedConfiguration,
+    every_chosen_configuration,
+    name_of_tuned,
+    tuning_with,
+)
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.launch_arguments import (
     Part,
@@ -78,7 +83,7 @@ def tracing_launches(
     from triton.runtime.jit import JITFunction
 
     launches: list[TracedLaunch] = []
-    tuned: list[str] = []
+    tuned: list[TunedConfiguration] = []
 
     def trace_only(
         self: Any,
@@ -93,7 +98,7 @@ def tracing_launches(
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         # One launch for each configuration of an autotuner, told apart by its name.
-        name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
+        name = name_of_tuned(self.fn.__name__, tuned)[:_MAX_FUNCTION_NAME]
         launches.append(
             _traced(
                 function=self,

@@ -78,6 +78,7 @@ def _describe_implementation(
         directions=tuple(sorted(direction.value for direction in implementation.directions)),
         is_compiled=implementation.is_compiled,
         unsupported_targets=dict(implementation.unsupported_targets),
+        configs=tuple(dict(configuration) for configuration in implementation.configs),
         source_lines=source_lines(
             kernel=kernel,
             implementation=implementation.name,

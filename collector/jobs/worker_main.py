@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
 from roofwatch.collector.jobs.case_call import another_call, compiled, failure_of, prepare_call
+from roofwatch.collector.jobs.configurations import compile_configurations
 from roofwatch.collector.jobs.kernel_info import describe_kernel, find_case, repository_of
+from roofwatch.collector.pinning import pinning
 from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.suite import forget_failed_imports, load_suite
 from roofwatch.collector.timing.memory import (
@@ -58,6 +61,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
     ChooseTiming,
+    CompileConfigurations,
     CompileStatic,
     DescribeEnvironment,
     DescribeSources,
@@ -76,6 +80,7 @@ from roofwatch.spec.workload import WORKLOADS
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 _MEMORY_SHARE = 0.8
+CalledJob = CheckAccuracy | PrepareCall | ProfileCalls | TimeBlock
 
 
 def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
@@ -253,6 +258,9 @@ class _Suite:
                 time_limit_s=limit_s,
             )
             return Reply(static_facts=tuple(facts))
+        if isinstance(job, CompileConfigurations):
+            configured = compile_configurations(spec, implementation, case, job.target)
+            return Reply(configured=configured)
         if isinstance(job, ProveCase):
             return Reply(
                 proof=prove_case(
@@ -263,16 +271,37 @@ class _Suite:
                 )
             )
         self._join_ranks(spec, case)
+        if job.configuration:
+            launch = partial(implementation.launch, **job.configuration)
+            implementation = replace(implementation, launch=launch)
+        # a function of torch or CUDA C++ has no autotuner
+        if implementation.language is not Language.TRITON:
+            return self._call(spec, case, implementation, job)
+        with pinning(job.pinned) as pinned:
+            reply = self._call(spec, case, implementation, job)
+        if reply.block is None:
+            return reply
+        autotuning = (*reply.block.autotuning, *pinned)
+        return reply.model_copy(
+            update={"block": reply.block.model_copy(update={"autotuning": autotuning})}
+        )
+
+    def _call(
+        self, spec: KernelSpec, case: Case, implementation: Implementation, job: CalledJob
+    ) -> Reply:
+        """Do a job that calls the implementation."""
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
         if isinstance(job, PrepareCall):
-            prepare_call(
+            call = prepare_call(
                 launch=self._launcher(spec, implementation),
                 spec=spec,
                 case=case,
                 device=self._device,
-            )()
-            return Reply()
+            )
+            with self._watch_autotuner(implementation) as tuned:
+                call()
+            return Reply(autotuning=tuple(tuned))
         if isinstance(job, ProfileCalls):
             return self._profile(spec, case, implementation)
         return self._time(spec, case, implementation, job)

@@ -95,10 +95,16 @@ class ForkServer:
         *,
         timeout_s: float,
     ) -> int | None:
-        """Exit status of a worker, negative for a signal; None if it still runs after the time."""
+        """Exit status of a worker, negative for a signal; None if it still runs after the time.
+
+        Raises:
+            CollectorError: the process that forked it has ended.
+        """
         deadline = time.monotonic() + timeout_s
+        # a new process would not know the worker
+        server = self._servers[mode, python]
         while True:
-            status: int | None = self._server(mode, python).ask({"wait": pid})
+            status: int | None = server.ask({"wait": pid})
             if status is not None or time.monotonic() > deadline:
                 return status
             time.sleep(_POLL_S)
@@ -311,9 +317,12 @@ def _load(feature: Feature) -> None:
 
 def _load_triton() -> None:
     """Triton hashes itself once per process for its cache."""
-    import triton.runtime.cache
+    from triton.compiler import compiler
+    from triton.runtime import cache
 
-    triton.runtime.cache.triton_key()
+    # Triton 3.4 has it in another module
+    module = cache if hasattr(cache, "triton_key") else compiler
+    module.triton_key()
 
 
 def _load_torch_compile_beside_gpu() -> None:

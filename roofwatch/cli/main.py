@@ -29,6 +29,7 @@ from roofwatch.cli import (
     static,
     token,
     triage,
+    tune,
     watch,
 )
 from roofwatch.terminal import (
@@ -42,7 +43,7 @@ from roofwatch.terminal import (
 
 _PANELS = {
     "Start here": ("init", "check", "run", "ab", "static", "diagnose"),
-    "Measure": ("list", "calibrate", "submit", "submissions", "demo"),
+    "Measure": ("list", "calibrate", "tune", "submit", "submissions", "demo"),
     "Compare and report": (
         "compare",
         "report",
@@ -99,6 +100,7 @@ for group in (
     watch,
     profile,
     static,
+    tune,
     records,
     imports,
     show,

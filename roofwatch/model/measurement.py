@@ -150,6 +150,8 @@ class Autotuning(Part):
     timings: tuple[AutotuneTiming, ...] = ()
     """Empty for a cached choice."""
     duration_ns: Count = 0
+    is_pinned: bool = False
+    """Chosen by an earlier run or by the base, not in this process."""
 
 
 class Measurement(CaseResult):

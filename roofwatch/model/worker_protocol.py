@@ -17,6 +17,7 @@ from roofwatch.model.regime import Regime
 from roofwatch.model.results import CaseProfile, StaticFacts, TensorError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
+from roofwatch.model.tuning import Configuration, ConfiguredCode
 from roofwatch.model.worker_mode import Mode
 
 
@@ -56,6 +57,7 @@ class ImplementationInfo(_Message):
     directions: tuple[Literal["fwd", "bwd"], ...]
     is_compiled: bool
     unsupported_targets: dict[str, str]
+    configs: tuple[Configuration, ...] = ()
     source_lines: tuple[SourceLine, ...] = ()
 
 
@@ -162,6 +164,10 @@ class CaseJob(_Message):
     implementation: str
     rank_count: int = 1
     """Number of processes that do it together."""
+    configuration: Configuration = {}
+    """Further arguments of the launcher."""
+    pinned: tuple[Autotuning, ...] = ()
+    """What autotuned functions use instead of a choice of their own."""
 
     @property
     def subject(self) -> Subject:
@@ -199,6 +205,13 @@ class CompileStatic(CaseJob):
         return self.case_id.partition("/")[0]
 
 
+class CompileConfigurations(CaseJob):
+    """Compile a case in every configuration of its spec or its autotuner."""
+
+    job: Literal["compile_configurations"] = "compile_configurations"
+    target: str
+
+
 class ProveCase(CaseJob):
     job: Literal["prove_case"] = "prove_case"
     target: str
@@ -209,7 +222,7 @@ class ProveCase(CaseJob):
 
 
 class PrepareCall(CaseJob):
-    """Call once, so that torch.compile has compiled it in this process."""
+    """Call once, so that torch.compile and the autotuner are done with it in this process."""
 
     job: Literal["prepare_call"] = "prepare_call"
 
@@ -234,6 +247,7 @@ Job = (
     | ChooseTiming
     | CheckAccuracy
     | CompileStatic
+    | CompileConfigurations
     | ProveCase
     | PrepareCall
     | TimeBlock
@@ -298,7 +312,10 @@ class Reply(_Message):
     chosen: ChosenMethod | None = None
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
+    configured: tuple[ConfiguredCode, ...] | None = None
     proof: CaseProof | None = None
+    autotuning: tuple[Autotuning, ...] = ()
+    """Choices of a call that was prepared."""
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None

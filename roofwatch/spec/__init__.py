@@ -20,4 +20,5 @@ from roofwatch.spec.tolerance import BASELINE_FACTOR as BASELINE_FACTOR
 from roofwatch.spec.tolerance import EXACT as EXACT
 from roofwatch.spec.tolerance import TOLERANCES as TOLERANCES
 from roofwatch.spec.tolerance import Tolerance as Tolerance
+from roofwatch.spec.tuned import tuned as tuned
 from roofwatch.spec.workload import workload as workload

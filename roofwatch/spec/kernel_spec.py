@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 Launcher = TypeVar("Launcher", bound=Callable[..., Any])
+Configuration = Mapping[str, str | int | float | bool]
+"""Keyword arguments of a launcher that change its speed and not its result, such as a block size.
+"""
 
 
 class Language(StrEnum):
@@ -42,6 +45,8 @@ class Implementation:
     """Two runs on the same numbers must give the same bits."""
     unsupported_targets: Mapping[str, str] = field(default_factory=dict)
     """Why it is not compiled for a GPU target, by target."""
+    configs: tuple[Configuration, ...] = ()
+    """What `roofwatch tune` tries."""
 
 
 @dataclass(eq=False)
@@ -135,6 +140,7 @@ class KernelSpec:
         directions: Sequence[str] = ("fwd", "bwd"),
         deterministic: bool = False,
         unsupported_targets: Mapping[str, str] | None = None,
+        configs: Sequence[Configuration] = (),
     ) -> Callable[[Launcher], Launcher]:
         """Register a callable as one way to compute this kernel.
 
@@ -146,9 +152,13 @@ class KernelSpec:
             deterministic: Every run must give the same bits, which the check verifies.
             unsupported_targets: Why it is not compiled for a target, by target, for example
                 `{"sm_80": "has no fp8 tensor cores"}`.
+            configs: Keyword arguments that `roofwatch tune` tries, for example
+                `[{"block": 512, "num_warps": 4}, {"block": 1024, "num_warps": 8}]`. Other commands
+                call the launcher without them.
 
         Raises:
-            SpecError: an unknown language, or a name that is taken.
+            SpecError: an unknown language, a name that is taken, or a configuration that the
+                launcher has no parameters for.
         """
         if language not in list(Language):
             raise SpecError(
@@ -160,6 +170,7 @@ class KernelSpec:
         own_name = name or str(chosen)
 
         def register(launch: Launcher) -> Launcher:
+            self._require_parameters(own_name, launch, configs)
             both = frozenset(Direction(direction) for direction in directions)
             self._add(
                 Implementation(
@@ -169,6 +180,7 @@ class KernelSpec:
                     directions=both,
                     is_deterministic=deterministic,
                     unsupported_targets=dict(unsupported_targets or {}),
+                    configs=tuple(dict(configuration) for configuration in configs),
                 )
             )
             if compile:
@@ -184,6 +196,20 @@ class KernelSpec:
             return launch
 
         return register
+
+    def _require_parameters(
+        self, name: str, launch: Callable[..., Any], configs: Sequence[Configuration]
+    ) -> None:
+        if not configs:
+            return
+        parameters = inspect.signature(launch).parameters
+        for key in {key for configuration in configs for key in configuration}:
+            # without a default, the commands that do not tune could not call it
+            if key not in parameters or parameters[key].default is inspect.Parameter.empty:
+                raise SpecError(
+                    f"{self.name}: {name} has no parameter {key!r} with a default value, which "
+                    f"configs= sets"
+                )
 
     def _add(self, implementation: Implementation) -> None:
         if not _IDENTIFIER.fullmatch(implementation.name):

@@ -1,0 +1,139 @@
+"""Decides without a device which configurations are worth timing, and which is predicted fastest.
+
+Pure. A configuration is pruned if it does not compile, no block of it fits onto a multiprocessor,
+it spills where others do not, or the cycle model predicts it much slower under every assumption.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roofwatch.ci.static.prediction import TimePrediction, compare_launches
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import CodeEstimate, StaticFacts
+from roofwatch.model.tuning import ConfiguredCode, Loss, TriedConfiguration
+
+_MIN_PRUNED = math.log(1.5)
+"""Log ratio to the predicted best that no assumption may fall below: the model ranks loops and
+bytes well, and small differences of occupancy and latency badly."""
+_FEWEST_TIMED = 3
+"""So many of the predicted best are timed whatever the model says of them."""
+_TIED = math.log(1.05)
+"""Below it, predictions of code that only moved differ by as much."""
+
+
+class _Code(NamedTuple):
+    estimates: tuple[CodeEstimate, ...]
+    """Of all launches of the call; empty if one has none."""
+    tried: TriedConfiguration
+
+
+def prune(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration]:
+    """Judge configurations by what they compile to, in their order; those without a loss are left.
+
+    At least one is left, if any compiles and fits.
+    """
+    judged = [_judge_alone(code) for code in codes]
+    judged = _without_spills(judged)
+    left = [code for code in judged if code.tried.loss is None and code.estimates]
+    left.sort(key=_predicted_ns)
+    pruned: dict[int, TriedConfiguration] = {}
+    for code in left[_FEWEST_TIMED:]:
+        change = compare_launches(left[0].estimates, code.estimates)
+        if change.log_interval[0] >= _MIN_PRUNED:
+            pruned[id(code.tried)] = _lost(
+                code.tried, Loss.PREDICTED_SLOWER, _describe(code, change)
+            )
+    return [pruned.get(id(code.tried), code.tried) for code in judged]
+
+
+def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration]:
+    """Choose the configuration that is predicted fastest, which comes first; say why others lost.
+
+    None is chosen if the model has no estimate of any that compiles and fits.
+    """
+    judged = _without_spills([_judge_alone(code) for code in codes])
+    left = [code for code in judged if code.tried.loss is None and code.estimates]
+    left.sort(key=_predicted_ns)
+    if not left:
+        return [_without_estimate(code.tried) for code in judged]
+    ranked = [left[0].tried]
+    for code in left[1:]:
+        change = compare_launches(left[0].estimates, code.estimates)
+        loss = Loss.TIED if change.log_ratio < _TIED else Loss.PREDICTED_SLOWER
+        ranked.append(_lost(code.tried, loss, _describe(code, change)))
+    is_ranked = {id(code.tried) for code in left}
+    others = [code.tried for code in judged if id(code.tried) not in is_ranked]
+    return [*ranked, *map(_without_estimate, others)]
+
+
+def _judge_alone(code: ConfiguredCode) -> _Code:
+    failed = next((facts for facts in code.facts if facts.outcome is not Outcome.OK), None)
+    if failed is not None or not code.facts:
+        reason = "launches nothing" if failed is None else failed.message or str(failed.outcome)
+        tried = TriedConfiguration(configuration=code.configuration)
+        return _Code((), _lost(tried, Loss.NOT_COMPILED, reason))
+    estimates = [facts.estimate for facts in code.facts if facts.estimate is not None]
+    # a sum without one launch would be too small
+    if len(estimates) < len(code.facts):
+        estimates = []
+    occupancies = [
+        facts.theoretical_occupancy
+        for facts in code.facts
+        if facts.theoretical_occupancy is not None
+    ]
+    tried = TriedConfiguration(
+        configuration=code.configuration,
+        predicted_ns=sum(estimate.predicted_ns for estimate in estimates) or None,
+        registers=max(facts.registers or 0 for facts in code.facts),
+        shared_bytes=max(facts.shared_bytes or 0 for facts in code.facts),
+        local_bytes=max(facts.local_bytes or 0 for facts in code.facts),
+        theoretical_occupancy=min(occupancies, default=None),
+    )
+    if tried.theoretical_occupancy == 0:
+        limits = _limits_of(code.facts)
+        tried = _lost(tried, Loss.DOES_NOT_FIT, f"no block fits: too much of {limits}")
+    return _Code(tuple(estimates), tried)
+
+
+def _limits_of(facts: Sequence[StaticFacts]) -> str:
+    limits: dict[str, None] = {}
+    for fact in facts:
+        if fact.theoretical_occupancy == 0:
+            limits |= dict.fromkeys(fact.occupancy_limits)
+    return " and ".join(limits)
+
+
+def _without_spills(judged: Sequence[_Code]) -> list[_Code]:
+    """Drop what spills, if something else does not."""
+    left = [code.tried for code in judged if code.tried.loss is None]
+    clean_count = sum(not tried.local_bytes for tried in left)
+    if not clean_count:
+        return list(judged)
+    kept: list[_Code] = []
+    for code in judged:
+        tried = code.tried
+        if tried.loss is None and tried.local_bytes:
+            detail = f"{tried.local_bytes} B of local memory a thread; {clean_count} have none"
+            tried = _lost(tried, Loss.SPILLS, detail)
+        kept.append(code._replace(tried=tried))
+    return kept
+
+
+def _predicted_ns(code: _Code) -> float:
+    return sum(estimate.predicted_ns for estimate in code.estimates)
+
+
+def _describe(code: _Code, change: TimePrediction) -> str:
+    slowest = max(code.estimates, key=lambda estimate: estimate.predicted_ns)
+    return f"{change.in_words}; bound by {slowest.limit}"
+
+
+def _without_estimate(tried: TriedConfiguration) -> TriedConfiguration:
+    if tried.loss is not None:
+        return tried
+    return _lost(tried, Loss.UNKNOWN, "no estimate: its grid or the target's rates are not known")
+
+
+def _lost(tried: TriedConfiguration, loss: Loss, detail: str) -> TriedConfiguration:
+    return tried.model_copy(update={"loss": loss, "detail": detail})
