@@ -29,17 +29,17 @@ class _Code(NamedTuple):
 
 
 def prune(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration]:
-    """Judge configurations by what they compile to, in their order; those without a loss are left.
+    """Judge configurations by what they compile to, in their order; those without a loss remain.
 
-    At least one is left, if any compiles and fits.
+    At least one remains, if any compiles and fits.
     """
     judged = [_judge_alone(code) for code in codes]
     judged = _without_spills(judged)
-    left = [code for code in judged if code.tried.loss is None and code.estimates]
-    left.sort(key=_predicted_ns)
+    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
+    candidates.sort(key=_predicted_ns)
     pruned: dict[int, TriedConfiguration] = {}
-    for code in left[_FEWEST_TIMED:]:
-        change = compare_launches(left[0].estimates, code.estimates)
+    for code in candidates[_FEWEST_TIMED:]:
+        change = compare_launches(candidates[0].estimates, code.estimates)
         if change.log_interval[0] >= _MIN_PRUNED:
             pruned[id(code.tried)] = _lost(
                 code.tried, Loss.PREDICTED_SLOWER, _describe(code, change)
@@ -53,16 +53,16 @@ def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration
     None is chosen if the model has no estimate of any that compiles and fits.
     """
     judged = _without_spills([_judge_alone(code) for code in codes])
-    left = [code for code in judged if code.tried.loss is None and code.estimates]
-    left.sort(key=_predicted_ns)
-    if not left:
+    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
+    candidates.sort(key=_predicted_ns)
+    if not candidates:
         return [_without_estimate(code.tried) for code in judged]
-    ranked = [left[0].tried]
-    for code in left[1:]:
-        change = compare_launches(left[0].estimates, code.estimates)
+    ranked = [candidates[0].tried]
+    for code in candidates[1:]:
+        change = compare_launches(candidates[0].estimates, code.estimates)
         loss = Loss.TIED if change.log_ratio < _TIED else Loss.PREDICTED_SLOWER
         ranked.append(_lost(code.tried, loss, _describe(code, change)))
-    is_ranked = {id(code.tried) for code in left}
+    is_ranked = {id(code.tried) for code in candidates}
     others = [code.tried for code in judged if id(code.tried) not in is_ranked]
     return [*ranked, *map(_without_estimate, others)]
 
@@ -106,18 +106,18 @@ def _limits_of(facts: Sequence[StaticFacts]) -> str:
 
 def _without_spills(judged: Sequence[_Code]) -> list[_Code]:
     """Drop what spills, if something else does not."""
-    left = [code.tried for code in judged if code.tried.loss is None]
-    clean_count = sum(not tried.local_bytes for tried in left)
+    candidates = [code.tried for code in judged if code.tried.loss is None]
+    clean_count = sum(not tried.local_bytes for tried in candidates)
     if not clean_count:
         return list(judged)
-    kept: list[_Code] = []
+    remaining: list[_Code] = []
     for code in judged:
         tried = code.tried
         if tried.loss is None and tried.local_bytes:
             detail = f"{tried.local_bytes} B of local memory a thread; {clean_count} have none"
             tried = _lost(tried, Loss.SPILLS, detail)
-        kept.append(code._replace(tried=tried))
-    return kept
+        remaining.append(code._replace(tried=tried))
+    return remaining
 
 
 def _predicted_ns(code: _Code) -> float:

@@ -293,13 +293,13 @@ class _Suite:
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
         if isinstance(job, PrepareCall):
-            call = prepare_call(
-                launch=self._launcher(spec, implementation),
-                spec=spec,
-                case=case,
-                device=self._device,
-            )
             with self._watch_autotuner(implementation) as tuned:
+                call = prepare_call(
+                    launch=self._launcher(spec, implementation),
+                    spec=spec,
+                    case=case,
+                    device=self._device,
+                )
                 call()
             return Reply(autotuning=tuple(tuned))
         if isinstance(job, ProfileCalls):
