@@ -110,8 +110,9 @@ def code(text: str, *, limit: int = 160) -> str:
 def cell_code(text: str, *, limit: int = 160) -> str:
     """As `code`, for a cell of a table: a browser may break long words, and cuts no column."""
     span = code(text, limit=limit)
-    pieces = _LONG_WORD.sub(lambda word: _BREAK.sub(r"\1\0", word[0]), span[1:-1]).split("\0")
-    return "<wbr>".join(f"`{piece}`" for piece in pieces)
+    text_of_span = span[1:-1]
+    marked = _LONG_WORD.sub(lambda word: _BREAK.sub(r"\1\0", word[0]), text_of_span)
+    return "<wbr>".join(f"`{piece}`" for piece in marked.split("\0"))
 
 
 def code_block(text: str, *, most: int) -> list[str]:

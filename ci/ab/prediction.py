@@ -14,7 +14,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from roofwatch.ci.judge.change import Change, ChangeSubject
@@ -157,7 +156,9 @@ def _predictions_of(
     median = statistics.median(case.relative_change for case in cases)
     for workload, share in _shares_of_steps(shares, names, group.dtype).items():
         # the step's interval spans both uncertainties: of the share and of the kernel's change
-        products = [part * bound for part, bound in product((share.low, share.high), bounds)]
+        products: list[float] = []
+        for bound in bounds:
+            products += (share.low * bound, share.high * bound)
         lowest = math.log1p(min(products))
         highest = math.log1p(max(products))
         evidence = StepEvidence(

@@ -120,7 +120,9 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
 def _best_of(timed: Sequence[Measurement]) -> BestImplementation:
     best, *slower = sorted(timed, key=_time_and_name)
     assert best.median_ns is not None
-    rivals = [rival for rival in slower if (rival.timer, rival.cache) == (best.timer, best.cache)]
+    # times of another timer or cache state do not compare
+    method = best.timer, best.cache
+    rivals = [rival for rival in slower if (rival.timer, rival.cache) == method]
     if not rivals:
         return BestImplementation(
             case_id=best.case_id,

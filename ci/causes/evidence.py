@@ -14,7 +14,7 @@ from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, difference_error
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import plain
@@ -259,7 +259,7 @@ def measured_again(
     distances = [abs(value - level) for value in logs]
     deviation = MAD_TO_DEVIATION * statistics.median(distances)
     # of the difference between two medians
-    error = _MEDIAN_ERROR * deviation * math.sqrt(1 / len(early_ns) + 1 / len(late_ns))
+    error = _MEDIAN_ERROR * difference_error(deviation, len(early_ns), len(late_ns))
     late_level = statistics.median(map(math.log, late_ns))
     share = (late_level - level) / log_change
     is_too_noisy = _ERRORS * error > abs(log_change) / 3

@@ -78,7 +78,6 @@ def fit_levels(
     *,
     floor: float,
     widths: Values | None = None,
-    caution: float = 1.0,
 ) -> Fit:
     """Learn levels and noise of a series.
 
@@ -86,9 +85,8 @@ def fit_levels(
         values: Finite, at least two shortest segments, on the scale they are judged on.
         floor: Smallest noise believed.
         widths: How much wider each value spreads than a typical one, as a factor; None: all equal.
-        caution: Factor on the penalty of a step.
     """
-    learner = _Learner(values, floor, widths, step_cost=caution * penalty(len(values)))
+    learner = _Learner(values, floor, widths, step_cost=penalty(len(values)))
     flat = learner.fit()
     if len(values) < MIN_FOR_SHAPE:
         return flat

@@ -169,6 +169,11 @@ def relative_widths(values: Values, errors: Values, *, floor: float) -> Values |
     return widths
 
 
+def difference_error(deviation: float, base_count: int, head_count: int) -> float:
+    """Standard error of the difference between two means, from the deviation of one value."""
+    return deviation * math.sqrt(1 / base_count + 1 / head_count)
+
+
 # --- the table of costs
 
 

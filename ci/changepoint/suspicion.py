@@ -9,7 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, deviation_of_differences
+from roofwatch.ci.changepoint.noise import (
+    MAD_TO_DEVIATION,
+    deviation_of_differences,
+    difference_error,
+)
 from roofwatch.model.agenda import Suspicion
 
 _COUNTS = (1, 2, 3, 5)
@@ -53,12 +57,13 @@ def find_suspicion(
         level = float(np.median(level_values))
         around_levels = _around_levels(earlier, level_start)[-_NOISE_VALUES:]
         deviation = _deviation(around_levels, floor=smallest / _WIDTHS)
-        error = _MEDIAN_ERROR * deviation * math.sqrt(1 / count + 1 / len(level_values))
+        error = _MEDIAN_ERROR * difference_error(deviation, count, len(level_values))
         log_change = float(np.median(logs[-count:])) - level
         noise_widths = abs(log_change) / error
         is_suspect = noise_widths >= _WIDTHS and abs(log_change) >= smallest
         # a single value decides nothing about the values before it
-        has_one_direction = bool(np.all((logs[-count:] - level) * log_change > 0))
+        distances = logs[-count:] - level
+        has_one_direction = bool(np.all(distances * log_change > 0))
         if not (is_suspect and has_one_direction):
             continue
         if clearest is None or noise_widths > clearest.noise_widths:
@@ -80,6 +85,7 @@ def _around_levels(logs: NDArray[np.float64], level_start: int) -> NDArray[np.fl
 def _deviation(logs: NDArray[np.float64], *, floor: float) -> float:
     """Standard deviation of a value around its level, which few values understate."""
     from_differences = deviation_of_differences(logs)
-    from_level = MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))
+    distances = np.abs(logs - np.median(logs))
+    from_level = MAD_TO_DEVIATION * float(np.median(distances))
     deviation = max(from_differences, from_level) * (1 + 1 / len(logs))
     return max(deviation, floor / 2)

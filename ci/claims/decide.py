@@ -166,7 +166,7 @@ def claim_of(
         is_compiled: Whether both sides were compiled.
         why: Why it has no time.
     """
-    is_timed = all(side is not None and side.median_ns is not None for side in (base, head))
+    is_timed = _is_timed(base) and _is_timed(head)
     kind = ClaimKind.NOT_MEASURED
     text = reason_words(reason)
     # results were judged, whatever the times are
@@ -176,13 +176,13 @@ def claim_of(
         kind = ClaimKind.TIMED_UNDECIDED
         text = f"undecided: {reason_words(reason)}"
     elif is_timed:
-        kind, text = ClaimKind.TIMED, _TIMED_WORDS[verdict]
+        kind = ClaimKind.TIMED
+        text = _TIMED_WORDS[verdict]
     elif reason in {Reason.NOT_TIMED, Reason.SAME_CODE}:
         kind = ClaimKind.CHECKED_ONLY
         if is_compiled:
             kind = ClaimKind.COMPILED_ONLY
-        is_checked = all(side is not None and side.accuracy is Outcome.OK for side in (base, head))
-        if not (is_compiled or is_checked):
+        elif not (_is_correct(base) and _is_correct(head)):
             kind = ClaimKind.NOT_MEASURED
         text = f"time not measured ({why}); {_CODE_WORDS[code]}"
     elif reason is Reason.REMOVED_CASE and head is not None:
@@ -196,6 +196,14 @@ def claim_of(
         code=code,
         text=text,
     )
+
+
+def _is_timed(side: SideResult | None) -> bool:
+    return side is not None and side.median_ns is not None
+
+
+def _is_correct(side: SideResult | None) -> bool:
+    return side is not None and side.accuracy is Outcome.OK
 
 
 def claim_of_regression(regression: Regression) -> str:

@@ -211,7 +211,8 @@ def carry_out(
             answers.append(f"GitHub refused: {code(str(error), limit=600)}")
             reaction = CONFUSED
     if len(lines) > 1:
-        answers = [f"- {code(line)}: {answer}" for line, answer in zip(lines, answers, strict=True)]
+        answered = zip(lines, answers, strict=True)
+        answers = [f"- {code(line)}: {answer}" for line, answer in answered]
     answer = "\n".join(answers)
     if not is_label:
         repository.react(comment.comment_id, reaction)
@@ -244,7 +245,10 @@ def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
     where = ""
     if request.runner:
         where = f" on {code(request.runner)}"
-    return f"{code(request.head[:8])}{where}" + (f" ([run]({run.url}))" if run.url else "")
+    link = ""
+    if run.url:
+        link = f" ([run]({run.url}))"
+    return f"{code(request.head[:8])}{where}{link}"
 
 
 class _PullRequest:

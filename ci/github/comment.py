@@ -128,7 +128,8 @@ def without_acceptance(body: str) -> str:
 
 def accepted_by(comment: Comment, reason: str) -> str:
     """Write who accepted, when and why, as Markdown."""
-    return f"by {code(comment.login)} on {code(comment.written_at[:10])}: {code(reason, limit=200)}"
+    date = code(comment.written_at[:10])
+    return f"by {code(comment.login)} on {date}: {code(reason, limit=200)}"
 
 
 def post_comment(

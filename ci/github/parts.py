@@ -76,7 +76,8 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
     words = f": {worst.state.title}"
     if missing:
         words += f"; missing: {listed(missing)}"
-    blocks = [f"{_HEADING}{_MARKS[conclusion]} {code(worst.shown_name)}{plain(words, limit=200)}"]
+    name = code(worst.shown_name)
+    blocks = [f"{_HEADING}{_MARKS[conclusion]} {name}{plain(words, limit=200)}"]
     if missing:
         blocks.append(f"**Missing:** {listed(map(code, missing))}: no result of this commit yet.")
     texts = [_block(part, is_only=len(parts) == 1) for part in ordered]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.causes.explain import explain_bridge
-from roofwatch.ci.changepoint.noise import deviation_of_differences
+from roofwatch.ci.changepoint.noise import deviation_of_differences, difference_error
 from roofwatch.ci.changepoint.student import two_sided_p
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import Timeline, first_software
@@ -76,7 +76,7 @@ def bridge_findings(line: Timeline) -> Iterator[TrendFinding]:
     for bridge in find_bridges(line):
         log_change = bridge.log_change
         deviation = _deviation(line, bridge)
-        error = deviation * math.sqrt(1 / len(bridge.before) + 1 / len(bridge.after))
+        error = difference_error(deviation, len(bridge.before), len(bridge.after))
         p_value = two_sided_p(abs(log_change) / error, _degrees(line, bridge))
         if abs(log_change) >= smallest and p_value <= THRESHOLDS.false_discovery_rate:
             yield _finding(line, bridge, p_value)
@@ -104,7 +104,8 @@ def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bo
     """Whether one of the runs had the software of a setting."""
     if setting is None:
         return False
-    return any(run.setting is not None and run.setting.software == setting.software for run in runs)
+    settings = [run.setting for run in runs if run.setting is not None]
+    return any(known_setting.software == setting.software for known_setting in settings)
 
 
 def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:

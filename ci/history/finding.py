@@ -146,7 +146,9 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
         end = commits[last].first_parent_count
         return Window(min(commits[first - 1].first_parent_count + 1, end), end)
 
-    return window(first, last), window(max(1, first - 1), min(len(commits) - 1, last + 1))
+    # the reach is one commit wider on each side, where the history has one
+    reach = window(max(1, first - 1), min(len(commits) - 1, last + 1))
+    return window(first, last), reach
 
 
 def is_time_step(change: ChangePoint) -> bool:

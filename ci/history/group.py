@@ -122,9 +122,9 @@ def _is_one_cause(site: Site, other_site: Site, places_per_commit: float) -> boo
         return True
     if site.size is None or other_site.size is None or not site.has_size_of(other_site):
         return False
-    meeting = (
-        max(site.core.last, other_site.core.last) - min(site.core.first, other_site.core.first) + 1
-    )
+    last = max(site.core.last, other_site.core.last)
+    first = min(site.core.first, other_site.core.first)
+    meeting = last - first + 1
     return meeting * places_per_commit <= _MAX_COINCIDENCE or meeting == 1
 
 

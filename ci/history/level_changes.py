@@ -53,4 +53,5 @@ def describe_counts(step: Step) -> str:
 
 def levels_in_words(before: float, after: float) -> str:
     time = metric(TIME)
-    return f"{time.format(before)} to {time.format(after)} ({after / before - 1:+.1%})"
+    relative_change = after / before - 1
+    return f"{time.format(before)} to {time.format(after)} ({relative_change:+.1%})"

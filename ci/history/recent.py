@@ -272,7 +272,8 @@ def newest_change(medians_ns: Sequence[float]) -> tuple[int, float]:
     spread = Spread.of(old)
     if spread is None:
         return _change_of_few(medians_ns)
-    level = statistics.median(math.log(value) for value in old[-_MIN_RUNS:])
+    level_values = old[-_MIN_RUNS:]
+    level = statistics.median(map(math.log, level_values))
     distances = [math.log(value) - level for value in medians_ns]
     edge = math.log1p(THRESHOLDS.trend_relative_change)
     count = _count_beyond(distances, max(edge, _ERRORS_OF_MORE * spread.deviation))
@@ -301,7 +302,8 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
     logs = [math.log(value) for value in medians_ns]
     if len(logs) < _FEWEST:
         return 0, 0.0
-    count, widest = 0, 0.0
+    count = 0
+    widest = 0.0
     for start in range(1, len(logs)):
         base = logs[:start]
         head = logs[start:]
@@ -313,7 +315,8 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
             continue
         log_change = statistics.median(head) - statistics.median(base)
         if abs(log_change) > abs(widest):
-            count, widest = len(head), log_change
+            count = len(head)
+            widest = log_change
     return count, widest
 
 

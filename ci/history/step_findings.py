@@ -274,9 +274,12 @@ def _time_finding(
         before = line.runs(start, step.index)
         after = line.runs(step.index, end)
         change = clock_checked(change, before, after, log_change)
-    levels = [commits[start], commits[index - 1]], [commits[index], commits[end - 1]]
+    old_level = [commits[start], commits[index - 1]]
+    new_level = [commits[index], commits[end - 1]]
+    levels = old_level, new_level
     # runs of a later level say nothing about this one
-    ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
+    later_runs = line.runs(end, len(commits))
+    ended = min((run.measured_at for run in later_runs), default=None)
     again = _measured_again(line, step, ended)
     context = ChangeContext(
         before=old_runs,
@@ -325,8 +328,10 @@ def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
 def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
     """Old code measured again during the new level."""
     # a commit at which the step may lie is neither old nor new
-    old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
-    new = line.runs(max(step.index, *step.candidates), step.index + step.count_after)
+    first_candidate = min(step.index, *step.candidates)
+    last_candidate = max(step.index, *step.candidates)
+    old = line.runs(step.index - step.count_before, first_candidate)
+    new = line.runs(last_candidate, step.index + step.count_after)
     if not old or not new:
         return None
     return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)

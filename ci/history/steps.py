@@ -91,20 +91,30 @@ class Timeline:
 
     def runs(self, first: int, end: int) -> list[SeriesPoint]:
         """The runs of the commits at positions `first` to `end`, the end left out."""
-        return [run for commit in self.commits[max(first, 0) : end] for run in self.points[commit]]
+        runs: list[SeriesPoint] = []
+        for commit in self.commits[max(first, 0) : end]:
+            runs += self.points[commit]
+        return runs
 
     def outline(self, index: int) -> Outline:
         """Summarise the values up to the newest, with about as many before the change at `index` as
         after it.
         """
-        values, end = self.values, len(self.values)
-        first = max(0, index - max(_OUTLINE_VALUES // 2, end - index))
-        width = -(-(end - first) // _OUTLINE_VALUES)
+        values = self.values
+        end = len(values)
+        count_before = max(_OUTLINE_VALUES // 2, end - index)
+        first = max(0, index - count_before)
+        width = math.ceil((end - first) / _OUTLINE_VALUES)
         # stretches meet at the change, so none mixes both levels
-        before = [values[max(first, stop - width) : stop] for stop in range(index, first, -width)]
-        after = [values[start : start + width] for start in range(index, end, width)]
-        medians = tuple(map(statistics.median, [*reversed(before), *after]))
-        return Outline(medians, changed_at=len(before))
+        before: list[float] = []
+        for stop in range(index, first, -width):
+            stretch = values[max(first, stop - width) : stop]
+            before.insert(0, statistics.median(stretch))
+        after: list[float] = []
+        for start in range(index, end, width):
+            stretch = values[start : start + width]
+            after.append(statistics.median(stretch))
+        return Outline((*before, *after), changed_at=len(before))
 
     def since(self, first: int) -> "Timeline":
         return replace(
@@ -125,10 +135,9 @@ def _relative_error(runs: Iterable[SeriesPoint]) -> float:
     for run in runs:
         if run.value is None or run.low is None or run.high is None or not run.block_count:
             return math.nan
+        deviation = QUARTILES_TO_ERROR * (run.high - run.low) / run.value
         # samples of a block are not independent, so blocks are counted
-        squares.append(
-            (QUARTILES_TO_ERROR * (run.high - run.low) / run.value) ** 2 / run.block_count
-        )
+        squares.append(deviation**2 / run.block_count)
     return math.sqrt(sum(squares)) / len(squares)
 
 

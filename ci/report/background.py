@@ -90,14 +90,15 @@ def _case_row(case: Change[CaseEvidence]) -> Row:
 
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
-    targets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    targets = defaultdict[tuple[str, str], list[str]](list)
     for change in listed_code(judgement):
         # without a reason there is nothing to explain
         if change.detail is None or not isinstance(change.evidence, CodeEvidence):
             continue
         if change.evidence.has_compiled:
             names = f"{code(change.subject.part)} {names_of(change)}"
-            targets[names, change.detail.quoted(code)].append(code(change.subject.target))
+            why = change.detail.quoted(code)
+            targets[names, why].append(code(change.subject.target))
     rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
     return Section(
         title="Why the machine code matters",
@@ -158,12 +159,12 @@ def _counter_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
 def _environment_section(judgement: PullRequestJudgement) -> Section:
     rows = []
     for name, title in _ENVIRONMENT.items():
-        sides = [
-            getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)
-        ]
+        base = getattr(judgement.base_environment, name)
+        head = getattr(judgement.head_environment, name)
         # neither side knows it
-        if sides != [None, None]:
-            rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
+        if base is None and head is None:
+            continue
+        rows.append((title, _environment_cell(base), _environment_cell(head)))
     floor = ""
     if judgement.noise_floor is not None:
         floor = f"{judgement.noise_floor.remark.quoted(code)}."
@@ -175,6 +176,12 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         is_folded=True,
         text=text,
     )
+
+
+def _environment_cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return code(str(value))
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
@@ -200,9 +207,13 @@ def _intervals(judgement: PullRequestJudgement) -> str:
 
 
 def _left_out(judgement: PullRequestJudgement) -> str:
-    pairs = [pair for case in judgement.cases for pair in case.evidence.left_out]
-    reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
-    count = count_of(len(pairs), "block pair")
-    if not pairs:
+    pair_count = 0
+    reasons: set[str] = set()
+    for case in judgement.cases:
+        for pair in case.evidence.left_out:
+            pair_count += 1
+            reasons.update(pair.base, pair.head)
+    if not pair_count:
         return ""
-    return f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}."
+    count = count_of(pair_count, "block pair")
+    return f"{count} excluded, device throttled or shared: {listed(map(code, sorted(reasons)))}."

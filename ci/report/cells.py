@@ -54,9 +54,13 @@ def percent(change: float) -> str:
 
 
 def both_sides(name: str, base: float | None, head: float | None) -> str:
-    return " → ".join(
-        "–" if value is None else metric(name).format(value) for value in (base, head)
-    )
+    return f"{_side(name, base)} → {_side(name, head)}"
+
+
+def _side(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return metric(name).format(value)
 
 
 def roofline_text(case: Change[CaseEvidence]) -> str:
@@ -64,7 +68,11 @@ def roofline_text(case: Change[CaseEvidence]) -> str:
     head = case.evidence.head
     if base is None or head is None or base.utilisation is None or head.utilisation is None:
         return ""
-    return " → ".join(dict.fromkeys((f"{base.utilisation:.0%}", f"{head.utilisation:.0%}")))
+    base_share = f"{base.utilisation:.0%}"
+    head_share = f"{head.utilisation:.0%}"
+    if base_share == head_share:
+        return head_share
+    return f"{base_share} → {head_share}"
 
 
 def outcome_text(case: Change[CaseEvidence]) -> str:

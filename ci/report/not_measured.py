@@ -39,7 +39,10 @@ class NotMeasured(BaseModel):
 
     @classmethod
     def of(cls, head: Commit, error: str = "", side: str | None = None) -> Self:
-        return cls(head=head, side=None if side is None else Side(side), error=error[-_MAX_ERROR:])
+        named_side = None
+        if side is not None:
+            named_side = Side(side)
+        return cls(head=head, side=named_side, error=error[-_MAX_ERROR:])
 
     @property
     def is_failure(self) -> bool:

@@ -223,12 +223,11 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     if not listed:
         return Remark(words)
     text = count_of(len(listed), "new implementation")
-    compared = [(new.rivals[0].comparison.log_ratio, new) for new in listed if new.rivals[:1]]
-    existing = [item for item in compared if not item[1].rivals[0].is_new]
+    existing = [new for new in listed if new.rivals and not new.rivals[0].is_new]
     # no existing implementation to beat
     if not existing:
         return Remark(f"{text} · {words}")
-    best = min(existing, key=lambda item: item[0])[1]
+    best = min(existing, key=lambda new: new.rivals[0].comparison.log_ratio)
     rival = best.rivals[0]
     change = percent(rival.comparison.relative_change)
     names = (best.kernel, best.implementation, rival.implementation)

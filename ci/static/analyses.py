@@ -247,15 +247,24 @@ def _limits_in_words(limits: Sequence[tuple[str, int | None, int | None]]) -> Re
 
 
 def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | None:
-    names = [name for name in _WORDS if name in base.values and name in head.values]
-    worse = [name for name in names if _is_more(base.values[name], head.values[name], name)]
-    better = [name for name in names if _is_more(head.values[name], base.values[name], name)]
-    if not (worse or better):
+    is_worse = False
+    is_better = False
+    for name in _WORDS:
+        # a cost that one side lacks cannot be compared
+        if name not in base.values or name not in head.values:
+            continue
+        base_cost = base.values[name]
+        head_cost = head.values[name]
+        is_worse = is_worse or _is_more(base_cost, head_cost, name)
+        is_better = is_better or _is_more(head_cost, base_cost, name)
+    if not is_worse and not is_better:
         return None
-    verdict = Verdict.of_change(is_worse=bool(worse))
-    detail = _cost_in_words(base, head)
     return _change(
-        base=base, head=head, verdict=verdict, reason=Reason.OPERATOR_COST_CHANGED, detail=detail
+        base=base,
+        head=head,
+        verdict=Verdict.of_change(is_worse=is_worse),
+        reason=Reason.OPERATOR_COST_CHANGED,
+        detail=_cost_in_words(base, head),
     )
 
 

@@ -180,8 +180,10 @@ def judge_entry(entry: Entry, head: Facts) -> Verdict:
 
 def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
     """Update entries that got better, and remove those of deleted functions."""
-    better = {subject_of(facts): _entry_of(facts, entry.reason) for entry, facts in applied.better}
-    return {key: entry for key, entry in baseline.items() if entry not in applied.stale} | better
+    entries = {key: entry for key, entry in baseline.items() if entry not in applied.stale}
+    for entry, facts in applied.better:
+        entries[subject_of(facts)] = _entry_of(facts, entry.reason)
+    return entries
 
 
 def apply_baseline(

@@ -62,16 +62,23 @@ class TimePrediction:
     @property
     def in_words(self) -> str:
         """`predicted 1.9x slower (1.5 to 2.4)`."""
-        low, high = self.log_interval
-        sign = 1.0 if self.log_ratio >= 0 else -1.0
-        factors = sorted(math.exp(sign * (1 + error) * value) for error, value in _ends(low, high))
-        word = "slower" if self.log_ratio >= 0 else "faster"
+        word = "slower"
+        sign = 1.0
+        if self.log_ratio < 0:
+            word = "faster"
+            sign = -1.0
+        factors = [math.exp(sign * log_ratio) for log_ratio in _ends(self.log_interval)]
         ratio = math.exp(abs(self.log_ratio))
-        return f"predicted {ratio:.2g}x {word} ({factors[0]:.2g} to {factors[-1]:.2g})"
+        return f"predicted {ratio:.2g}x {word} ({min(factors):.2g} to {max(factors):.2g})"
 
 
-def _ends(low: float, high: float) -> list[tuple[float, float]]:
-    return [(error, value) for error in (-_MODEL_ERROR, _MODEL_ERROR) for value in (low, high)]
+def _ends(log_interval: tuple[float, float]) -> list[float]:
+    """Ends of an interval of log ratios with the model's error in either direction."""
+    ends: list[float] = []
+    for log_ratio in log_interval:
+        error = _MODEL_ERROR * log_ratio
+        ends += (log_ratio - error, log_ratio + error)
+    return ends
 
 
 def compare_estimates(

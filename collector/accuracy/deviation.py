@@ -15,6 +15,8 @@ from roofwatch.model.check_report import Errors
 # Bounds that keep ratios finite, so that a record can hold them.
 _TINY = 1e-30
 _HUGE = 1e30
+_WORST_COUNT = 5
+"""Wrong elements that a report names."""
 _ZERO = 1e-6
 """Results this much smaller than their usual RMS may be rounding errors of zero."""
 
@@ -66,7 +68,6 @@ def wrong_elements(
     actual: torch.Tensor,
     limit: float,
     *,
-    worst_count: int = 5,
     least_rms: float = 0.0,
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
     """Find elements whose relative error exceeds a limit, or that are NaN or infinite on one side.
@@ -80,7 +81,7 @@ def wrong_elements(
     mask = score > limit
     wrong = mask.nonzero().reshape(-1)
     worst_first = score[wrong].argsort(descending=True, stable=True)
-    worst = wrong[worst_first[:worst_count]]
+    worst = wrong[worst_first[:_WORST_COUNT]]
     return mask.reshape(expected.shape), tuple(worst.tolist())
 
 

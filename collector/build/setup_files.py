@@ -25,7 +25,7 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
     """Merge the three files; None if none of them configures a distribution."""
     options = table(project, "tool", "setuptools")
     config = read_config(folder / "setup.cfg")
-    call = _read_setup(folder / "setup.py")
+    call = _read_setup(folder)
     has_metadata = config.has_section("metadata") or config.has_section("options")
     is_declared = bool(project.get("build-system") or project.get("project"))
     if not (is_declared or has_metadata or call):
@@ -69,7 +69,7 @@ def setuptools_name(folder: Path) -> str | None:
     name = config.get("metadata", "name", fallback="")
     if name:
         return name
-    call = _read_setup(folder / "setup.py")
+    call = _read_setup(folder)
     if call is None:
         return None
     return call.name
@@ -128,10 +128,10 @@ class _UnreadableError(Exception):
     """An expression whose value depends on running the file."""
 
 
-def _read_setup(file: Path) -> _SetupCall | None:
+def _read_setup(folder: Path) -> _SetupCall | None:
     """Read `setup.py`; None if there is none."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse((folder / "setup.py").read_bytes())
     except OSError:
         return None
     except (SyntaxError, ValueError):
