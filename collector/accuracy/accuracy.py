@@ -9,13 +9,12 @@ import torch
 
 from roofwatch.collector.accuracy.deviation import (
     count_different_bits,
-    describe_values,
-    describe_where,
     deviation,
     has_same_bits,
     index_of,
     wrong_elements,
 )
+from roofwatch.collector.accuracy.error_pattern import describe_values, describe_where
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
     PreparedCase,

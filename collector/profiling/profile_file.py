@@ -5,7 +5,7 @@ never the name.
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling import ncu_files, nsys
+from roofwatch.collector.profiling import ncu_files, nsys, nsys_csv
 from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
 from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
 from roofwatch.collector.profiling.trace import Trace
@@ -100,7 +100,7 @@ def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
             f"roofwatch compare BASE HEAD "
             "or roofwatch diagnose CASE --record FILE"
         )
-    return ncu_files.read_ncu_csv(content, str(path)) or nsys.read_nsys_csv(
+    return ncu_files.read_ncu_csv(content, str(path)) or nsys_csv.read_nsys_csv(
         content, str(path), top=top
     )
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from roofwatch.collector.profiling.ncu_files import PROCESS_COLUMNS, TOOL_LINE, find_header
-from roofwatch.collector.profiling.nsys import find_reports
+from roofwatch.collector.profiling.nsys_csv import find_reports
 from roofwatch.collector.profiling.trace import decode_trace, scan_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
 from roofwatch.collector.redaction_patterns import SECRET_OPTION, Kind

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from roofwatch.collector.accuracy.deviation import (
     count_different_bits,
-    describe_values,
-    describe_where,
     deviation,
     has_same_bits,
     wrong_elements,
 )
+from roofwatch.collector.accuracy.error_pattern import describe_values, describe_where
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-300, 1e150]),
