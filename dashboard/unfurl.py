@@ -70,9 +70,11 @@ def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
 def _row_of(project: str, query: Mapping[str, str]) -> CommitEntry | None:
     triaged = data.ask(questions.list_triaged, project)
     for row in rows_by_commit(triaged):
-        is_part = query.get("regression") in {part.regression_id for part in row.parts}
-        is_commit = row.commit.sha == query.get("commit")
-        if is_part or (is_commit and query.get("verdict") in (None, str(row.verdict))):
+        if row.is_named(
+            regression_id=query.get("regression"),
+            sha=query.get("commit"),
+            verdict=query.get("verdict"),
+        ):
             return row
     return None
 

@@ -34,6 +34,7 @@ body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem au
 table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ border: 1px solid rgba(128, 128, 128, .4); padding: .2rem .6rem; text-align: left }}
 code {{ background: rgba(128, 128, 128, .14); padding: 0 .2rem }}
+h2, h3 {{ font-size: 1.2rem }}
 :root {{ color-scheme: light dark }}
 {style}</style></head><body>
 {body}

@@ -32,7 +32,7 @@ from roofwatch.model.history import (
     RegressionState,
     SeriesKey,
 )
-from roofwatch.model.metrics import METRICS, Layer
+from roofwatch.model.metrics import METRICS, RATIO_TO_REFERENCE, TIME, Layer
 from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.model.triage import Triage, TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
@@ -280,7 +280,10 @@ def _regression_message(
     for name, value in asdict(series).items():
         if value:
             series_query[_QUERY_NAMES.get(name, name)] = value
-    changes = [_change_told(rule, point, state) for point in points]
+    times = [point.series for point in points if point.series.metric == TIME.key]
+    # the ratio to a library moves with the time, so it would be told twice
+    ratios = {replace(key, metric=RATIO_TO_REFERENCE) for key in times}
+    changes = [_change_told(rule, point, state) for point in points if point.series not in ratios]
     return Message(
         title=title,
         facts=tuple(_regression_facts(regression, false_alarms)),

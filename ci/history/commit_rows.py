@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from roofwatch.ci.history.summary import count_false_alarms, share_real
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesKey
@@ -50,10 +49,26 @@ class CommitEntry:
         return f"{self.commit.sha} {self.verdict}"
 
     @property
+    def change_points(self) -> list[ChangePoint]:
+        """Those of all parts."""
+        points: list[ChangePoint] = []
+        for part in self.parts:
+            points.extend(part.regression.change_points)
+        return points
+
+    def part_of(self, change: ChangePoint) -> TriagedRegression:
+        return next(part for part in self.parts if change in part.regression.change_points)
+
+    def is_named(self, *, regression_id: str | None, sha: str | None, verdict: str | None) -> bool:
+        """Whether an address means this row: by a regression, or without one by its commit."""
+        if regression_id is not None:
+            return any(part.regression_id == regression_id for part in self.parts)
+        return self.commit.sha == sha and verdict in (None, str(self.verdict))
+
+    @property
     def worst(self) -> ChangePoint:
         """The change that stands for the row: a time rather than another metric."""
-        points = [point for part in self.parts for point in part.regression.change_points]
-        ordered = sorted(points, key=lambda point: -abs(cost_of(point)))
+        ordered = sorted(self.change_points, key=lambda point: -abs(cost_of(point)))
         timed = [point for point in ordered if point.series.is_performance]
         if timed:
             return timed[0]
@@ -62,19 +77,13 @@ class CommitEntry:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The most affected first."""
-        kernels = {
-            point.series.kernel: None
-            for part in self.parts
-            for point in part.regression.change_points
-        }
-        return tuple(kernels)
+        return tuple(dict.fromkeys(point.series.kernel for point in self.change_points))
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
-        all_points = chain.from_iterable(part.regression.change_points for part in self.parts)
         points = [
             point
-            for point in all_points
+            for point in self.change_points
             if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
         ]
         return max(points, key=lambda point: abs(cost_of(point)), default=None)
@@ -169,10 +178,9 @@ def summarise(
     counted = [row for row in rows if _is_counted(row)]
     costs: dict[SeriesKey, float] = {}
     for row in counted:
-        for part in row.parts:
-            for point in part.regression.change_points:
-                if point.series.is_performance:
-                    costs[point.series] = costs.get(point.series, 0.0) + cost_of(point)
+        for point in row.change_points:
+            if point.series.is_performance:
+                costs[point.series] = costs.get(point.series, 0.0) + cost_of(point)
     geomeans: dict[str, float] = {}
     # a series without a change counts with a cost of 0
     for runner in recent:

@@ -8,6 +8,7 @@ export default ({ data, parentElement, setTriggerValue }) => {
   const form = root.querySelector("form")
   if (!form) return
   const line = form.querySelector(".line")
+  const row = form.elements.row.value
   let kind
   const send = () => {
     const fields = Object.fromEntries(new FormData(form))
@@ -29,38 +30,24 @@ export default ({ data, parentElement, setTriggerValue }) => {
     first.focus()
     first.select()
   }
-  const onClick = event => {
+  form.onclick = event => {
     const button = event.target.closest("button[data-kind]")
     if (button) choose(button)
   }
-  const onSubmit = event => {
+  form.onsubmit = event => {
     event.preventDefault()
     send()
   }
-  // a row was chosen whose page is not drawn yet: a letter is for that page
-  const isLeft = () => {
-    const row = document.chosenRow ?? document.querySelector("[data-row][aria-current]")?.dataset.row
-    return row !== undefined && row !== form.elements.row.value
+  form.onkeydown = event => {
+    if (event.key === "Escape") line.hidden = true
   }
-  if (document.chosenRow === form.elements.row.value) document.chosenRow = undefined
-  const onKey = event => {
-    if (isLeft()) return
-    if (event.key === "Escape" && form.contains(event.target)) line.hidden = true
-    const isPlain = !event.metaKey && !event.ctrlKey && !event.altKey
-    if (!isPlain || event.target.closest("input, textarea, select, [contenteditable]")) return
+  if (document.chosenRow === row) document.chosenRow = undefined
+  document.takeKeys("decisions", event => {
+    // a row was chosen whose page is not drawn yet: a letter is for that page
+    const chosenRow = document.chosenRow ?? document.querySelector("[data-row][aria-current]")?.dataset.row ?? row
     const button = form.querySelector(`button[data-letter="${CSS.escape(event.key)}"]`)
-    if (!button) return
-    event.preventDefault()
+    if (!button || !form.isConnected || chosenRow !== row) return false
     choose(button)
-  }
-  const listeners = [[form, "click", onClick], [form, "submit", onSubmit], [document, "keydown", onKey]]
-  const remove = () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
-  // a form of a regression that was left must not decide about it
-  document.removeDecideListeners?.()
-  document.removeDecideListeners = remove
-  listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  // the header's keys come first, because they choose another row; its rows are drawn by now
-  document.replayShellKeys?.()
-  document.replayKeys(onKey, event => !isLeft() && !["j", "k", "/", "Enter"].includes(event.key))
-  return remove
+    return true
+  })
 }

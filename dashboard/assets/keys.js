@@ -1,21 +1,26 @@
-// Part of the page itself, before every other script: keeps the keys that nothing took, because a script was not
-// loaded yet or the page that they are for is still being drawn.
+// Part of the page itself, before every other script. Each part of the page says once which keys it takes; a key that
+// none takes yet waits, because a script is not loaded or the page that it is for is still being drawn.
 {
+  const takers = {}
   let waiting = []
   const isTyping = target => target.matches?.("input, textarea, select, [contenteditable]")
+  const isTaken = event => Object.values(takers).some(take => take(event))
   addEventListener("keydown", event => {
-    const isMeant = (event.key.length === 1 || event.key === "Enter") && !isTyping(event.target)
-    if (isMeant) waiting = event.defaultPrevented ? [] : [...waiting, event]
+    const isPlain = !event.metaKey && !event.ctrlKey && !event.altKey
+    const isMeant = event.key.length === 1 || event.key === "Enter"
+    if (!isPlain || !isMeant || isTyping(event.target)) return
+    waiting.push(event)
+    if (!isTaken(event)) return
+    event.preventDefault()
+    // a key that is taken ends the wait of those before it
+    waiting = []
   })
   document.forgetKeys = () => { waiting = [] }
-  // in the order in which they were pressed, up to the first that another script must take
-  document.replayKeys = (handle, isUnknown = () => false) => {
-    while (waiting.length && !isTyping(document.activeElement)) {
-      handle(waiting[0])
-      if (!waiting[0].defaultPrevented && !isUnknown(waiting[0])) return
-      waiting = waiting.slice(1)
-    }
+  document.takeKeys = (part, take) => {
+    takers[part] = take
+    // in the order in which they were pressed: a later key may be for another row
+    while (waiting.length && !isTyping(document.activeElement) && isTaken(waiting[0])) waiting.shift()
     // what follows a key that opened a field was typed for the field
-    waiting = []
+    if (isTyping(document.activeElement)) waiting = []
   }
 }

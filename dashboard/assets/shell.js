@@ -1,6 +1,5 @@
 // The header: links, choices and search change the address; the server draws the page of the new address.
 const isPlain = event => event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey
-const isTyping = target => target.closest("input, textarea, select, [contenteditable]")
 
 export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   const root = parentElement.querySelector(".rw-shell")
@@ -23,7 +22,9 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     // the old list may be drawn once more, without this mark, until the page of the row is there
     document.chosenRow = row.dataset.row || undefined
   }
-  const onClick = event => {
+  // assigned rather than added: the page of another view has a header of its own, which takes over
+  document.onclick = event => {
+    if (!root.isConnected) return
     const row = event.target.closest("[data-row]")
     const link = event.target.closest("a[href]") ?? (row && row.querySelector("a[href]"))
     if (!link) {
@@ -40,48 +41,38 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     go(link.href)
     if (row) markRow(row)
   }
-  const onChange = event => {
+  root.onchange = event => {
     const address = event.target.dataset.address
     if (address !== undefined) go(address + encodeURIComponent(event.target.value))
   }
-  const onSubmit = event => {
+  root.onsubmit = event => {
     event.preventDefault()
     const query = new URLSearchParams(new FormData(event.target))
     go(event.target.getAttribute("action") + "?" + query)
   }
-  // j and k choose the next and the previous row, Enter opens it
-  const onRowKey = event => {
-    const rows = [...document.querySelectorAll("[data-row]")]
-    const step = { j: 1, k: -1 }[event.key]
-    const place = rows.findIndex(row => row.hasAttribute("aria-current"))
-    const isOnPage = event.target === document.body || event.target.closest("[data-row]")
-    const next = step === undefined ? rows[place] : rows[Math.max(0, Math.min(place + step, rows.length - 1))]
-    if (!next || (step === undefined && !(event.key === "Enter" && isOnPage))) return
-    event.preventDefault()
-    next.scrollIntoView({ block: "nearest" })
-    go(next.querySelector("a[href]").href)
-    markRow(next)
-  }
   let timer
-  const onInput = event => {
+  root.oninput = event => {
     if (event.target.type !== "search") return
     clearTimeout(timer)
     // with the time, so that the same text can be searched again
     timer = setTimeout(() => setStateValue("search", { text: event.target.value, at: Date.now() }), 200)
   }
-  const onKey = event => {
+  const openSearch = () => {
     const field = root.querySelector("input[type=search]")
-    const isSlash = event.key === "/" && !isTyping(event.target)
-    if (isSlash || (event.key === "k" && (event.ctrlKey || event.metaKey))) {
-      event.preventDefault()
-      field.focus()
-      field.select()
-    }
-    if (!isTyping(event.target) && !event.metaKey && !event.ctrlKey && !event.altKey) onRowKey(event)
+    field.focus()
+    field.select()
+  }
+  document.onkeydown = event => {
+    if (event.key !== "k" || !(event.ctrlKey || event.metaKey)) return
+    event.preventDefault()
+    openSearch()
+  }
+  // in the search: arrows choose a result, Enter the first
+  root.onkeydown = event => {
+    const field = root.querySelector("input[type=search]")
     const links = [...results().querySelectorAll("a")]
     const place = links.indexOf(document.activeElement)
-    const isInside = event.target === field || place >= 0
-    if (!isInside) return
+    if (event.target !== field && place < 0) return
     if (event.key === "Escape") {
       results().innerHTML = ""
       field.blur()
@@ -96,16 +87,23 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
       go(links[0].href)
     }
   }
-  const listeners = [
-    [document, "click", onClick], [root, "change", onChange], [root, "submit", onSubmit], [root, "input", onInput],
-    [document, "keydown", onKey],
-  ]
-  const remove = () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
-  // a header of a page that was left would take the click, and its message would reach nobody
-  document.removeShellListeners?.()
-  document.removeShellListeners = remove
-  listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
-  document.replayShellKeys = () => document.replayKeys(onKey)
-  document.replayShellKeys()
-  return remove
+  // j and k choose the next and the previous row, Enter opens it
+  const rowOf = event => {
+    const rows = [...document.querySelectorAll("[data-row]")]
+    const place = rows.findIndex(row => row.hasAttribute("aria-current"))
+    const step = { j: 1, k: -1 }[event.key]
+    if (step !== undefined) return rows[Math.max(0, Math.min(place + step, rows.length - 1))]
+    const isOnPage = event.target === document.body || event.target.closest("[data-row]")
+    if (event.key === "Enter" && isOnPage) return rows[place]
+  }
+  document.takeKeys("header", event => {
+    const row = rowOf(event)
+    if (event.key === "/") openSearch()
+    else if (row) {
+      row.scrollIntoView({ block: "nearest" })
+      go(row.querySelector("a[href]").href)
+      markRow(row)
+    }
+    return event.key === "/" || row !== undefined
+  })
 }

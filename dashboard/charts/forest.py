@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.charts.palette import COLOUR_OF_VERDICT, GREY
 from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shortened
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
-COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 _LEAST_LOG_WIDTH = math.log(1.08)
 _MOST_LOG_WIDTH = math.log(3)
 _MAX_TABLE_ROWS = 60
@@ -28,6 +27,15 @@ STYLE = f"""
 .changes {{ display: table; width: 100%; font-variant-numeric: tabular-nums }}
 .changes td, .changes th {{ border-width: 0 0 1px; font-weight: normal; white-space: nowrap }}
 .changes td:nth-child(2) {{ width: 50% }}
+@media (max-width: 760px) {{
+  /* a phone shows the name on a line of its own, above the drawing and its number */
+  .changes tr {{ display: flex; flex-wrap: wrap; align-items: center;
+    border-bottom: 1px solid rgba(128, 128, 128, 0.4) }}
+  .changes tbody th {{ flex: 1 1 100%; white-space: normal; overflow-wrap: anywhere }}
+  .changes thead th:not(:nth-child(2)) {{ display: none }}
+  .changes td, .changes th {{ border: 0 }}
+  .changes td:nth-child(2), .changes thead th {{ flex: 1 1 40%; width: auto }}
+}}
 """
 
 

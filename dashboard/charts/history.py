@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
 
-from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.charts.palette import BLUE, COLOUR_OF_VERDICT, GREY, VERMILLION
 from roofwatch.dashboard.charts.scale import (
     DateScale,
     Tick,
@@ -30,16 +30,16 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.model.history import ChangePoint, CommitRef, Series, SeriesPoint
 from roofwatch.model.metrics import Metric
-from roofwatch.model.verdict import Verdict
 
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
 _LOW_PERCENT = 85
+_DATE_TICKS, _DATE_TICKS_OF_SMALL = 6, 4
+"""Most dates under a drawing."""
 _MAX_CHANGE_LABELS = 4
 _RELEASES, _TOOLCHAIN = "releases", "toolchain"
 _LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
-_COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 
 STYLE = f"""
 .rw-history {{display: grid; grid-template-columns: 4.6rem minmax(0, 1fr); font-size: 0.72rem;
@@ -166,16 +166,17 @@ def history_html(
     scale = _value_scale(history)
     dates = dates or date_range([history])
     drawing = _Drawing(history, scale, dates, zone, address_of)
-    lanes, roof_labels = history.lanes, drawing.roof_labels()
+    lanes, roof_labels, tick_count = history.lanes, drawing.roof_labels(), _DATE_TICKS
+    # what a larger drawing beside it says, and dates that would overlap
     if is_small:
-        lanes, roof_labels = (), ""
+        lanes, roof_labels, tick_count = (), "", _DATE_TICKS_OF_SMALL
     return (
         f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}">'
         f'<div class="rw-changes">{drawing.change_labels()}</div>'
         f'<div class="rw-values">{drawing.value_labels()}</div>'
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
         f"{roof_labels}</div>"
-        f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone))}</div>'
+        f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone, max_count=tick_count))}</div>'
         f"{''.join(_lane_html(lane, dates, zone) for lane in lanes)}</div>"
     )
 
@@ -277,7 +278,7 @@ class _Drawing:
     def _changes(self) -> str:
         return "".join(
             f'<line x1="{self.x(change.commit):.2f}" x2="{self.x(change.commit):.2f}" y1="0" '
-            f'y2="100" stroke="{_COLOUR_OF_VERDICT.get(change.verdict, GREY)}" '
+            f'y2="100" stroke="{COLOUR_OF_VERDICT.get(change.verdict, GREY)}" '
             'stroke-dasharray="4 3"/>'
             for change in self._drawn_changes()
         )

@@ -3,7 +3,12 @@
 Neutral parts are mid-grey, readable on light and dark pages.
 """
 
+from roofwatch.model.verdict import Verdict
+
 # Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on
 # one of the two pages
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
+
+COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
+"""All other verdicts are grey."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-_MAX_DATE_TICKS = 6
 _DAY_STEPS = (1, 2, 7, 14)
 _HOUR_STEPS = (1, 3, 6, 12)
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60)
@@ -87,19 +86,19 @@ def fit_dates(moments: Sequence[datetime]) -> DateScale:
     return DateScale(start - 0.02 * length, end + 0.02 * length)
 
 
-def date_ticks(scale: DateScale, zone: tzinfo) -> list[Tick]:
-    """Return at most six round dates: hours, days, weeks, months or years."""
+def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
+    """Return round dates: hours, days, weeks, months or years."""
     start, end = scale.start.astimezone(zone), scale.end.astimezone(zone)
     days = (end - start) / timedelta(days=1)
-    if days > _MAX_DATE_TICKS * _DAY_STEPS[-1]:
-        moments, pattern = _months(start, end), "%b %Y"
-    elif days > _MAX_DATE_TICKS / 2:
-        step = next(step for step in _DAY_STEPS if days / step <= _MAX_DATE_TICKS)
+    if days > max_count * _DAY_STEPS[-1]:
+        moments, pattern = _months(start, end, max_count), "%b %Y"
+    elif days > max_count / 2:
+        step = next(step for step in _DAY_STEPS if days / step <= max_count)
         midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
         moments, pattern = _steps(midnight, end, timedelta(days=step)), "%-d %b"
     else:
         hours = days * 24
-        step = next((step for step in _HOUR_STEPS if hours / step <= _MAX_DATE_TICKS), 24)
+        step = next((step for step in _HOUR_STEPS if hours / step <= max_count), 24)
         midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
         moments, pattern = _steps(midnight, end, timedelta(hours=step)), "%-d %b %H:%M"
     return [
@@ -113,9 +112,9 @@ def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
     return [start + number * step for number in range(int((end - start) / step) + 1)]
 
 
-def _months(start: datetime, end: datetime) -> list[datetime]:
+def _months(start: datetime, end: datetime, max_count: int) -> list[datetime]:
     count = (end.year - start.year) * 12 + end.month - start.month
-    step = next((step for step in _MONTH_STEPS if count / step <= _MAX_DATE_TICKS), 120)
+    step = next((step for step in _MONTH_STEPS if count / step <= max_count), 120)
     midnight = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     moments: list[datetime] = []
     for number in range(count + 1):

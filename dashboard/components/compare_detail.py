@@ -16,7 +16,6 @@ from roofwatch.dashboard.components.roof_table import choices_of
 from roofwatch.dashboard.components.workloads import show_step_change
 from roofwatch.dashboard.wording import escaped
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
 from roofwatch.model.stored_results import RunDetail
@@ -81,23 +80,16 @@ def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
     key = row.key
     if row.utilisations[1] is not None:
         key = replace(key, metric="utilisation")
-    trend = data.ask(
-        questions.read_trend,
-        TrendQuestion(view.project, (key,), since=view.range.since, until=view.range.until),
-    )
-    if not trend.series:
+    lines = view.read_series(key)
+    if not lines:
         return ""
-    (series,) = trend.series
-    releases = [
-        LaneMark(release.commit.committed_at, release.name)
-        for release in data.ask(questions.list_releases, view.project)
-    ]
+    (series,) = lines
     sides = zip("AB", (base, head), strict=True)
     marks = [LaneMark(side.summary.commit.committed_at, name) for name, side in sides]
     compared = Lane("compared", tuple(marks))
     history = History(
         series=series,
         changes=changes_of_case(view, row.key),
-        lanes=(compared, *lanes_of([series], releases)),
+        lanes=(compared, *lanes_of([series], view.list_releases())),
     )
     return history_html(history, view.zone, height_px=_FIGURE_PX)

@@ -3,6 +3,7 @@
 Text from records is escaped.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ ROWS_AT_FIRST = 200
 _SAID_ONCE_FROM = 5
 _OPEN_KERNELS = 12
 """Kernels whose cases are unfolded at first."""
-_COUNTED = (Group.SLOWER, Group.FASTER, Group.CANNOT_SAY, Group.UNCHANGED, Group.BROKEN)
+_ALWAYS_COUNTED = (Group.SLOWER, Group.FASTER, Group.CANNOT_SAY)
 _CLASS_OF = {
     Group.SLOWER: "rw-slower",
     Group.BROKEN: "rw-slower",
@@ -65,13 +66,18 @@ def matrix_html(
         chosen: The one whose rows are shown below.
         choices: Base and head, as the address names them.
     """
-    heads = "".join(f'<th class="number">{group}</th>' for group in _COUNTED)
+    # of the others, those that some runner has: a phone has no room for columns of zeros
+    seen = Counter[Group](dict.fromkeys(_ALWAYS_COUNTED, 1))
+    for summary in summaries.values():
+        seen.update(summary.counts)
+    counted = [group for group in Group if seen[group]]
+    heads = "".join(f'<th class="number">{group}</th>' for group in counted)
     body: list[str] = []
     for runner_class, summary in summaries.items():
         name = escaped(device_text(runner_class))
         link = view.anchor(f"<b>{name}</b>", view.name, runner=runner_class, **choices)
         current = current_attribute(is_current=runner_class == chosen)
-        counts = "".join(_count_cell(summary, group) for group in _COUNTED)
+        counts = "".join(_count_cell(summary, group) for group in counted)
         body.append(
             f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>'
             f'<td class="number">{_geomean_html(summary.geomean)}</td>{counts}'
@@ -206,19 +212,15 @@ class _Forest:
     def _row_html(self, row: ComparedRow, common: str, *, is_single: bool) -> str:
         """Write a row; the only case of a kernel bears its name."""
         key = row.key
-        name = escaped(" · ".join(filter(None, [self.labels[key.case_id], key.implementation])))
+        parts = [self.labels[key.case_id], key.implementation]
+        # a ratio beside its time would look like the same row twice
+        if not key.is_performance:
+            parts.append(row.metric.title)
+        name = escaped(" · ".join(filter(None, parts)))
         kind = "rw-compared rw-case"
         if is_single:
             name = f"<b>{escaped(shortened(key.kernel))}</b> {name}"
             kind = "rw-compared rw-case rw-single"
-        address = self.view.address_of(
-            self.view.name,
-            runner=key.runner_class,
-            case=key.case_id,
-            implementation=key.implementation,
-            metric=key.metric,
-            **self.choices,
-        )
         drawing, change, said = "<span></span>", "", ""
         if row.change is not None:
             drawing = self.axis.row_html(_forest_row(row))
@@ -227,14 +229,23 @@ class _Forest:
             said = escaped(said_of(row))
         current = current_attribute(is_current=row is self.chosen)
         title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
-        return (
-            f'<a class="{kind}" target="_self" href="{escaped(address)}"{current}>'
+        cells = (
             f'<span class="rw-cut" title="{title}">{name}</span>'
             f'<span class="number">{_side_text(row, is_base=True)}</span>'
             f'<span class="number">{_side_text(row, is_base=False)}</span>'
             f'{drawing}<span class="number">{change}</span>'
             f'<span class="number">{_shares_text(row)}</span>'
-            f'<span class="rw-cut rw-soft" title="{said}">{_found_marks(row)}{said}</span></a>'
+            f'<span class="rw-cut rw-soft" title="{said}">{_found_marks(row)}{said}</span>'
+        )
+        return self.view.anchor(
+            cells,
+            self.view.name,
+            attributes=f'class="{kind}"{current}',
+            runner=key.runner_class,
+            case=key.case_id,
+            implementation=key.implementation,
+            metric=key.metric,
+            **self.choices,
         )
 
 

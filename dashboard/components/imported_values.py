@@ -12,7 +12,6 @@ from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import RATIO_TO, SHARE_OF_STEP, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import ImportedValue
-from roofwatch.model.stored_results import ImportedPair
 
 _ROWS = 2_000
 """Most rows of a table."""
@@ -54,10 +53,6 @@ def _subject_columns() -> Sequence[Column[_Row]]:
         Column("case", lambda row: row.case_id),
         Column("implementation", lambda row: row.implementation),
     )
-
-
-def _key_of(pair: ImportedPair) -> tuple[str, str, str]:
-    return pair.case_id, pair.implementation, pair.metric
 
 
 def _text(name: str, value: float | None, outcome: Outcome | None) -> str:

@@ -12,7 +12,7 @@ from roofwatch.ci.history.commit_rows import CommitEntry, cost_of
 from roofwatch.ci.history.summary import FalseAlarms
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.history import History, LaneMark, RoofLine, history_html, lanes_of
+from roofwatch.dashboard.charts.history import History, RoofLine, history_html, lanes_of
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
@@ -46,7 +46,7 @@ def show_detail(
 ) -> ChangePoint:
     """Show everything about a row, and return the change whose evidence was chosen."""
     change = _chosen_change(view, row)
-    part = next(part for part in row.parts if change in part.regression.change_points)
+    part = row.part_of(change)
     regression = part.regression
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
@@ -64,9 +64,7 @@ def show_detail(
 
 
 def _chosen_change(view: View, row: CommitEntry) -> ChangePoint:
-    changes = {
-        key_of(point): point for part in row.parts for point in part.regression.change_points
-    }
+    changes = {key_of(point): point for point in row.change_points}
     pinned = view.link.pin(parameter="change", picked=None, options=changes)
     if pinned is not None:
         return changes[pinned]
@@ -96,9 +94,10 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     if regression.change_points[0].is_gradual:
         marks.append("↗ drift")
     badges = "".join(f"<span class=rw-mark>{escaped(mark)}</span>" for mark in marks)
+    # isolated: a name that is written from right to left would take the date along
     where = (
-        f"{view.sources.commit_html(commit)} {escaped(shortened(commit.subject))}"
-        f" · {escaped(shortened(commit.author))}"
+        f"{view.sources.commit_html(commit)} <bdi>{escaped(shortened(commit.subject))}</bdi>"
+        f" · <bdi>{escaped(shortened(commit.author))}</bdi>"
     )
     if regression.is_range:
         where = escaped(regression.range_text)
@@ -108,9 +107,8 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
         owned = f" · owner {escaped(', '.join(owners))}"
     if len(row.parts) > 1:
         chips = _part_links(view, row, part)
-    back = escape(view.address_of("ledger"))
     st.html(
-        f'<a class=rw-back href="{back}" target="_self">← Ledger</a>'
+        f"{view.anchor('← Ledger', 'ledger', attributes='class=rw-back')}"
         f"<h2 class=rw-title>{escaped(headline_of(row))}</h2>"
         f"<p class=rw-soft>{where} · {escaped(written(commit.committed_at, view.zone))}, "
         f"{age}{owned}</p><p>{badges}{chips}</p>"
@@ -120,20 +118,17 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
 def _part_links(view: View, row: CommitEntry, chosen: TriagedRegression) -> str:
     links: list[str] = []
     for part in row.parts:
-        address = escape(
-            view.address_of(
+        kernel = shortened(kernel_text(part.regression.kernel), length=30)
+        change = headline_text(part.regression.change_points[0])
+        links.append(
+            view.anchor(
+                escaped(f"{kernel} {change}"),
                 "ledger",
+                attributes=f"class=rw-chip{current_attribute(is_current=part == chosen)}",
                 commit=row.commit.sha,
                 verdict=str(row.verdict),
                 regression=part.regression_id,
             )
-        )
-        current = current_attribute(is_current=part == chosen)
-        point = part.regression.change_points[0]
-        links.append(
-            f'<a class=rw-chip href="{address}" target="_self"{current}>'
-            f"{escaped(shortened(kernel_text(part.regression.kernel), length=30))} "
-            f"{escaped(headline_text(point))}</a>"
         )
     return "".join(links)
 
@@ -176,27 +171,21 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
     if line is None:
         st.html("<p class=rw-soft>This series has no runs outside pairs.</p>")
         return
-    releases = [
-        LaneMark(release.commit.committed_at, release.name)
-        for release in data.ask(questions.list_releases, view.project)
-    ]
     history = History(
         series=line,
         vendor=next(iter(lines.values()), None),
         roofs=tuple(_roofs(series, cells)),
         changes=(change,),
-        lanes=tuple(lanes_of([line], releases)),
+        lanes=tuple(lanes_of([line], view.list_releases())),
     )
     drawn = history_html(history, view.zone, height_px=_TREND_PX)
     title = f"{series.definition.title}, {series.label}"
     if series.runner_class:
         title += f" on {device_text(series.runner_class)}"
-    roof = escape(
-        view.address_of(
-            "roof", kernel=series.kernel, case=series.case_id, runner=series.runner_class
-        )
+    roof = view.anchor(
+        "Roof →", "roof", kernel=series.kernel, case=series.case_id, runner=series.runner_class
     )
-    st.html(f'<p class=rw-caption>{escaped(title)} <a href="{roof}" target="_self">Roof →</a></p>')
+    st.html(f"<p class=rw-caption>{escaped(title)} {roof}</p>")
     show_markup(drawn, key="main-figure")
 
 
@@ -364,22 +353,19 @@ def _command_html(change: ChangePoint) -> str:
 def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
     """Write every series of the commit as a table; a row shows its evidence."""
     rows: list[str] = []
-    points = [point for part in row.parts for point in part.regression.change_points]
-    for point in points:
-        address = escape(
-            view.address_of(
-                "ledger",
-                commit=row.commit.sha,
-                verdict=str(row.verdict),
-                change=key_of(point),
-                every="open",
-            )
+    for point in row.change_points:
+        link = view.anchor(
+            escaped(point.series.label),
+            "ledger",
+            commit=row.commit.sha,
+            verdict=str(row.verdict),
+            change=key_of(point),
+            every="open",
         )
         current = current_attribute(is_current=point == chosen)
         measured_on = point.series.target or device_text(point.series.runner_class)
         rows.append(
-            f'<tr{current}><td><a href="{address}" target="_self">{escaped(point.series.label)}</a>'
-            f"</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(measured_on)}</td>"
+            f"<tr{current}><td>{link}</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(measured_on)}</td>"
             f"<td class=number>{escaped(headline_text(point))}</td>"
             f"<td class=number>{escaped(transition_text(point))}</td></tr>"
         )

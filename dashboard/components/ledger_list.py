@@ -39,7 +39,7 @@ def summary_html(summary: RangeSummary, title: str) -> str:
         slower += f" ({summary.settled_count} settled)"
     parts = [f"{slower}, {summary.faster_count} faster"]
     means = [
-        f"{escaped(device_text(runner))} {_signed(change)}"
+        f"{escaped(device_text(runner))} {_coloured(change)}"
         for runner, change in summary.geomeans.items()
     ]
     if means:
@@ -60,12 +60,12 @@ def _kind_of(change: float) -> str:
     return "faster"
 
 
-def _signed(change: float) -> str:
-    text = f"{change:+.1%}"
-    if text in {"+0.0%", "-0.0%"}:
-        return "±0.0%"
-    kind = _kind_of(change)
-    return f"<span class=rw-{kind}>{text}</span>"
+def _coloured(change: float) -> str:
+    text = percent(change)
+    # what rounds to nothing is neither good nor bad
+    if text == percent(0.0):
+        return text
+    return f"<span class=rw-{_kind_of(change)}>{text}</span>"
 
 
 def rows_html(
@@ -77,10 +77,18 @@ def rows_html(
     # the dots of a single runner need no name
     is_narrow = is_narrow or len(runners) == 1
     heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
-    body = "".join(_row_html(view, row, runners, is_chosen=row == chosen) for row in rows)
+    # the file of another tool may name no author
+    has_authors = any(row.commit.author for row in rows)
+    author = ""
+    if has_authors:
+        author = "<th class=who>author</th>"
+    body = "".join(
+        _row_html(view, row, runners, is_chosen=row == chosen, has_authors=has_authors)
+        for row in rows
+    )
     return (
         "<table class='rw-table rw-ledger'><thead><tr><th class=when>when</th><th>commit</th>"
-        "<th class=who>author</th><th class=size>worst</th><th class=kernels>"
+        f"{author}<th class=size>worst</th><th class=kernels>"
         f"<span class='{kind}'>{heads}</span> kernel</th><th class=real>real</th>"
         f"<th class=state>state</th></tr></thead><tbody>{body}</tbody></table>"
     )
@@ -104,21 +112,25 @@ def _head_html(runner: str, *, is_narrow: bool) -> str:
     return f'<abbr title="{escaped(runner)}">{letters}</abbr>'
 
 
-def _row_html(view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen: bool) -> str:
+def _row_html(
+    view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen: bool, has_authors: bool
+) -> str:
     commit = row.commit
-    address = escape(view.address_of("ledger", commit=commit.sha, verdict=str(row.verdict)))
     current = current_attribute(is_current=is_chosen)
     subject = escaped(shortened(commit.subject, length=120)) or "no subject"
     regression = row.parts[0].regression
     if regression.is_range:
         subject = f"<i>{escaped(regression.range_text)}</i>"
     when = escape(short_date(commit.committed_at, view.zone))
+    name = f"<code>{escaped(commit.short_sha)}</code> {subject}"
+    link = view.anchor(name, "ledger", commit=commit.sha, verdict=str(row.verdict))
+    author = ""
+    if has_authors:
+        author = f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"
     return (
         f'<tr data-row="{escape(row.key)}"{current}>'
         f"<td class=when>{when}</td>"
-        f'<td class=what><a href="{address}" target="_self">'
-        f"<code>{escaped(commit.short_sha)}</code> {subject}</a></td>"
-        f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"
+        f"<td class=what>{link}</td>{author}"
         f"<td class=size>{bar_html(row.worst)}</td>"
         f"<td class=kernels>{_dots_html(row, runners)}</td>"
         f"<td class=real>{_real_html(row)}</td><td class=state>{escaped(row.state)}</td></tr>"
@@ -141,7 +153,7 @@ def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
     kind = _dots_class(runners)
     for kernel in row.kernels[:_KERNELS_IN_ROW]:
         dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
-        name = escaped(shortened(kernel_text(kernel), length=22))
+        name = escaped(shortened(kernel_text(kernel), length=32))
         lines.append(f"<span class='{kind}'>{dots}</span> <span class=rw-kernel>{name}</span>")
     more = len(row.kernels) - _KERNELS_IN_ROW
     if more > 0:
@@ -199,17 +211,16 @@ def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJo
         command = (
             f"roofwatch ab path/to/bench_file.py --base {base.short_sha} --head {head.short_sha}"
         )
-        decides = f"<code>{escape(command)}</code>"
-    address = escape(view.address_of("compare", base=base.sha, head=head.sha, by="commits"))
+        decides = f'<code title="{escape(command)}">{escape(command)}</code>'
+    name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
+    link = view.anchor(name, "compare", base=base.sha, head=head.sha)
     series = f"{change.series_count} series"
     return (
         f"<tr><td class=kernel>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"
         f"<td class=runner>{escaped(device_text(change.runner_class))}</td>"
         f"<td class='seen number' title='{escaped(change.claim)}'>"
         f"{percent(change.relative_change)} ?</td><td class=decides>{decides}</td>"
-        f'<td class="what rw-cut"><a href="{address}" target="_self">'
-        f"<code>{escaped(head.short_sha)}</code> "
-        f"{escaped(shortened(head.subject, length=60))}</a></td></tr>"
+        f'<td class="what rw-cut">{link}</td></tr>'
     )
 
 
@@ -258,9 +269,7 @@ def runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
     ]
     if len(admitted) <= _MAX_RUNNERS:
         return admitted
-    points: list[ChangePoint] = []
+    changed: set[str] = set()
     for row in rows:
-        for part in row.parts:
-            points.extend(part.regression.change_points)
-    changed = {point.series.runner_class for point in points}
+        changed.update(point.series.runner_class for point in row.change_points)
     return [name for name in admitted if name in changed][:_MAX_RUNNERS]

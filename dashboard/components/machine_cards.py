@@ -16,6 +16,7 @@ from roofwatch.dashboard.wording import (
     device_text,
     duration_text,
     escaped,
+    percent,
     rate_text,
     short_date,
     shortened,
@@ -86,8 +87,9 @@ def _place_of(machine: Machine) -> tuple[str, int, str]:
 def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
     """Write the card of a machine; siblings are the other machines of its runner class."""
     newest = machine.runs[0]
-    address = escape(view.address_of("machines", runner=machine.runner_class))
-    name = device_text(machine.runner_class)
+    name = view.anchor(
+        escaped(device_text(machine.runner_class)), "machines", runner=machine.runner_class
+    )
     label = ""
     if machine.machine is not None:
         label = f" <code>{escaped(machine.machine[:6])}</code>"
@@ -105,7 +107,7 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
     ]
     rows = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in lines if text)
     return (
-        f'<article class=rw-card><h2><a href="{address}" target="_self">{escaped(name)}</a>{label} '
+        f"<article class=rw-card><h2>{name}{label} "
         f"<span class='rw-mark {state.word}'>{state.symbol} {escaped(state.explanation)}</span>"
         f"</h2>"
         f"<p class=rw-soft>{escaped(shortened(newest.runner_class))}</p><dl>{rows}</dl></article>"
@@ -155,7 +157,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
         kind = "rw-slower" if change < -0.02 else "rw-soft"
         parts.append(
             f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
-            f"<span class={kind}>{_signed(change)}</span>"
+            f"<span class={kind}>{percent(change)}</span>"
         )
     sibling_rates = [_rates(sibling) for sibling in siblings]
     ratios: list[float] = []
@@ -170,16 +172,9 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     if ratios:
         count = count_of(len(siblings), "sibling")
         parts.append(
-            f"<span class=rw-soft>{_signed(statistics.median(ratios))} against its {count}</span>"
+            f"<span class=rw-soft>{percent(statistics.median(ratios))} against its {count}</span>"
         )
     return "<br>".join(parts)
-
-
-def _signed(change: float) -> str:
-    text = f"{change:+.1%}"
-    if text in {"+0.0%", "-0.0%"}:
-        return "±0.0%"
-    return text
 
 
 def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from html import escape
 from itertools import chain
 
 import streamlit as st
@@ -52,9 +51,8 @@ def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> Non
         runner_class: Of the machine.
         runs: Of the class, newest first.
     """
-    back = escape(view.address_of("machines"))
     st.html(
-        f'<a href="{back}" target="_self">← all machines</a>'
+        f"{view.anchor('← all machines', 'machines')}"
         f"<h2 class=rw-title>{escaped(runner_class)}</h2>"
     )
     parts: Mapping[str, Callable[[], None]] = {
@@ -73,15 +71,14 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
     """Write the newest runs as a table that links to each."""
     rows: list[str] = []
     for run in runs[:_RUNS_LISTED]:
-        address = escape(view.address_of("machines", run=run.run_id))
+        link = view.anchor(written(run.started_at, view.zone), "machines", run=run.run_id)
         purpose = "pair" if run.is_pair_side else "history"
         failed = sum(
             count for name, count in run.outcome_counts.items() if Outcome(name).is_failure
         )
         measured = sum(run.outcome_counts.values())
         rows.append(
-            f'<tr data-row><td><a href="{address}" target="_self">'
-            f"{written(run.started_at, view.zone)}</a></td>"
+            f"<tr data-row><td>{link}</td>"
             f"<td><code>{escaped(run.commit.short_sha)}</code> "
             f"{escaped(shortened(run.commit.subject, length=60))}</td><td>{purpose}</td>"
             f"<td class=number>{measured}</td><td class=number>{failed or ''}</td>"

@@ -15,6 +15,7 @@ import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
+from roofwatch.dashboard.charts.history import LaneMark
 from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.components.shell import (
     RANGE_AT_FIRST,
@@ -27,7 +28,8 @@ from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.navigation import path_of
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.queries import questions
-from roofwatch.model.history import CommitRef
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.stored_results import FleetRun, RunnerCoverage
 from roofwatch.settings import load_settings
 
@@ -151,14 +153,33 @@ class View:
             show_first_steps(NO_RUNS)
         return runs
 
+    def read_series(self, *keys: SeriesKey) -> Sequence[Series]:
+        """Read series over the commits and on the branches that are shown."""
+        question = TrendQuestion(
+            self.project,
+            keys,
+            branches=self.filters.branches,
+            since=self.range.since,
+            until=self.range.until,
+        )
+        return data.ask(questions.read_trend, question).series
+
+    def list_releases(self) -> list[LaneMark]:
+        """Return date and name of each release, oldest first."""
+        return [
+            LaneMark(release.commit.committed_at, release.name)
+            for release in data.ask(questions.list_releases, self.project)
+        ]
+
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
         url = urljoin(st.context.url or "/", path_of(view))
         return f"{url}?{urlencode(self.query(**choices), doseq=True)}"
 
-    def anchor(self, label: str, view: str, **choices: str) -> str:
-        """Return a link to another view as HTML; the label is HTML too."""
-        return f'<a href="{escape(self.address_of(view, **choices))}" target="_self">{label}</a>'
+    def anchor(self, label: str, view: str, *, attributes: str = "", **choices: str) -> str:
+        """Return a link to a view as HTML; label and further attributes are HTML too."""
+        address = escape(self.address_of(view, **choices))
+        return f'<a href="{address}" target="_self" {attributes}>{label}</a>'
 
     def page_link(
         self,

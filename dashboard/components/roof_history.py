@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import (
     History,
-    LaneMark,
     RoofLine,
     date_range,
     history_html,
@@ -16,7 +15,6 @@ from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import RoofRow, choices_of, row_labels
 from roofwatch.dashboard.wording import device_text, escaped, shortened
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import ChangePoint, RegressionState, Series, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Layer, is_metric, metric
@@ -58,7 +56,7 @@ def histories_html(
         return other_metric_html(view, other_key)
     drawn = _read(view, [chosen, *siblings_of(chosen, rows)], cells)
     if not drawn or drawn[0].row is not chosen:
-        return _caption(view, chosen, "", is_link=False) + _NO_VALUES
+        return f"<p>{_caption(chosen, chosen.key.kernel)}</p>{_NO_VALUES}"
     dates = date_range(sibling.history for sibling in drawn)
     labels = row_labels(rows)
     main = drawn[0]
@@ -67,13 +65,17 @@ def histories_html(
         picture = history_html(
             sibling.history, view.zone, height_px=_MULTIPLE_PX, dates=dates, is_small=True
         )
-        label = labels[sibling.row.key]
-        caption = _caption(view, sibling.row, label, is_link=True)
-        multiples.append(f"<figure>{caption}{picture}</figure>")
+        # of the kernel of the large drawing, which needs no second mention
+        caption = _caption(sibling.row, labels[sibling.row.key])
+        link = view.anchor(caption, view.name, **choices_of(sibling.row.key))
+        multiples.append(
+            f'<figure><figcaption class="rw-cut">{link}</figcaption>{picture}</figure>'
+        )
     picture = history_html(main.history, view.zone, height_px=_MAIN_PX, dates=dates)
-    caption = _caption(view, main.row, labels[main.row.key], is_link=False)
+    caption = _caption(main.row, f"{main.row.key.kernel} {labels[main.row.key]}")
     return (
-        f"<figure>{caption}{picture or _NO_VALUES}{_legend(main.history)}</figure>"
+        f'<figure><figcaption class="rw-cut">{caption}</figcaption>{picture or _NO_VALUES}'
+        f"{_legend(main.history)}</figure>"
         f'<div class="rw-multiples">{"".join(multiples)}</div>'
     )
 
@@ -104,24 +106,15 @@ def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
 
 def other_metric_html(view: View, key: SeriesKey) -> str:
     """Draw the history of any series."""
-    question = TrendQuestion(
-        view.project,
-        (key,),
-        branches=view.filters.branches,
-        since=view.range.since,
-        until=view.range.until,
-    )
-    trend = data.ask(questions.read_trend, question)
     caption = (
         f"<figcaption><b>{escaped(key.definition.title)}</b> {escaped(key.label)}</figcaption>"
     )
     picture = ""
-    if trend.series:
-        (series,) = trend.series
+    for series in view.read_series(key):
         history = History(
             series=series,
             changes=changes_of_case(view, key),
-            lanes=tuple(lanes_of([series], _releases(view))),
+            lanes=tuple(lanes_of([series], view.list_releases())),
         )
         picture = history_html(history, view.zone, height_px=_MAIN_PX)
     return f"<figure>{caption}{picture or _NO_VALUES}</figure>"
@@ -159,20 +152,9 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
     return f'<p class="rw-metrics">{" ".join(links)}</p>'
 
 
-def _releases(view: View) -> list[LaneMark]:
-    return [
-        LaneMark(release.commit.committed_at, release.name)
-        for release in data.ask(questions.list_releases, view.project)
-    ]
-
-
-def _caption(view: View, row: RoofRow, label: str, *, is_link: bool) -> str:
-    key = row.key
-    case = shortened(f"{key.kernel} {label} · {key.implementation}", length=90)
-    text = f"<b>{escaped(device_text(key.runner_class))}</b> {escaped(case)}"
-    if is_link:
-        text = view.anchor(text, view.name, **choices_of(key))
-    return f'<figcaption class="rw-cut">{text}</figcaption>'
+def _caption(row: RoofRow, label: str) -> str:
+    case = shortened(f"{label} · {row.key.implementation}", length=90)
+    return f"<b>{escaped(device_text(row.key.runner_class))}</b> {escaped(case)}"
 
 
 def _legend(history: History) -> str:
@@ -205,18 +187,8 @@ def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> lis
             vendors[row.key] = vendor
     keys = dict.fromkeys(_drawn_key(row, row.key) for row in rows)
     keys |= dict.fromkeys(_drawn_key(row, vendors[row.key]) for row in rows if row.key in vendors)
-    trend = data.ask(
-        questions.read_trend,
-        TrendQuestion(
-            view.project,
-            tuple(keys),
-            branches=view.filters.branches,
-            since=view.range.since,
-            until=view.range.until,
-        ),
-    )
-    series = {line.key: line for line in trend.series}
-    releases = _releases(view)
+    series = {line.key: line for line in view.read_series(*keys)}
+    releases = view.list_releases()
     drawn: list[_Drawn] = []
     for row in rows:
         line = series.get(_drawn_key(row, row.key))

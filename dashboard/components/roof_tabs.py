@@ -97,9 +97,9 @@ def _bar_html(
 ) -> str:
     links: list[str] = []
     for name in names:
-        address = escaped(view.address_of(view.name, tab=name, **choices_of(row.key)))
         current = current_attribute(is_current=name == chosen)
-        links.append(f'<a href="{address}" target="_self"{current}>{escaped(name)}</a>')
+        choices = choices_of(row.key)
+        links.append(view.anchor(name, view.name, attributes=current, tab=name, **choices))
     run = found_run.run
     where = f"run of {run.commit.short_sha}, {written(run.started_at, view.zone)}"
     return (

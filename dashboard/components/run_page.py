@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo
-from html import escape
 from io import BytesIO
 from uuid import UUID
 
@@ -40,11 +39,12 @@ from roofwatch.dashboard.wording import (
     shortened,
     written,
 )
+from roofwatch.db.errors import AgedError
 from roofwatch.db.queries import questions
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import read_document
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import format_bytes, format_ns
+from roofwatch.model.metrics import format_bytes, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
 from roofwatch.model.results import CaseProfile
 from roofwatch.model.stored_results import FleetRun, StoredArtefact
@@ -68,7 +68,12 @@ def show_run(view: View, run_id: str) -> None:
             "stored any more, or the filters hide it. The address is kept.</p>"
         )
         return
-    record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
+    try:
+        record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
+    except AgedError as error:
+        _show_statistics(view, run, error)
+        return
+    _show_title(view, run)
     _show_head(view, run, record)
     if run.is_quarantined:
         st.warning(
@@ -96,14 +101,35 @@ def show_run(view: View, run_id: str) -> None:
     _show_artefacts(view, record)
 
 
-def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
-    back = escape(view.address_of("machines", runner=run.runner_class))
-    st.html(
-        f'<a href="{back}" target="_self">← {escaped(run.runner_class)}</a>'
-        f"<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>"
+def _show_statistics(view: View, run: FleetRun, reason: AgedError) -> None:
+    """Show what retention leaves of a run: the statistics of each case."""
+    _show_title(view, run)
+    st.info(code_span(str(reason)), icon=":material/inventory_2:")
+    run_id = UUID(run.run_id)
+    detail, _ = data.ask(questions.read_runs, run_id, run_id)
+    show_table(
+        [case for case in detail.cases if view.filters.admits_case(case.case_id)],
+        Column("case", lambda case: case.case_id),
+        Column("implementation", lambda case: case.implementation),
+        Column("outcome", lambda case: case.outcome, outcome_text),
+        Column("median", lambda case: case.median_ns, format_ns),
+        Column("first quartile", lambda case: case.low_ns, format_ns),
+        Column("third quartile", lambda case: case.high_ns, format_ns),
+        Column("samples", lambda case: case.sample_count),
+        Column("utilisation", lambda case: case.utilisation, metric("utilisation").format),
+        omit_empty=True,
+        key=MAIN_FIGURE,
     )
+
+
+def _show_title(view: View, run: FleetRun) -> None:
+    back = view.anchor(f"← {escaped(run.runner_class)}", "machines", runner=run.runner_class)
+    st.html(f"{back}<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>")
     dirty = ", with uncommitted changes" if run.is_dirty else ""
     st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
+
+
+def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
     tool = record.environment.imported_from

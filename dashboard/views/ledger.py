@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from html import escape
 
 import streamlit as st
 
@@ -120,9 +119,7 @@ def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:
         if value is not None:
             view.link.keep(name, value)
     for row in rows:
-        is_part = any(part.regression_id == regression_id for part in row.parts)
-        is_commit = row.commit.sha == sha and verdict in (None, str(row.verdict))
-        if is_part or (is_commit and regression_id is None) or (is_commit and is_part):
+        if row.is_named(regression_id=regression_id, sha=sha, verdict=verdict):
             return row
     name = regression_id or sha or ""
     st.html(
@@ -151,8 +148,7 @@ def _show_groups(
             f"{rows_html(view, rows[:limit], runners_of(view, rows), chosen=chosen)}"
         )
         if limit < len(rows):
-            address = escape(view.address_of("ledger", all="yes"))
-            st.html(f'<p><a href="{address}" target="_self">Show all {len(rows)}</a></p>')
+            st.html(f"<p>{view.anchor(f'Show all {len(rows)}', 'ledger', all='yes')}</p>")
     if is_empty and view.filters.is_narrow:
         show_no_match(view, "changes")
     elif is_empty:
@@ -164,11 +160,8 @@ def _show_older(
 ) -> None:
     older = [row for row in split_rows(every_row)["slower"] if row not in in_range]
     if older:
-        address = escape(view.address_of("ledger", range="all"))
-        st.html(
-            f'<p class=rw-soft>Still open from other times: <a href="{address}" target="_self">'
-            f"{len(older)}</a>.</p>"
-        )
+        link = view.anchor(str(len(older)), "ledger", range="all")
+        st.html(f"<p class=rw-soft>Still open from other times: {link}.</p>")
 
 
 def _show_suspicions(
@@ -217,9 +210,8 @@ def _show_chosen(
 ) -> None:
     with st.container(key="detail"):
         change = show_detail(view, row, cells, false_alarms)
-        count = sum(len(part.regression.change_points) for part in row.parts)
         view.link.unfold(
-            f"Every series: {count}",
+            f"Every series: {len(row.change_points)}",
             partial(_show_changes, view, row, change),
             parameter="every",
         )
@@ -228,7 +220,7 @@ def _show_chosen(
             partial(show_evidence, view, change),
             parameter="evidence",
         )
-        part = next(part for part in row.parts if change in part.regression.change_points)
+        part = row.part_of(change)
         view.link.unfold("Bisection", partial(show_bisection, part), parameter="bisection")
         view.link.unfold(
             "Decisions", partial(show_trail, view, part.triage.regression_id), parameter="trail"

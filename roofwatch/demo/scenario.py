@@ -18,7 +18,6 @@ from roofwatch.terminal import make_table
 
 BENCHMARK_FILE = "bench_layers.py"
 _SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE
-_FIRST_COMMIT_AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 # Keep the user's settings, hooks and signing out of the demo's repository.
 _GIT_ENVIRONMENT = {
@@ -168,6 +167,9 @@ def begin_repository(folder: Path) -> None:
 def commit_step(folder: Path, number: int) -> MadeCommit:
     """Commit the numbered step; the steps before it were committed."""
     step = STEPS[number]
+    # one commit a day, the newest today: what was measured just now is not months old
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    committed_at = today - timedelta(days=len(STEPS) - 1 - number)
     _apply(folder, step, is_first=number == 0)
     _git(folder, "add", "--all")
     _git(
@@ -178,7 +180,7 @@ def commit_step(folder: Path, number: int) -> MadeCommit:
         "--no-gpg-sign",
         "-m",
         step.subject,
-        when=(_FIRST_COMMIT_AT + timedelta(days=number)).isoformat(),
+        when=committed_at.isoformat(),
     )
     return MadeCommit(_git(folder, "rev-parse", "HEAD").strip(), step)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.dashboard.charts.history import STYLE as FIGURE_STYLE
+from roofwatch.dashboard.logo import LOGO
 from roofwatch.model.files import atomic_write, make_folder
 from roofwatch.model.history import Series, SeriesKey
 from roofwatch.model.triage import TriagedRegression
@@ -112,7 +113,7 @@ def publish(
     for kernel, text, is_open in _badges(history, regressions):
         folder.write(f"badges/{_file_name(kernel)}.svg", badge(kernel, text, is_bad=is_open))
     static = resources.files("roofwatch.publish").joinpath("static")
-    page = static.joinpath("page.html").read_text()
+    page = static.joinpath("page.html").read_text().replace("LOGO", LOGO)
     for name in _PAGES:
         # No other text of the page is data, so no name can reach it.
         folder.write(f"{name}.html", page.replace("PAGE_NAME", name))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_the_history_has_sixteen_commits_of_which_four_change_something(tmp_path
     log = run_git(tmp_path / "repository", "log", "--reverse", "--format=%H %s").splitlines()
     assert log == [f"{commit.sha} {commit.step.subject}" for commit in made]
     assert run_git(tmp_path / "repository", "status", "--porcelain") == ""
+    newest = run_git(tmp_path / "repository", "log", "-1", "--format=%cI").strip()
+    assert datetime.now(UTC) - datetime.fromisoformat(newest) < timedelta(days=1)
     assert make_repository(tmp_path / "again") == made
 
 

@@ -267,18 +267,24 @@ function chooseSeries(index, fields, fixed) {
 
 // --- pages
 
+// a symbol beside the word, so that nothing depends on colour alone
+function verdictText(verdict) {
+  const [symbol] = MARKS[verdict] || ["?"];
+  return `${symbol} ${verdict} `;
+}
+
 function card(regression) {
   const settled = regression.is_open || regression.verdict !== "regressed" ? null : element("p", { class: "quiet", text: `settled: ${regression.settled_by}` });
   const outline = regression.outline.length ? sparkline(regression.outline, regression.changed_at) : null;
   return element("article", {},
     element("h2", {},
-      element("span", { class: regression.verdict, text: `${regression.verdict} ` }),
-      link("regression", { id: regression.id }, regression.kernel)),
+      element("span", { class: regression.verdict, text: verdictText(regression.verdict) }),
+      link("regression", { id: regression.id }, regression.kernel), outline),
     element("p", { text: regression.summary }),
     element("p", { class: "quiet" },
       element("code", { text: regression.range }),
       ` ${regression.subject} · ${regression.author} · ${regression.date.slice(0, 10)} · cause: ${regression.cause}`
-      + (regression.is_confirmed ? " · confirmed" : " · not confirmed"), outline && " ", outline),
+      + (regression.is_confirmed ? " · confirmed" : " · not confirmed")),
     settled);
 }
 
@@ -320,7 +326,7 @@ async function charted(index, title, fields, fixed, more = []) {
   if (time) controls.append(time);
   const chart = element("div", { class: "chart", role: "group", "aria-label": `${series.title} of ${series.case}` });
   const changes = changePoints(index, id).map((change) => element("p", {},
-    element("span", { class: change.regression.verdict, text: `${change.regression.verdict} ` }),
+    element("span", { class: change.regression.verdict, text: verdictText(change.regression.verdict) }),
     link("regression", { id: change.regression.id }, `at ${change.sha.slice(0, 8)}`), `: ${change.evidence}`));
   const direction = series.better === "unknown" ? "direction unknown" : `${series.better} is better`;
   setTimeout(() => drawChart(chart, index, id, history));

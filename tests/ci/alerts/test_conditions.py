@@ -149,6 +149,16 @@ def test_a_drop_of_throughput_at_a_change_is_told_in_rates() -> None:
     assert rate.relative_change == pytest.approx(1 / 1.2 - 1)
 
 
+def test_a_time_is_told_once_although_its_ratio_to_the_library_moved_with_it() -> None:
+    ratio = change("ratio_to_reference", 1.0, 1.2)
+    slower = make_change_point(1)
+    (both,) = reported(change_points=(slower, ratio))
+    (alone,) = reported(change_points=(ratio,))
+
+    assert [told.metric for told in both.message.changes] == ["median_ns"]
+    assert [told.metric for told in alone.message.changes] == ["ratio_to_reference"]
+
+
 def test_a_message_names_the_range_until_one_commit_is_known() -> None:
     point = make_change_point(5, previous_commit=make_commit_ref(1))
     (one,) = reported(commit=make_commit_ref(5), change_points=(point,))

@@ -203,7 +203,7 @@ def test_a_key_pressed_before_the_page_listens_counts_and_decisions_can_be_undon
     path = in_project(VIEWS["ledger-commit"], "example/project")
     # nothing of the page but its HTML is there
     watched.page.goto(dashboard + path, wait_until="commit")
-    watched.page.wait_for_function("document.replayKeys !== undefined")
+    watched.page.wait_for_function("document.takeKeys !== undefined")
     watched.page.keyboard.press("a")
     value = watched.page.get_by_role("textbox", name="Value")
     expect(value).to_be_focused()

@@ -112,7 +112,7 @@ def test_a_mean_that_rounds_to_zero_has_neither_sign_nor_colour() -> None:
     )
     html = summary_html(summary, "30 days")
 
-    assert "Example CPU ±0.0%" in html
+    assert "Example CPU 0.0%" in html
     assert "H100 <span class=rw-slower>+0.4%</span>" in html
 
 
