@@ -167,7 +167,7 @@ def history_html(
     dates = dates or date_range([history])
     drawing = _Drawing(history, scale, dates, zone, address_of)
     lanes, roof_labels, tick_count = history.lanes, drawing.roof_labels(), _DATE_TICKS
-    # what a larger drawing beside it says, and dates that would overlap
+    # the larger drawing next to it says it, and more dates would overlap
     if is_small:
         lanes, roof_labels, tick_count = (), "", _DATE_TICKS_OF_SMALL
     return (

@@ -213,7 +213,7 @@ class _Forest:
         """Write a row; the only case of a kernel bears its name."""
         key = row.key
         parts = [self.labels[key.case_id], key.implementation]
-        # a ratio beside its time would look like the same row twice
+        # a ratio and its time would look like the same row twice
         if not key.is_performance:
             parts.append(row.metric.title)
         name = escaped(" · ".join(filter(None, parts)))
