@@ -20,7 +20,7 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.errors import KernelError
-from roofwatch.kernels.building_blocks.exponential import fast_exp
+from roofwatch.kernels.building_blocks.exponential import BYTES_PER_LOAD, add_to_lanes, fast_exp
 from roofwatch.kernels.building_blocks.operands import (
     require_contiguous,
     require_equal,
@@ -32,7 +32,6 @@ from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases, v
 
 _TILE_COLS = 4_096
 _TILE_COLS_BACKWARD = 2_048
-_BYTES_PER_LOAD = 16
 _IGNORED = -100
 _ROWS_PER_IGNORED_ROW = 8
 
@@ -60,13 +59,7 @@ def _cross_entropy_kernel(
         x = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(
             tl.float32
         )  # [LANES, WIDTH]
-        new_max = tl.maximum(lane_max, tl.max(x, axis=1))
-        # avoid exp(-inf + inf) in a lane with only -inf
-        anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
-        lane_sum = lane_sum * fast_exp(lane_max - anchor) + tl.sum(
-            fast_exp(x - anchor[:, None]), axis=1
-        )
-        lane_max = new_max
+        lane_max, lane_sum = add_to_lanes(x, lane_max, lane_sum)
     row_max = tl.max(lane_max, axis=0)
     lse = row_max + tl.log(tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0))
     # a label out of range gives NaN
@@ -111,7 +104,7 @@ def cross_entropy_config(n_cols: int, itemsize: int) -> dict[str, int]:
     two lanes per thread.
     """
     block = min(triton.next_power_of_2(n_cols), _TILE_COLS)
-    width = min(_BYTES_PER_LOAD // itemsize, block)
+    width = min(BYTES_PER_LOAD // itemsize, block)
     return {"LANES": block // width, "WIDTH": width, "num_warps": max(block // 512, 1)}
 
 
