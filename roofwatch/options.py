@@ -197,7 +197,13 @@ class RunOptions:
         bool, typer.Option("--profile", help="Profile some calls of each case after timing.")
     ] = False
 
-    def plan(self, *, usual_tag: str | None = None, fewest_blocks: int = 1) -> RunPlan:
+    def plan(
+        self,
+        *,
+        usual_tag: str | None = None,
+        fewest_blocks: int = 1,
+        pins_autotuner: bool = False,
+    ) -> RunPlan:
         """Make the plan for the collector.
 
         Without a usual tag the device decides which cases are run. `--blocks` may be below
@@ -238,6 +244,7 @@ class RunOptions:
             device_check=device_check,
             timeout_s=self.timeout,
             has_profiles=self.profile,
+            pins_autotuner=pins_autotuner,
         )
 
 

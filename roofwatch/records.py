@@ -13,9 +13,10 @@ from roofwatch.collector.device.health import describe_health
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.machine import DeviceState, Outcome, Telemetry
-from roofwatch.model.measurement import Measurement
+from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import StepShare
+from roofwatch.model.worker_protocol import Subject
 from roofwatch.terminal import print_error
 
 RECORD_SUFFIX = ".json.gz"
@@ -53,6 +54,25 @@ def read_record_files(
     if paths and not record_files:
         raise RecordError(f"{', '.join(map(str, paths))}: contains no record")
     return ((file, RunRecord.read(file)) for _, _, file in sorted(record_files))
+
+
+def choices_of_record(file: Path) -> dict[Subject, tuple[Autotuning, ...]]:
+    """What Triton's autotuner chose in a record.
+
+    Raises:
+        RecordError: the record cannot be read, or has no such choice.
+    """
+    choices: dict[Subject, tuple[Autotuning, ...]] = {}
+    for measured in RunRecord.read(file).measurements:
+        if measured.autotuning:
+            subject = Subject(measured.case_id, measured.implementation)
+            choices[subject] = measured.autotuning
+    if not choices:
+        raise RecordError(
+            f"{file}: has no choice of an autotuner; only kernels with @triton.autotune that a GPU "
+            f"timed have one"
+        )
+    return choices
 
 
 def _files_in(paths: Sequence[Path]) -> Iterator[Path]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.judge.pairing import Pairing
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, count_of
 from roofwatch.model.machine import Environment
-from roofwatch.model.measurement import Measurement
+from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.provenance import WAY_OUT, LoadedFile
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import MeasuredCase
@@ -200,6 +200,33 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
     # as a calibration does on purpose
     if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
+    yield from _notes_on_pinned(base, head)
+
+
+def _notes_on_pinned(base: RunRecord, head: RunRecord) -> Iterator[Remark]:
+    """Say whether the autotuner had no part in the times, and where it had."""
+    pinned = {_function_of(*choice) for choice in _choices(base) if choice[1].is_pinned}
+    if not pinned:
+        return
+    yield Remark(
+        f"the autotuner's choices are pinned to the base's, for "
+        f"{count_of(len(pinned), 'autotuned function')} of the cases: a change is one of code"
+    )
+    free = {_function_of(*choice) for choice in _choices(head) if not choice[1].is_pinned}
+    for case_id, function in sorted(pinned & free):
+        yield Remark(
+            "{} of {} is not pinned: the head has no such configuration", (function, case_id)
+        )
+
+
+def _choices(record: RunRecord) -> Iterator[tuple[str, Autotuning]]:
+    for measurement in record.measurements:
+        for choice in measurement.autotuning:
+            yield measurement.case_id, choice
+
+
+def _function_of(case_id: str, choice: Autotuning) -> tuple[str, str]:
+    return case_id, choice.function
 
 
 # a new lock file changes hundreds

@@ -18,6 +18,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import Feature, ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.machine import Telemetry, highest_ceilings
+from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import Subject, WorkerSettings
@@ -45,6 +46,7 @@ def measure(
     more: MoreBlocks = lambda _base, _head: {},
     is_over: Callable[[], bool] = lambda: False,
     journal: Journal | None = None,
+    pinned: Mapping[Subject, tuple[Autotuning, ...]] | None = None,
 ) -> tuple[RunRecord, ...]:
     """Check, compile and time one suite, or two in one job on one device, so that drift and clock
     changes cancel out.
@@ -56,6 +58,9 @@ def measure(
     What `find_carried` returns is not timed.
     After the plan's blocks, and after each interim analysis, `more` returns what else to measure.
     Once `is_over` is true, no block is begun, and the records have what was measured until then.
+
+    Autotuned functions use the choices of `pinned`; of a pair whose plan pins them, both sides use
+    the base's.
 
     The journal stores each result as it arrives. Results of an interrupted run are read from it,
     not measured again; except a block without its other side.
@@ -102,6 +107,7 @@ def measure(
                 journal=journal,
                 pairing=pairing,
             )
+            run.pinned = dict(pinned or {})
             runs.append(run)
             # A new kernel is missing in the base, a removed one in the head.
             has_cases = any(loaded_run.cases for loaded_run in runs)
@@ -132,6 +138,8 @@ def measure(
         if foreign is not None:
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = []
+        if is_pair and plan.pins_autotuner:
+            _pin_autotuner(base=runs[0], head=runs[1], subjects=subjects)
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         planned_blocks = dict.fromkeys(subjects, plan.block_count)
         _take_blocks(
@@ -186,6 +194,18 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
     # not during checks on the device, in which Triton's autotuner times kernels
     run.compile()
     run.check(run.workers, run.to_check, worker_count=worker_count)
+
+
+def _pin_autotuner(base: SuiteRun, head: SuiteRun, subjects: Sequence[Subject]) -> None:
+    """Let the base choose once, before anything is timed, and use its choices on both sides."""
+    for subject in subjects:
+        # what only the head has, it tunes itself
+        if subject in base.cases and base.cases[subject].can_be_timed:
+            choices = base.choices_of(subject)
+            for run in (base, head):
+                run.pinned[subject] = choices
+    # a fresh process times each block
+    base.workers.stop()
 
 
 def _needed_features(run: SuiteRun) -> list[Feature]:

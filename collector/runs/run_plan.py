@@ -168,6 +168,8 @@ class RunPlan:
     """SM clock in MHz."""
     device_check: UnfitDevice | None = None
     has_profiles: bool = False
+    pins_autotuner: bool = False
+    """Of a pair: autotuned functions of both sides use what the base's autotuner chooses."""
     timeout_s: float = 300.0
     """For one check, for compiling one case, and for one block beyond its warm-up and samples."""
 

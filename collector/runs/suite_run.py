@@ -23,7 +23,7 @@ from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
 from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
-from roofwatch.model.measurement import with_references
+from roofwatch.model.measurement import Autotuning, with_references
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.timing_method import ChosenMethod
@@ -68,6 +68,8 @@ class SuiteRun:
         self.spent = SpentTime()
         self.cases: dict[Subject, CaseRun] = {}
         """In the order of the suite."""
+        self.pinned: dict[Subject, tuple[Autotuning, ...]] = {}
+        """What autotuned functions use instead of a choice of their own."""
         self.left_out: frozenset[Subject] = frozenset()
         """Subjects that this run was not asked to time: they have no measurement."""
         self.is_partial = False
@@ -314,6 +316,7 @@ class SuiteRun:
             plan=self.plan.sampling,
             method=method,
             launches_per_sample=launches_per_sample,
+            pinned=self.pinned.get(subject, ()),
         )
         self._steps.say(f"timing {subject}{self._of_side}")
         with self.spent.on(Activity.OVERHEAD):
@@ -337,6 +340,19 @@ class SuiteRun:
             self._steps.show(f"{subject}: {format_ns(median_ns)}")
         self._steps.step()
 
+    def choices_of(self, subject: Subject) -> tuple[Autotuning, ...]:
+        """What Triton's autotuner chooses for a subject that is timed; an interrupted run has
+        chosen already.
+        """
+        case = self.cases[subject]
+        if case.autotuning or case.implementation.language != "triton":
+            return case.autotuning
+        self._steps.say(f"tuning {subject}{self._of_side}")
+        with self.spent.on(Activity.OVERHEAD):
+            job = PrepareCall(**subject.named, rank_count=case.rank_count)
+            reply = self.workers.request(job, timeout_s=self.plan.timeout_s)
+        return reply.autotuning
+
     def profile(self) -> None:
         """Profile some calls; a subject that cannot be profiled keeps its times."""
         self._steps.total += len(self.to_profile)
@@ -345,7 +361,8 @@ class SuiteRun:
                 continue
             self._steps.say(f"profiling {case.subject}{self._of_side}")
             with self.spent.on(Activity.PROFILE):
-                job = ProfileCalls(**case.subject.named)
+                pinned = self.pinned.get(case.subject, ())
+                job = ProfileCalls(**case.subject.named, pinned=pinned)
                 reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
             if reply.profile is not None:
                 self._take(profile=reply.profile)

@@ -286,6 +286,13 @@ def run(
         typer.Option("--affected", help="Only kernels that the change since --base can affect."),
     ] = False,
     base: Annotated[str | None, typer.Option(help="Base revision of --affected.")] = None,
+    pin_autotune: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RECORD",
+            help="Use what the autotuner chose in this record.",
+        ),
+    ] = None,
     like: Like = None,
     reference: ReferenceFunction = None,
     resume: Resume = False,
@@ -308,6 +315,8 @@ def run(
             "use --affected and --base together: only kernels changed since that revision are "
             "measured"
         )
+    if ray is not None and pin_autotune is not None:
+        raise typer.BadParameter("not on a cluster", param_hint="--pin-autotune")
     fork_server = ForkServer()
     if ray is None:
         fork_server.start()
@@ -316,9 +325,15 @@ def run(
     from roofwatch.headlines import headline_of_run
     from roofwatch.measurement.revisions import only_affected, suite_of
     from roofwatch.measurement.run import measure_suite
-    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
+    from roofwatch.records import (
+        RECORD_SUFFIX,
+        choices_of_record,
+        failed_results,
+        nothing_done,
+    )
 
     plan = options.plan()
+    pinned = None if pin_autotune is None else choices_of_record(pin_autotune)
     skipped: tuple[str, ...] = ()
     if base is not None:
         restricted = only_affected(
@@ -344,6 +359,7 @@ def run(
             address=ray,
             skipped=skipped,
             is_resumed=resume,
+            pinned=pinned,
         )
     documents: list[dict[str, object]] = []
     report: list[Table | str] = []

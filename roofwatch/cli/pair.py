@@ -67,6 +67,10 @@ def ab(
         bool, typer.Option("--affected", help="Only kernels that the change can affect.")
     ] = False,
     suite_from: SuiteFrom = "head",
+    pin_autotune: Annotated[
+        bool,
+        typer.Option("--pin-autotune", help="Use what the base's autotuner chooses on both sides."),
+    ] = False,
     noise_floor: NoiseFloorFile = None,
     resume: Resume = False,
     as_json: AsJson = False,
@@ -144,7 +148,7 @@ def ab(
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor, policy=policy)
 
-    plan = options.plan(fewest_blocks=FIRST_BLOCKS)
+    plan = options.plan(fewest_blocks=FIRST_BLOCKS, pins_autotuner=pin_autotune)
     if budget is None:
         budget = _BUDGET_S if os.environ.get("CI") else _WAITING_BUDGET_S
     uses_head = suite_from == "head"

@@ -25,6 +25,7 @@ from roofwatch.collector.runs.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.files import check_writable
+from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.timing_method import Preset
 from roofwatch.model.verdict import Reason
@@ -53,6 +54,7 @@ def measure_suite(
     address: str | None = None,
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
+    pinned: Mapping[Subject, tuple[Autotuning, ...]] | None = None,
 ) -> list[tuple[Path, RunRecord]]:
     """Measure a suite on this machine, or on the Ray cluster at an address, and write a record per
     kind of machine.
@@ -77,7 +79,14 @@ def measure_suite(
         if address is not None:
             records = spread_run(suite, plan, address, on_progress, journal=journal)
         else:
-            records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
+            records = measure(
+                [suite],
+                plan,
+                on_progress,
+                fork_server=fork_server,
+                journal=journal,
+                pinned=pinned,
+            )
         return _write(
             paths=_paths(destination, len(records)),
             records=records,

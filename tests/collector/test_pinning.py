@@ -2,6 +2,7 @@
 and not made.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from roofwatch.collector.pinning import pinning
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.measurement import Autotuning
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.timing_method import SamplingPlan
+from tests.builders import make_commit
 from tests.suites.tuned_function import scale
 
 SMALL, LARGE = (
@@ -69,3 +77,24 @@ def test_a_function_without_a_choice_is_tuned_as_usual(
 
     assert launched_blocks == [32]
     assert used == []
+
+
+@pytest.mark.gpu
+def test_both_sides_of_a_pair_use_what_the_base_chose(fork_server: ForkServer) -> None:
+    suite = Path(__file__).parents[1] / "suites" / "bench_tuned.py"
+    plan = RunPlan(
+        targets=(),
+        block_count=2,
+        pins_autotuner=True,
+        sampling=SamplingPlan(warmup_ms=1, budget_ms=1, min_samples=3, max_samples=3),
+    )
+    sides = [
+        SuiteAt(SuiteSource(suite, (suite.parent,)), make_commit(number), "pairs")
+        for number in (1, 2)
+    ]
+    base, head = measure(sides, plan, fork_server=fork_server)
+
+    (base_choice,) = base.measurements[0].autotuning
+    (head_choice,) = head.measurements[0].autotuning
+    assert base_choice.is_pinned
+    assert base_choice == head_choice

@@ -9,8 +9,9 @@ import pytest
 
 from roofwatch.model.errors import RecordError
 from roofwatch.model.machine import DeviceState, Telemetry
+from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import RunRecord
-from roofwatch.records import device_summary, read_record_files
+from roofwatch.records import choices_of_record, device_summary, read_record_files
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 
 
@@ -126,3 +127,16 @@ def test_faults_come_first_with_their_number_of_blocks() -> None:
     assert second.endswith("at the power limit in 1 of 3 blocks")
     assert "2 of 4 blocks" in device_summary(record, record_with(state()))[0]
     assert device_summary(make_record()) == []
+
+
+def test_the_choices_of_a_record_are_pinned_by_case_and_implementation(tmp_path: Path) -> None:
+    choice = Autotuning(function="k", chosen={"BLOCK": 64})
+    measured = make_measurement(implementation="triton", autotuning=(choice,))
+    make_record(measurements=(measured,)).write(tmp_path / "base.json")
+    make_record(measurements=(make_measurement(),)).write(tmp_path / "untuned.json")
+
+    ((subject, choices),) = choices_of_record(tmp_path / "base.json").items()
+    assert (subject.case_id, subject.implementation) == (measured.case_id, "triton")
+    assert choices == (choice,)
+    with pytest.raises(RecordError, match="no choice of an autotuner"):
+        choices_of_record(tmp_path / "untuned.json")

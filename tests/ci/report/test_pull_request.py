@@ -11,7 +11,7 @@ from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.claim import CheckPolicy
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Outcome
-from roofwatch.model.measurement import CacheState, Measurement, Timer
+from roofwatch.model.measurement import Autotuning, CacheState, Measurement, Timer
 from roofwatch.model.provenance import LoadedFile, Origin
 from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.results import CodeEstimate, StaticFacts
@@ -23,6 +23,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_pair_of_records,
+    make_record,
     make_static_facts,
 )
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
@@ -291,6 +292,24 @@ def test_a_changed_work_tree_is_not_called_the_same_commit() -> None:
 
     assert "the same commit" in notes()
     assert "the same commit" not in notes(is_dirty=True)
+
+
+def test_pinned_choices_of_the_autotuner_are_said_and_those_that_could_not_be() -> None:
+    def record(*choices: Autotuning) -> RunRecord:
+        return make_record(measurements=(make_measurement(autotuning=choices),))
+
+    def notes(base: RunRecord, head: RunRecord) -> list[str]:
+        judged = judge_pull_request(base, head)
+        return [str(note) for note in judged.notes if "pinned" in str(note)]
+
+    pinned = Autotuning(function="k", chosen={"BLOCK": 64}, is_pinned=True)
+    free = Autotuning(function="k", chosen={"BLOCK": 32})
+
+    assert notes(record(free), record(free)) == []
+    (said,) = notes(record(pinned), record(pinned))
+    assert "pinned to the base's, for 1 autotuned function" in said
+    _, exception = notes(record(pinned), record(free))
+    assert exception == f"k of {CASE_ID} is not pinned: the head has no such configuration"
 
 
 # --- benchmarks of one side
