@@ -90,7 +90,7 @@ def test_equal_sources_under_another_torch_are_not_the_same_code() -> None:
     assert judge(changed=False, environment=other).exit_code == 2
 
 
-def test_results_that_were_not_checked_and_code_that_was_not_compiled_are_missing() -> None:
+def test_required_evidence_that_was_not_made_is_missing() -> None:
     line = make_source_line(implementation="triton").model_copy(update={"is_jitted": True})
     judgement = judge_pull_request(
         *make_records([untimed()], [untimed()], head_fields={"source_lines": (line,)}),

@@ -73,7 +73,7 @@ def test_a_choice_made_by_another_case_keeps_its_times(tune: Tune) -> None:
     assert second[1].chosen == SMALL
 
 
-def test_an_earlier_choice_is_cached_and_has_no_times(tune: Tune) -> None:
+def test_an_earlier_choice_is_cached_without_times(tune: Tune) -> None:
     tune(0.004, 0.003)
     with AutotuneRecorder().watching() as tuned:
         tune()
@@ -81,7 +81,7 @@ def test_an_earlier_choice_is_cached_and_has_no_times(tune: Tune) -> None:
     assert (tuned[0].chosen, tuned[0].timings, tuned[0].duration_ns) == (LARGE, (), 0)
 
 
-def test_a_choice_read_from_disk_is_cached_and_has_its_times(
+def test_a_choice_read_from_disk_is_cached_with_its_times(
     tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scale, "cache_results", True)

@@ -67,11 +67,16 @@ def test_a_merge_without_a_number_names_what_it_merged(repository: Path) -> None
     assert (merged.first_parent_count, merged.number, merged.head_sha) == (4, None, head_sha)
 
 
-def test_a_changed_or_unknown_file_makes_the_commit_dirty(repository: Path) -> None:
-    benchmark, stray = repository / "bench_x.py", repository / "bench_new.py"
+def test_an_unknown_file_makes_its_commit_dirty(repository: Path) -> None:
+    stray = repository / "bench_new.py"
     stray.write_text("")
-    assert not commit_of(benchmark)[0].is_dirty
     assert commit_of(stray)[0].is_dirty
+    # the file that git knows is as committed
+    assert not commit_of(repository / "bench_x.py")[0].is_dirty
+
+
+def test_a_changed_file_makes_the_commit_dirty(repository: Path) -> None:
+    benchmark = repository / "bench_x.py"
     benchmark.write_text("NUMBER = 4\n")
     assert commit_of(benchmark)[0].is_dirty
 
@@ -126,12 +131,18 @@ def test_the_commit_of_the_bundled_suite_is_carried_to_a_machine_without_the_rep
         carried_commit()
 
 
-def test_without_git_or_its_trust_there_is_no_repository(
+def test_without_git_there_is_no_repository(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_repository(repository) is None
     assert commit_of(repository / "bench_x.py")[0].is_dirty
+
+
+def test_without_the_trust_of_git_there_is_no_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     git = tmp_path / "git"
     git.write_text(
         "#!/bin/sh\necho 'fatal: detected dubious ownership in repository' >&2; exit 128\n"

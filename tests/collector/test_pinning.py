@@ -45,7 +45,7 @@ def call() -> None:
 
 
 @pytest.mark.parametrize("key", ["256, torch.float32", "", "another key"])
-def test_the_pinned_configuration_is_launched_and_said(
+def test_the_pinned_configuration_is_the_one_that_is_launched(
     launched_blocks: list[int], key: str
 ) -> None:
     original = Autotuner.run

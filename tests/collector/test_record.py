@@ -89,16 +89,20 @@ def test_only_ok_carries_samples(outcome: Outcome) -> None:
         RunRecord.from_json(json.dumps(document).encode(), name="lying")
 
 
-def test_two_results_of_one_key_or_of_an_unknown_case_are_refused() -> None:
-    for part in ("measurements", "accuracies", "static_facts"):
-        document = json.loads(make_complete_record().to_json())
-        document[part] *= 2
-        with pytest.raises(RecordError, match="share one key"):
-            RunRecord.from_json(json.dumps(document).encode(), name="twice")
-        document[part] = document[part][:1]
-        document[part][0]["case_id"] = "other/n=1/float32/fwd"
-        with pytest.raises(RecordError, match="not listed: other"):
-            RunRecord.from_json(json.dumps(document).encode(), name="stranger")
+@pytest.mark.parametrize("part", ["measurements", "accuracies", "static_facts"])
+def test_two_results_of_one_key_are_refused(part: str) -> None:
+    document = json.loads(make_complete_record().to_json())
+    document[part] *= 2
+    with pytest.raises(RecordError, match="share one key"):
+        RunRecord.from_json(json.dumps(document).encode(), name="twice")
+
+
+@pytest.mark.parametrize("part", ["measurements", "accuracies", "static_facts"])
+def test_a_result_of_an_unknown_case_is_refused(part: str) -> None:
+    document = json.loads(make_complete_record().to_json())
+    document[part][0]["case_id"] = "other/n=1/float32/fwd"
+    with pytest.raises(RecordError, match="not listed: other"):
+        RunRecord.from_json(json.dumps(document).encode(), name="stranger")
 
 
 def test_the_folder_of_a_record_is_checked_before_measuring(tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ def test_a_full_disk_leaves_the_old_file_unchanged(
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_measured_values_are_the_median_and_its_rates() -> None:
+def test_measured_values_derive_from_the_median() -> None:
     case = make_case(flop_count=2_000.0, memory_bytes=8_000.0, bus_bytes=1_000.0, token_count=500.0)
     measurement = make_measurement(blocks=make_blocks([100.0]), utilisation=0.5)
     assert measured_values(measurement, case) == {
@@ -172,12 +176,15 @@ def test_bytes_are_written_in_powers_of_1024(value: float, text: str) -> None:
     assert format_bytes(value) == text
 
 
-def test_rates_and_shares_carry_their_unit() -> None:
+def test_values_carry_their_unit() -> None:
     assert metric("flop_per_s").format(1.5e12) == "1.5 TFLOP/s"
     assert metric("memory_bytes_per_s").format(3.35e12) == "3.35 TB/s"
     assert metric("utilisation").format(0.876) == "87.6%"
     assert metric("joules_per_launch").format(0.0123) == "12.3 mJ"
     assert metric("joules_per_launch").format(4e-7) == "400 nJ"
     assert metric("registers").format(255) == "255"
+
+
+def test_an_unknown_metric_lists_those_that_exist() -> None:
     with pytest.raises(KeyError, match="median_ns"):
         metric("speed")

@@ -164,7 +164,7 @@ def test_fewer_than_one_in_a_thousand_equal_pairs_is_accused(tail: float) -> Non
     ("noise", "block_count", "factor", "expected_share"),
     [(0.01, 8, 1.10, 0.99), (0.02, 8, 1.10, 0.92), (0.01, 18, 1.05, 0.90), (0.05, 5, 1.40, 0.93)],
 )
-def test_a_slowdown_beyond_noise_and_threshold_is_called(
+def test_a_slowdown_beyond_noise_is_called(
     noise: float, block_count: int, factor: float, expected_share: float
 ) -> None:
     called = 0

@@ -142,7 +142,7 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(
     assert slower["alert"]["acknowledged_by"] == "A Person"
 
 
-def test_a_failed_message_waits_and_the_exit_status_is_1(
+def test_a_failed_message_waits_with_exit_status_1(
     command: Callable[..., Done], hook: Hook
 ) -> None:
     hook.status = 500

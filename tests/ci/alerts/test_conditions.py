@@ -121,7 +121,7 @@ def test_a_sure_regression_is_reported(fields: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_uncertain_improved_dismissed_small_or_triaged_regressions_are_not_reported(
+def test_what_needs_no_person_is_not_reported(
     fields: dict[str, Any],
 ) -> None:
     assert reported(**fields) == []
@@ -169,7 +169,7 @@ def test_a_message_names_the_range_until_one_commit_is_known() -> None:
     assert (one.message.base_sha, one.message.head_sha) == (base.sha, head.sha)
 
 
-def test_a_message_has_commit_suspects_and_links() -> None:
+def test_a_message_says_where_a_regression_began() -> None:
     suspects = (
         Suspect(Cause.CODE, 0.75, "the machine code changed"),
         Suspect(Cause.UNKNOWN, 0.25, "not recorded"),
@@ -226,7 +226,7 @@ def test_a_runner_is_silent_after_the_time_of_the_rule(
 UPGRADED = {"GPU A, driver 580": nightly(20), "GPU A, driver 590": nightly(11, first=20)}
 
 
-def test_a_runner_that_never_reported_is_silent_and_one_with_a_new_driver_is_not() -> None:
+def test_of_two_runners_only_the_one_that_never_reported_is_silent() -> None:
     rule = SilenceRule(kind="silence", runners=("*B200*", "*GPU A*"), **CHANNELS)
 
     (one,) = conditions_at(rule, ProjectState(PROJECT, runs=UPGRADED), NOON + timedelta(days=30))

@@ -82,7 +82,7 @@ def recover(engine: Engine) -> None:
     replace_regressions(engine, PROJECT, [recovered])
 
 
-def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None:
+def test_a_webhook_gets_a_document_with_a_key(judged: Engine, hook: Hook) -> None:
     Service(judged, "hook").at(LATER)
 
     (document,) = hook.documents
@@ -101,7 +101,7 @@ def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None
         assert hook.keys == [str(one.key) for one in list_deliveries(session)]
 
 
-def test_resolved_names_the_new_value_and_the_commit(judged: Engine, hook: Hook) -> None:
+def test_resolved_names_the_new_value_with_its_commit(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     service.at(LATER)
     recover(judged)
@@ -157,9 +157,7 @@ def test_apprise_services_are_notified(judged: Engine, hook: Hook) -> None:
     assert document["type"] == "failure"
 
 
-def test_an_issue_is_opened_commented_on_and_closed_per_episode(
-    judged: Engine, github: GitHubStandIn
-) -> None:
+def test_an_issue_follows_its_episode_to_the_end(judged: Engine, github: GitHubStandIn) -> None:
     service = Service(judged, "issues", github.url)
 
     service.at(LATER)

@@ -86,7 +86,7 @@ def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_t
 
 
 @pytest.mark.parametrize("fields", [{"branch": "topic"}, {"is_dirty": True}])
-def test_other_branches_and_uncommitted_changes_raise_no_alert(
+def test_only_commits_of_the_default_branch_raise_an_alert(
     history: Engine, fields: dict[str, object]
 ) -> None:
     commit = make_commit(3, **fields)

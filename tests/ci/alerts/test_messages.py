@@ -55,18 +55,21 @@ def test_hostile_text_is_code_in_markdown() -> None:
     assert "not an owner" not in outside
 
 
-def test_events_and_possible_repetitions_are_marked() -> None:
+def test_a_title_names_what_happened_to_the_alert() -> None:
     assert (
         to_title(delivery("x", AlertEvent.RESOLVED))
         == "[example/project] info: resolved: rms_norm x"
     )
     assert "still firing: " in to_title(delivery("x", AlertEvent.REMINDED))
     assert "not acknowledged: " in to_title(delivery("x", AlertEvent.ESCALATED))
+
+
+def test_a_message_that_may_have_arrived_before_says_so() -> None:
     assert "may be a repetition" in to_text(replace(delivery("x"), is_uncertain=True))
     assert "may be a repetition" not in to_text(delivery("x"))
 
 
-def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
+def test_a_message_says_how_to_acknowledge_it() -> None:
     change = ReportedValue(
         "gemm",
         "gemm/m=1/f16/fwd",
@@ -87,7 +90,7 @@ def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
     assert f"roofwatch alert acknowledge {told.alert.alert_id} --person NAME" in text
 
 
-def test_a_test_message_looks_like_a_test_and_names_no_alert() -> None:
+def test_a_test_message_looks_like_a_test_without_an_alert() -> None:
     """It said to acknowledge an alert that does not exist."""
     trial = trial_delivery("chat")
 

@@ -150,7 +150,7 @@ def test_a_slower_machine_is_one_message_in_each_channel() -> None:
     assert all("resolved: 30 kernels together" in message for message in resolved)
 
 
-def test_a_resolution_has_the_new_value_and_the_commit() -> None:
+def test_a_resolution_has_the_new_value_with_its_commit() -> None:
     """It said: back within limits, or no rule covers it."""
     storm = machine()
     storm.deliveries(SLOWER)

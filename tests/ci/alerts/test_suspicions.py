@@ -74,7 +74,7 @@ def test_later_nights_are_the_same_cause() -> None:
         replace(SLOWER, relative_change=0.01),
     ],
 )
-def test_what_is_faster_imported_or_small_is_not_told(change: KernelSuspicion) -> None:
+def test_a_suspicion_that_matters_to_nobody_is_not_told(change: KernelSuspicion) -> None:
     rule = RULE.model_copy(update={"min_relative_change": 0.05})
 
     assert suspicion_conditions(rule, state_of(change), NOON + timedelta(days=9)) == []

@@ -95,7 +95,7 @@ def test_commits_that_cannot_be_measured_are_named_together_with_the_first_that_
     assert (named.first, named.last) == (3, 5)
 
 
-def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> None:
+def test_a_commit_is_named_only_beside_a_measured_one() -> None:
     for change in range(12):
         _, pairs = searched(change=change, weights=[1.0] * 12, seed=change)
 
@@ -146,7 +146,7 @@ def test_one_outlier_does_not_decide() -> None:
 BROKEN = BuildInputs(error="does not import")
 
 
-def test_identical_sources_have_weight_zero_and_identical_machine_code_little() -> None:
+def test_a_commit_weighs_less_the_more_it_leaves_identical() -> None:
     inputs = [
         BuildInputs("a", "x"),
         BuildInputs("a", "x"),
@@ -154,10 +154,10 @@ def test_identical_sources_have_weight_zero_and_identical_machine_code_little() 
         BuildInputs("c", "y"),
     ]
 
-    found = prior_weights(inputs)
+    weights = prior_weights(inputs)
 
-    assert [one.value for one in found] == [0, SAME_CODE_WEIGHT, 1]
-    assert [one.reason for one in found] == [SAME_SOURCES, SAME_CODE, ""]
+    assert [weight.value for weight in weights] == [0, SAME_CODE_WEIGHT, 1]
+    assert [weight.reason for weight in weights] == [SAME_SOURCES, SAME_CODE, ""]
 
 
 @pytest.mark.parametrize(("after", "weights"), [("a", [0, 0, 0]), ("b", [1, 1, 1])])
@@ -170,7 +170,7 @@ def test_commits_that_cannot_be_loaded_weigh_as_the_next_one_that_can(
 
 
 @pytest.mark.parametrize("inputs", [[BuildInputs(), BuildInputs(), BROKEN], [BuildInputs("a")] * 3])
-def test_unknown_or_never_changing_sources_exclude_nothing(inputs: list[BuildInputs]) -> None:
+def test_sources_that_tell_nothing_exclude_nothing(inputs: list[BuildInputs]) -> None:
     assert [one.value for one in prior_weights(inputs)] == [1, 1]
 
 

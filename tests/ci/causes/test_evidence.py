@@ -209,7 +209,7 @@ def test_an_unclear_or_unrelated_run_is_no_evidence(late: SeriesPoint) -> None:
     assert step_with(late).runner_changed is None
 
 
-def test_old_code_under_the_new_driver_separates_driver_and_commit() -> None:
+def test_old_code_under_the_new_driver_tells_the_driver_from_the_commit() -> None:
     old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
     points = [
         replace(point, setting=old if number < 8 else new)

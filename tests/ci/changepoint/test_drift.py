@@ -31,7 +31,7 @@ def drifts_found(seed_count: int, *, quiet_after: int = 0) -> list[tuple[Drift, 
     ]
 
 
-def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate() -> None:
+def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_rate() -> None:
     found = drifts_found(40)
 
     assert len(found) >= 38
@@ -42,7 +42,7 @@ def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate()
 
 
 @pytest.mark.parametrize("quiet_after", [8, 16])
-def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(
+def test_a_drift_that_ended_is_found_with_the_rate_that_it_had(
     quiet_after: int,
 ) -> None:
     found = drifts_found(12, quiet_after=quiet_after)

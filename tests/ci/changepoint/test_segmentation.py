@@ -35,7 +35,7 @@ def least_cost(values: np.ndarray) -> float:
     return min(cost_of(values, starts) for starts in sets)
 
 
-def test_the_cut_costs_what_it_says_and_no_more_than_the_best_of_all() -> None:
+def test_the_cut_costs_no_more_than_the_best_of_all() -> None:
     for seed in range(25):
         rng = np.random.default_rng(seed)
         values = rng.standard_normal(11) + np.repeat(rng.normal(0, 5, size=3), [4, 3, 4])

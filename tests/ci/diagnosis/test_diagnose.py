@@ -217,7 +217,7 @@ def test_words_of_a_record_are_separate_from_the_template() -> None:
 SUBJECT = (NORM, "triton")
 
 
-def test_a_change_names_both_limits_and_the_new_findings() -> None:
+def test_a_change_names_both_limits_with_the_new_findings() -> None:
     pairing = Pairing(AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"]())
 
     (change,) = judge_limits(pairing, [SUBJECT])

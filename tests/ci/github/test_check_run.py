@@ -124,7 +124,7 @@ def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
 # --- the conclusion
 
 
-def test_a_title_of_hostile_names_is_short_and_printable() -> None:
+def test_a_title_of_hostile_names_is_one_short_line() -> None:
     title = concluded(judge_pull_request(*SITUATIONS["hostile_names"]()), "").title
 
     assert len(title) <= 200
@@ -139,7 +139,7 @@ def annotations(records: tuple[RunRecord, RunRecord], *lines: SourceLine) -> tup
     return annotations_of(judge_pull_request(base, head.model_copy(update={"source_lines": lines})))
 
 
-def test_a_slowdown_is_annotated_at_the_launcher_or_the_only_compiled_function() -> None:
+def test_a_slowdown_is_annotated_where_its_code_is() -> None:
     kernel = make_source_line(function="_rms_norm_kernel", line=3, is_jitted=True)
     other = make_source_line(function="_b", line=5, is_jitted=True)
 

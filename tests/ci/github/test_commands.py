@@ -101,7 +101,7 @@ def newest_check_run(github: GitHubStandIn) -> dict[str, Any]:
 # --- accept
 
 
-def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(
+def test_an_accepted_slowdown_is_neutral_with_who_accepted_it(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     post_report(github, tmp_path)
@@ -242,7 +242,7 @@ def test_an_acceptance_holds_for_the_same_findings_in_later_runs(
     )
 
 
-def test_an_acceptance_ends_when_its_comment_is_deleted_or_its_author_may_no_longer_write(
+def test_an_acceptance_lasts_as_long_as_its_comment_of_a_maintainer(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     post_report(github, tmp_path)
@@ -371,9 +371,7 @@ def test_run_and_bisect_hand_the_reviewed_commit_to_the_job_that_measures(
     assert any(reply.line in body for body in github.bodies)
 
 
-def test_a_measurement_needs_the_commit_or_a_review_of_it(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
+def test_a_measurement_needs_a_reviewed_commit(github: GitHubStandIn, tmp_path: Path) -> None:
     """A commit counted as seen if it was pushed two minutes before the comment."""
     post_report(github, tmp_path)
     later = sha_of(9)
@@ -434,11 +432,12 @@ def test_a_label_asks_for_a_run_of_the_reviewed_commit_that_was_labelled(
     assert f"Measuring `{sha_of(3)[:8]}` on `h100`" in body
 
 
-def test_a_label_by_somebody_without_write_access_does_nothing_and_cannot_accept(
-    github: GitHubStandIn,
-) -> None:
+def test_a_label_by_somebody_without_write_access_does_nothing(github: GitHubStandIn) -> None:
     assert label(github, "roofwatch run h100", "reader").requests == ()
     assert github.bodies == []
+
+
+def test_a_label_cannot_accept(github: GitHubStandIn) -> None:
     assert "A label cannot accept" in label(github, "roofwatch accept because").line
 
 
@@ -574,7 +573,7 @@ def test_the_result_of_a_bisection_is_a_reply_in_code_spans(
         ("reader", "x"),
     ],
 )
-def test_without_write_access_there_is_a_reaction_and_no_reply(
+def test_without_write_access_there_is_only_a_reaction(
     github: GitHubStandIn, tmp_path: Path, login: str, body: str
 ) -> None:
     post_report(github, tmp_path)

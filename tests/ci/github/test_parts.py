@@ -44,9 +44,7 @@ def post_parts(
     )
 
 
-def test_two_runners_are_one_comment_and_one_check_the_worst_first(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
+def test_two_runners_share_a_report_the_worst_first(github: GitHubStandIn, tmp_path: Path) -> None:
     """Two folders in one artifact were neutral: needs a pair of base and head."""
     posted = post_parts(github, tmp_path, {"hosted": "improvement", "h200": "regression"})
 
@@ -78,9 +76,7 @@ def test_the_result_of_another_job_for_the_same_commit_joins_the_report(
 
 
 @pytest.mark.parametrize("named", ["hosted", "h200"])
-def test_what_is_missing_is_named_and_is_no_success(
-    github: GitHubStandIn, tmp_path: Path, named: str
-) -> None:
+def test_what_is_missing_is_no_success(github: GitHubStandIn, tmp_path: Path, named: str) -> None:
     parts = {"hosted": "improvement", "other": "improvement"}
     posted = post_parts(github, tmp_path / "first", parts, "hosted", "h200")
 

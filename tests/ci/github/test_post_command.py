@@ -110,7 +110,7 @@ def test_workloads_that_came_with_the_records_predict_what_a_step_costs(tmp_path
         (["--begin"], {"GITHUB_TOKEN": "another-token"}, "HTTP 401"),
     ],
 )
-def test_an_error_is_one_line_and_exit_status_2(
+def test_an_error_is_one_line_with_exit_status_2(
     github: GitHubStandIn,
     tmp_path: Path,
     arguments: list[str],

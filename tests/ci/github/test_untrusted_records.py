@@ -196,17 +196,21 @@ def test_a_link_in_the_folder_is_not_followed(github: GitHubStandIn, tmp_path: P
     assert "no record in" in str(report.problem)
 
 
-def test_two_records_of_one_side_and_a_broken_baseline_are_refused(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
+def test_two_records_of_one_side_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
     base, _ = SITUATIONS["all_well"]()
-    one_side = report_on(write(tmp_path, base, base), a_job(github))
-    (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
-    without_baseline = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), a_job(github))
 
-    assert "a pair of base and head" in str(one_side.problem)
-    assert without_baseline.is_refused
-    assert "roofwatch-static.toml" in str(without_baseline.problem)
+    refused = report_on(write(tmp_path, base, base), a_job(github))
+
+    assert "a pair of base and head" in str(refused.problem)
+
+
+def test_a_broken_baseline_is_refused(github: GitHubStandIn, tmp_path: Path) -> None:
+    (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
+
+    refused = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), a_job(github))
+
+    assert refused.is_refused
+    assert "roofwatch-static.toml" in str(refused.problem)
 
 
 def test_the_pull_request_comes_from_the_event_not_from_the_record(

@@ -47,7 +47,7 @@ def test_regressions_of_one_commit_are_one_row_with_the_worst_first() -> None:
     assert rows[1].change_on("rms_norm", "another") is None
 
 
-def test_a_commit_that_made_one_kernel_slower_and_another_faster_is_two_rows() -> None:
+def test_a_commit_with_changes_in_both_directions_is_two_rows() -> None:
     faster = replace(slower(3, SOFTMAX, after=5_000.0), verdict=Verdict.IMPROVED)
     rows = rows_by_commit([triaged(slower(3)), triaged(faster)])
     assert {row.verdict for row in rows} == {Verdict.REGRESSED, Verdict.IMPROVED}

@@ -72,7 +72,7 @@ def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     return [regression for regression, _ in grouped]
 
 
-def test_findings_of_one_commit_kernel_and_verdict_are_one_regression() -> None:
+def test_findings_that_share_all_but_the_implementation_are_one_regression() -> None:
     found = group([make_finding(), make_finding(implementation="compile", after=15_000.0)])
 
     assert len(found) == 1
@@ -151,7 +151,7 @@ def test_the_best_evidence_comes_first_not_the_largest_change() -> None:
     assert "10 µs to 12.5 µs (+25.0%)" in found.summary
 
 
-def test_failures_come_first_then_times_machine_code_and_memory() -> None:
+def test_the_gravest_kind_of_change_comes_first() -> None:
     metrics = ["peak_allocated_bytes", "local_bytes", "median_ns", "rmse_ratio"]
     (found,) = group(
         [

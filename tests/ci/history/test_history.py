@@ -173,7 +173,7 @@ def test_a_wrong_result_after_right_ones_is_a_confirmed_regression() -> None:
     assert "accuracy was ok, is incorrect" in found.summary
 
 
-def test_a_failure_and_its_correction_are_two_findings() -> None:
+def test_the_correction_of_a_failure_is_a_finding_of_its_own() -> None:
     values = stepped(factor=1.0, count=8)
     history: list[float | Outcome | None] = [*values[:3], Outcome.COMPILE_ERROR, *values[4:]]
 

@@ -55,7 +55,7 @@ def test_an_exact_result_that_is_no_longer_exact_is_a_regression() -> None:
     assert (found.change_points[0].before, found.change_points[0].after) == (0.0, 1e-9)
 
 
-def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
+def test_a_step_of_varying_errors_is_no_alert() -> None:
     found = only_regression(errors(*noisy(1e-7, 20), *noisy(3e-7, 20, seed=1)))
 
     assert not found.is_confirmed
@@ -82,7 +82,7 @@ def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
         "within the spacing of float32",
     ],
 )
-def test_small_or_short_changes_of_errors_are_ignored(values: list[float]) -> None:
+def test_changes_of_errors_within_the_noise_are_ignored(values: list[float]) -> None:
     assert judge_history([errors(*values)]) == []
 
 
@@ -146,7 +146,7 @@ def test_memory_of_another_torch_version_suspects_the_toolchain() -> None:
     assert "torch 2.13 → 2.14" in found.suspects[0].sentence
 
 
-def test_a_slower_host_is_unconfirmed_and_no_alert() -> None:
+def test_a_slower_host_is_no_alert() -> None:
     found = only(judge_history([make_series(host_times(factor=1.6), HOST)]))
 
     assert (found.verdict, found.is_confirmed, found.is_alert) == (Verdict.REGRESSED, False, False)
@@ -207,7 +207,7 @@ def daily(values: NDArray[np.float64]) -> Series:
     return Series(make_series_key(), tuple(points))
 
 
-def test_a_slow_drift_is_found_with_its_start_and_rate() -> None:
+def test_a_slow_drift_is_found_with_its_rate() -> None:
     days = np.arange(120)
     values = np.array(stepped(count=120, factor=1.0)) * np.exp(0.005 * np.maximum(days - 50, 0) / 7)
 

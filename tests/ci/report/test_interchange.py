@@ -41,7 +41,7 @@ def verdicts_of(judgement: PullRequestJudgement) -> list[Verdict]:
 
 
 @pytest.mark.parametrize("situation", SMALL)
-def test_junit_fails_regressions_and_skips_inconclusive_results(situation: str) -> None:
+def test_junit_has_one_result_for_each_verdict(situation: str) -> None:
     judgement = judged(situation)
 
     root = junit_of(judgement)
@@ -72,7 +72,7 @@ def test_a_slower_case_has_its_change() -> None:
     assert any(re.search(r": time \+40\.\d% \(95 % interval \+", text) for text in texts)
 
 
-def test_invalid_xml_characters_are_replaced_and_markup_is_escaped() -> None:
+def test_a_hostile_message_is_valid_xml_that_shows_its_text() -> None:
     base, head = SITUATIONS["incorrect"]()
     broken = head.measurements[0].model_copy(
         update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"}

@@ -331,13 +331,17 @@ def test_a_removed_benchmark_leaves_the_verdict_to_the_others() -> None:
     assert "1 removed" in summary_line(unchanged)
 
 
-def test_nothing_is_decided_if_every_benchmark_was_removed_or_was_not_timed_at_the_head() -> None:
+def test_nothing_is_decided_if_every_benchmark_was_removed() -> None:
     everything = judge([make_timed()], [make_static_facts()])
+
+    assert everything.verdict is Verdict.INCONCLUSIVE
+
+
+def test_nothing_is_decided_if_no_benchmark_was_timed_at_the_head() -> None:
     untimed = judge(
         [make_timed(), make_accuracy(), make_timed(SOFTMAX)], [make_accuracy(), make_timed(SOFTMAX)]
     )
 
-    assert everything.verdict is Verdict.INCONCLUSIVE
     assert untimed.verdict is Verdict.INCONCLUSIVE
 
 
@@ -388,7 +392,7 @@ def test_a_new_implementation_that_was_not_timed_has_its_reason() -> None:
     assert [str(line) for line in new.times] == ["not timed: needs a GPU"]
 
 
-def test_what_fails_on_both_sides_is_no_result_and_never_no_change() -> None:
+def test_what_fails_on_both_sides_is_no_result() -> None:
     crashed = make_measurement(outcome=Outcome.CRASHED)
 
     judgement = judge([crashed], [crashed])

@@ -31,7 +31,7 @@ def record(number: int = 0, host: str = "a", **fields: Any) -> RunRecord:
     )
 
 
-def test_a_case_with_equal_machine_and_host_code_is_carried() -> None:
+def test_a_case_whose_code_is_all_equal_is_carried() -> None:
     renamed = record(1, source_digests={KERNEL: "other"})
 
     assert find_carried(record(), renamed) == {SUBJECT}

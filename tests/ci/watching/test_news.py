@@ -106,7 +106,7 @@ def test_a_suspicion_that_waited_two_nights_is_told_once_as_unconfirmed() -> Non
     assert news(suspects=waiting, told=told, nights=3) == []
 
 
-def test_a_suspicion_that_pairs_cannot_decide_is_told_at_once_and_holds_nothing_back() -> None:
+def test_a_suspicion_that_pairs_cannot_decide_is_told_at_once() -> None:
     given_up = replace(suspect(3, 4), is_given_up=True)
 
     told = news(suspects=(given_up,))

@@ -115,12 +115,13 @@ def test_a_build_that_fails_is_reported_by_its_last_lines_and_leaves_nothing(
     assert [entry.name for entry in cache.iterdir() if not entry.name.endswith(".lock")] == []
 
 
-def test_a_command_that_installs_nothing_and_an_unknown_setting_are_refused(
-    repository: Path,
-) -> None:
+def test_a_command_that_installs_nothing_is_refused(repository: Path) -> None:
     write(repository, {"roofwatch.toml": '[build]\ncommand = "true"\n'})
     with pytest.raises(BuildError, match=r"put nothing into \{prefix\}"):
         build(repository)
+
+
+def test_an_unknown_setting_is_refused(repository: Path) -> None:
     write(repository, {"roofwatch.toml": '[build]\ncomand = "true"\n'})
     with pytest.raises(SuiteError, match=r"\[build\] comand"):
         build(repository)

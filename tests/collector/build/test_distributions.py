@@ -114,7 +114,7 @@ BUILT = {
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_what_has_to_be_compiled_or_renamed_is_built(name: str, tmp_path: Path) -> None:
+def test_what_cannot_be_imported_from_its_tree_is_built(name: str, tmp_path: Path) -> None:
     write(tmp_path, {"pyproject.toml": BUILT[name], "python/qk/__init__.py": ""})
 
     found = read_distribution(tmp_path)
@@ -132,7 +132,7 @@ def test_what_has_to_be_compiled_or_renamed_is_built(name: str, tmp_path: Path) 
         "setup(**options())",
     ],
 )
-def test_a_setup_file_that_compiles_or_cannot_be_read_is_built(call: str, tmp_path: Path) -> None:
+def test_a_setup_file_that_may_compile_is_built(call: str, tmp_path: Path) -> None:
     write(tmp_path, {"setup.py": f"from setuptools import Extension, setup\n{call}\n"})
 
     found = read_distribution(tmp_path)

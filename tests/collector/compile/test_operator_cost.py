@@ -31,7 +31,7 @@ def test_a_kernel_alone_moves_its_tensors_once() -> None:
     assert (cost.peak_bytes, cost.allocation_count, cost.wait_count) == (ONE, 1, 0)
 
 
-def test_a_copy_in_the_launcher_is_one_more_call_and_two_more_passes_over_memory() -> None:
+def test_a_copy_in_the_launcher_costs_two_passes_over_memory() -> None:
     cost = cost_of(lambda x: copy_rows(x.clone()))
 
     assert cost.calls == {"clone": 1}
@@ -51,7 +51,7 @@ def test_temporaries_that_are_freed_do_not_add_up() -> None:
     assert cost.peak_bytes == 2 * ONE
 
 
-def test_reading_a_value_and_copying_to_the_host_are_waits() -> None:
+def test_all_that_brings_a_value_to_the_host_waits() -> None:
     def launch(x: torch.Tensor) -> torch.Tensor:
         if x.abs().max().item() > 0:
             x = copy_rows(x)

@@ -66,7 +66,7 @@ def test_the_first_size_that_overflows_is_exact() -> None:
     ],
     ids=["64-bit row", "moving pointer", "block pointer", "descriptor", "assumption"],
 )
-def test_64_bit_arithmetic_pointers_and_assumptions_are_seen(launch: kernels.Launch) -> None:
+def test_code_that_cannot_overflow_fits(launch: kernels.Launch) -> None:
     assert proof_of(launch, **HUGE).proof is Proof.FITS
 
 
@@ -79,7 +79,7 @@ def test_64_bit_arithmetic_pointers_and_assumptions_are_seen(launch: kernels.Lau
     ],
     ids=["offset in a for loop", "row in a while loop", "product of row and width"],
 )
-def test_offsets_that_loops_and_products_enlarge_are_found(launch: kernels.Launch) -> None:
+def test_offsets_that_grow_while_a_kernel_runs_are_found(launch: kernels.Launch) -> None:
     assert proof_of(launch, **HUGE).proof is Proof.UNSAFE
     assert proof_of(launch, n_rows=1_024, n_cols=1_024).proof is Proof.FITS
 

@@ -78,7 +78,7 @@ def test_every_configuration_that_pruning_leaves_is_compiled(tmp_path: Path) -> 
     assert facts[1].code_hash is None
 
 
-def test_the_facts_have_compilers_and_options(tmp_path: Path) -> None:
+def test_the_facts_have_compilers_with_their_options(tmp_path: Path) -> None:
     (fact, amd) = facts_of(
         tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942")
     )

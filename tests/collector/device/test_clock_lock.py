@@ -90,7 +90,7 @@ def test_the_collector_unlocks_the_clock_if_the_watchdog_is_killed(
         ("mig", "does not know"),
     ],
 )
-def test_a_refused_lock_is_explained_and_changes_nothing(
+def test_a_refused_lock_changes_nothing(
     recording: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)

@@ -105,21 +105,21 @@ def test_a_device_that_is_lost_does_not_end_the_run() -> None:
     assert "GPU is lost" in str(telemetry.message)
 
 
-def test_a_cpu_has_no_telemetry_and_no_clock_to_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_has_no_telemetry() -> None:
     with session_of("normal") as session:
         session.begin(make_environment(), None)
         assert session.state(whole_run(), launch_count=10) is None
     assert session.telemetry is None
 
+
+def test_a_cpu_has_no_clock_to_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locking, calls = begun("locked", 1500, tmp_path, monkeypatch)
     with locking, pytest.raises(CollectorError, match="a CPU has no clock"):
         locking.begin(make_environment(), None)
     assert calls_in(calls) == []
 
 
-def test_a_locked_clock_is_part_of_the_environment_and_reset(
+def test_a_locked_clock_is_recorded_then_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, calls = begun("locked", 1500, tmp_path, monkeypatch)

@@ -21,7 +21,7 @@ def state_of(*changes: tuple[float, dict[str, Any]], **arguments: Any) -> Device
     return device_state(readings, WINDOW, **{"launch_count": 1_000} | arguments)
 
 
-def test_clocks_are_medians_power_a_mean_and_the_temperature_the_highest() -> None:
+def test_the_state_of_a_block_sums_up_its_readings() -> None:
     state = state_of((150, {"sm_clock_mhz": 1965, "power_w": 500.0, "temperature_c": 61}))
 
     assert state.reading_count == 5
@@ -47,7 +47,7 @@ def test_faults_and_foreign_processes_during_a_block_degrade_it(
     assert state_of((at_ms, changed)).degraded_by == degraded_by
 
 
-def test_a_clock_that_ranges_over_a_tenth_or_leaves_its_lock_degrades_a_block() -> None:
+def test_a_clock_that_ranges_over_a_tenth_degrades_a_block() -> None:
     clocks_mhz = [1980, 1970, 1950, 1940, 1900, 1880, 1860, 1850, 1840]
     falling = [
         make_reading(100 + 25 * place, sm_clock_mhz=mhz) for place, mhz in enumerate(clocks_mhz)
@@ -59,6 +59,9 @@ def test_a_clock_that_ranges_over_a_tenth_or_leaves_its_lock_degrades_a_block() 
         "unsteady_sm_clock",
     )
     assert state_of((200, {"sm_clock_mhz": 345})).degraded_by == (), "one late reading among few"
+
+
+def test_a_clock_that_leaves_its_lock_degrades_a_block() -> None:
     assert state_of(locked_sm_clock_mhz=1935.0).degraded_by == ()
     assert state_of(locked_sm_clock_mhz=1500.0).degraded_by == ("clock_lock_lost",)
 
@@ -71,23 +74,35 @@ def test_a_short_block_takes_the_nearest_reading() -> None:
     assert device_state([], WINDOW, launch_count=10) == DeviceState(reading_count=0)
 
 
-def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_or_was_not_read_on_both_sides() -> (
-    None
-):
+def test_energy_is_interpolated_between_readings() -> None:
+    assert energy_between(BUSY, BlockWindow(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [BlockWindow(-10 * MS, 300 * MS), BlockWindow(100 * MS, 460 * MS)],
+    ids=["begins before", "ends after"],
+)
+def test_energy_outside_of_the_readings_is_unknown(window: BlockWindow) -> None:
+    assert energy_between(BUSY, window) is None
+
+
+def test_energy_of_a_counter_that_went_back_is_unknown() -> None:
     went_back = [
         make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 5.0 + at_ms)
         for at_ms in range(0, 500, 50)
     ]
+
+    assert energy_between(went_back, WINDOW) is None
+
+
+def test_energy_of_a_counter_that_moved_once_is_unknown() -> None:
     moved_once = [
         make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 1_040.0)
         for at_ms in range(0, 500, 50)
     ]
 
-    assert energy_between(BUSY, BlockWindow(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
-    assert energy_between(went_back, WINDOW) is None
     assert energy_between(moved_once, WINDOW) is None
-    assert energy_between(BUSY, BlockWindow(-10 * MS, 300 * MS)) is None
-    assert energy_between(BUSY, BlockWindow(100 * MS, 460 * MS)) is None
 
 
 def joules_of(*energies_j: float | None) -> float | None:

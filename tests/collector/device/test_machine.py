@@ -5,7 +5,7 @@ import pytest
 from roofwatch.collector.device.machine import HIDE_VARIABLE, machine_hash
 
 
-def test_hosts_devices_and_projects_have_hashes_of_their_own(
+def test_each_part_of_a_machine_changes_its_hash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = machine_hash("owner/kernels", "GPU-1")

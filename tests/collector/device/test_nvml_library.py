@@ -156,7 +156,7 @@ def test_a_device_without_ecc_links_and_counters_reports_the_rest(h100: Profile)
         )
 
 
-def test_a_mig_slice_has_its_uuid_and_no_clock(h100: Profile) -> None:
+def test_a_mig_slice_has_its_uuid_without_a_clock(h100: Profile) -> None:
     uuid = "MIG-41b36f64-1f5b-5a0e-9d1c-000000000000"
     h100.change(nvmlDeviceGetUUID=uuid, nvmlDeviceIsMigDeviceHandle="1")
     h100.remove("nvmlDeviceGetClockInfo")
@@ -174,7 +174,7 @@ def test_a_gpu_divided_into_slices_is_not_a_whole_gpu(h100: Profile) -> None:
         assert device.is_mig_on()
 
 
-def test_throttling_shows_by_its_bits_and_by_counters_that_grew(h100: Profile) -> None:
+def test_throttling_shows_in_each_reading(h100: Profile) -> None:
     sampler = Sampler(NvmlDevice(H100))
     sampler.read()
     h100.change(nvmlDeviceGetCurrentClocksEventReasons="0x60", nvmlDeviceGetTemperature_0="88")
@@ -195,7 +195,7 @@ def test_throttling_shows_by_its_bits_and_by_counters_that_grew(h100: Profile) -
     assert [reading.power_w for reading in readings] == [95.0, 95.0, 703.25, 703.25]
 
 
-def test_errors_of_memory_and_narrow_links_show_in_the_health(h100: Profile) -> None:
+def test_the_health_shows_what_is_damaged(h100: Profile) -> None:
     h100.change(
         nvmlDeviceGetTotalEccErrors_0_0="12",
         nvmlDeviceGetTotalEccErrors_1_0="1",
@@ -260,7 +260,7 @@ def test_a_driver_that_refuses_is_explained(
     assert refusal.value.status == status
 
 
-def test_the_watchdog_locks_the_clock_and_resets_it(h100: Profile) -> None:
+def test_the_watchdog_resets_the_clock_that_it_locked(h100: Profile) -> None:
     lock = ClockLock(H100, 1500)
     locked = h100.calls()
 

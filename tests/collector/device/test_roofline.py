@@ -56,7 +56,7 @@ def test_a_cold_cache_uses_the_memory_ceiling() -> None:
         ("int64", 0.25e6),  # unknown dtype: the fastest
     ],
 )
-def test_low_precision_uses_its_own_or_a_wider_roof(dtype: str, least: float) -> None:
+def test_low_precision_uses_the_roof_that_applies(dtype: str, least: float) -> None:
     case = make_case(f"matmul/M=8/{dtype}/fwd", flop_count=1e9, memory_bytes=0.0)
     ceilings = [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]
     assert roof_of(case, ceilings).ideal_ns == pytest.approx(least)
@@ -83,13 +83,16 @@ def test_the_ridge_is_where_both_ceilings_take_as_long() -> None:
 # --- level by level
 
 
-def test_each_memory_level_has_its_utilisation_and_that_nearest_to_its_ceiling_binds() -> None:
+def test_each_memory_level_has_its_utilisation() -> None:
     counted = {"dram_bytes": 5e6, "l2_bytes": 40e6, "l1_bytes": 80e6, "dram_read_bytes": 1.0}
     dram, l2, l1 = level_positions(counted, 1e6, ALL)
     # in 1 ms DRAM can move 10 MB and the cache 100 MB
     assert [place.level for place in (dram, l2, l1)] == ["dram", "l2", "l1"]
     assert [dram.utilisation, l2.utilisation] == pytest.approx([0.5, 0.4])
     assert l1.utilisation is None
+
+
+def test_the_memory_level_nearest_to_its_ceiling_binds() -> None:
     through_l2 = level_positions({"dram_bytes": 1e6, "l2_bytes": 90e6}, 1e6, ALL)
     through_dram = level_positions({"dram_bytes": 9e6, "l2_bytes": 9e6}, 1e6, ALL)
     bound = [binding_level(levels) for levels in (through_l2, through_dram)]

@@ -104,9 +104,7 @@ def test_equal_files_are_stored_once_by_their_sha256(
     assert found.read_bytes() == b"MOV R1, R2"
 
 
-def test_a_text_file_is_redacted_and_a_missing_one_named(
-    folder: ArtefactFolder, tmp_path: Path
-) -> None:
+def test_a_text_file_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None:
     (tmp_path / "of jdoe.html").write_text("<p>of jdoe</p>\n<p>password hunter2</p>\n")
 
     artefact = folder.add(tmp_path / "of jdoe.html", REDACTION)
@@ -115,6 +113,9 @@ def test_a_text_file_is_redacted_and_a_missing_one_named(
     assert (
         folder.folder / artefact.sha256
     ).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
+
+
+def test_a_missing_file_is_named(folder: ArtefactFolder, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"absent\.html: cannot be stored"):
         folder.add(tmp_path / "absent.html")
 

@@ -133,7 +133,7 @@ def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
     assert list(spool.folder.iterdir()) == [aside]
 
 
-def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_hold_back_the_others(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     sent = spool.submit(make_record())
     (tmp_path / "0.json.gz").write_bytes(b"\x1f\x8bgarbage")

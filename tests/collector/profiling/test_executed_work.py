@@ -41,7 +41,7 @@ def test_pipes_and_issue_slots_of_a_real_report_have_names_and_others_stay_raw()
     assert "executed_flop_count" not in values
 
 
-def test_issue_slots_and_instructions_per_cycle_of_a_real_details_page() -> None:
+def test_counters_of_a_real_details_page_are_read() -> None:
     kernels = read_profile(DATA / "copy_blocked_details.csv")["kernels"]
 
     (counters, *_) = counters_of(kernels, "copy/n=1/int64/fwd", "cuda")

@@ -5,7 +5,7 @@ import torch
 from roofwatch.collector.profiling.operator_bytes import OperatorBytes
 
 
-def test_operators_count_what_they_read_and_write() -> None:
+def test_operators_count_the_bytes_that_they_move() -> None:
     x = torch.ones(10, 10)
     with OperatorBytes() as counted:
         (x.t() * 2).sum()

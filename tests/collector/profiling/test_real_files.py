@@ -152,11 +152,17 @@ def test_an_unknown_format_is_refused_with_the_known_ones(content: bytes, tmp_pa
         read_profile(file)
 
 
-def test_a_missing_or_empty_file_or_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="No such file"):
         read_profile(tmp_path / "missing")
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
     with pytest.raises(ProfileError, match="is empty"):
         read_profile(tmp_path / "empty")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="is a folder"):
         read_profile(tmp_path)

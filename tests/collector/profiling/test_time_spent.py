@@ -49,19 +49,23 @@ def test_self_time_excludes_nested_calls() -> None:
     ]
 
 
-def test_nested_calls_of_one_name_count_once_and_threads_do_not_nest_in_each_other() -> None:
-    host = host_of(
-        event("cpu_op", "copy", 0, 10),
-        event("cpu_op", "copy", 2, 4),
-        event("cpu_op", "b", 2, 4, thread=2),
-    )
-    assert totals(operator_rows(host)) == [("copy", 2, 10_000), ("b", 1, 4_000)]
+def test_nested_operators_of_one_name_count_once() -> None:
+    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4))
+    assert totals(operator_rows(host)) == [("copy", 2, 10_000)]
+
+
+def test_calls_of_two_threads_do_not_nest_in_each_other() -> None:
+    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "b", 2, 4, thread=2))
+    assert totals(operator_rows(host)) == [("copy", 1, 10_000), ("b", 1, 4_000)]
     assert busiest_thread_ns(host) == 10_000
+
+
+def test_nested_annotations_of_one_name_count_once() -> None:
     marks = host_of(event("user_annotation", "step", 0, 10), event("user_annotation", "step", 2, 4))
     assert totals(annotation_rows(marks)) == [("step", 2, 10_000)]
 
 
-def test_a_gap_has_its_length_the_host_work_and_the_next_kernel() -> None:
+def test_a_gap_is_described_by_what_surrounds_it() -> None:
     events = [
         event("kernel", "first", 0, 10, device=0, stream=7),
         event("kernel", "second", 110, 10, device=0, stream=7),
@@ -98,7 +102,7 @@ def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
     ]
 
 
-def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
+def test_a_trace_of_the_cpu_has_operators_only() -> None:
     time = time_spent(make_trace([event("cpu_op", "mm", 0, 75), event("cpu_op", "add", 75, 25)]))
     assert time.devices == ()
     assert [(row.name, row.share) for row in time.operators] == [("mm", 0.75), ("add", 0.25)]

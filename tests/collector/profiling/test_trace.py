@@ -56,12 +56,15 @@ def scanned(text: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     ],
     ids=["after", "before", "trailing comma"],
 )
-def test_events_and_the_fields_around_them_are_found(text: str) -> None:
+def test_events_are_found_with_the_fields_around_them(text: str) -> None:
     assert scanned(text) == ({"traceName": "x"}, EVENTS)
 
 
-def test_a_bare_array_of_events_is_a_trace_and_a_byte_order_mark_is_ignored() -> None:
+def test_a_bare_array_of_events_is_a_trace() -> None:
     assert scanned(json.dumps(EVENTS)) == ({}, EVENTS)
+
+
+def test_a_byte_order_mark_is_ignored() -> None:
     trace = Trace.read(("\ufeff" + json.dumps({"traceEvents": EVENTS})).encode(), "trace")
     assert trace is not None
     assert [activity.name for activity in trace.activities] == [event["name"] for event in EVENTS]

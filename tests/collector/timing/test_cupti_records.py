@@ -34,13 +34,19 @@ def test_a_partly_filled_buffer_is_flushed_and_what_has_no_name_is_named_by_its_
         ]
 
 
-def test_dropped_records_and_kernels_without_times_are_refused() -> None:
+def test_dropped_records_are_refused() -> None:
     cupti = StandIn(records_per_buffer=2, most_records=2)
     records = recorder_of(cupti)
     with records.recording():
         cupti.run(*(kernel("mine", at, at + 1) for at in range(20, 25)))
         with pytest.raises(UnsupportedError, match=r"CUPTI lost 3 records .* --timer cuda_event"):
             records.activities()
+
+
+def test_a_kernel_without_times_is_refused() -> None:
+    cupti = StandIn(records_per_buffer=2, most_records=2)
+    records = recorder_of(cupti)
+    with records.recording():
         cupti.run(kernel("known", 20, 30), kernel("unknown", 0, 0))
         with pytest.raises(UnsupportedError, match="CUPTI lost 1 records"):
             records.activities()
@@ -110,10 +116,15 @@ def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> 
     assert sample.kernels == ("first", "memset", "second")
 
 
-def test_a_kernel_below_the_clocks_resolution_takes_one_ns_and_an_empty_launch_is_refused() -> None:
-    empty = CuptiActivity("empty", 1_010, 1_010)
-    (sample,) = samples_of([empty], [LaunchWindow(1_000, 1_100, 0)])
+def test_a_kernel_below_the_clocks_resolution_takes_one_ns() -> None:
+    short = CuptiActivity("short", 1_010, 1_010)
+    (sample,) = samples_of([short], [LaunchWindow(1_000, 1_100, 0)])
 
     assert sample.busy_ns == 1
+
+
+def test_a_launch_without_activity_is_refused() -> None:
+    activity = CuptiActivity("kernel", 1_010, 1_020)
+
     with pytest.raises(UnsupportedError, match="in 1 of 2 launches"):
-        samples_of([empty], [LaunchWindow(1_000, 1_100, 0), LaunchWindow(2_000, 2_100, 0)])
+        samples_of([activity], [LaunchWindow(1_000, 1_100, 0), LaunchWindow(2_000, 2_100, 0)])

@@ -98,7 +98,7 @@ def test_busy_time_and_span_of_a_real_recording_are_the_expected_ones(trace: str
     assert sample.span_ns == pytest.approx(activity["span_us"] * 1_000, abs=2)
 
 
-def test_copies_and_memsets_have_no_name_of_their_own() -> None:
+def test_transfers_have_the_name_of_their_kind() -> None:
     sample = sample_of(list(recorded("alexnet_a100.json.gz")))
 
     assert sample.kernels is not None

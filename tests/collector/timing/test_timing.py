@@ -77,7 +77,7 @@ class SlowCompanion(Ranks):
         return 3 * elapsed_ns
 
 
-def test_ranks_start_together_and_take_as_long_as_the_slowest(clock: Clock) -> None:
+def test_ranks_that_start_together_take_as_long_as_the_slowest(clock: Clock) -> None:
     companion = SlowCompanion()
     timed = sample_launches(clock.launch(50_000), FIVE, ranks=companion)
     assert list(timed.block.samples_ns) == [150_000.0] * 5

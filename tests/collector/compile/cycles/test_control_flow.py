@@ -24,7 +24,7 @@ def spans(loops: list[Loop], text: str) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_branch_back_makes_a_loop_and_loops_nest() -> None:
+def test_branches_back_make_nested_loops() -> None:
     text = listing(
         "MOV R1, R2",
         "FADD R1, R1, R2",
