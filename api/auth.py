@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ from roofwatch.api.limits import Limits, RateLimit
 from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
 from roofwatch.db.access import check_token, list_trusted
+from roofwatch.db.project_access import ProjectAccess, read_project_access
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.judgements import RunState, read_run_state
@@ -68,18 +69,25 @@ class Principal:
     scopes: frozenset[Scope]
     projects: Mapping[str, bool] | None
     """By project, whether its records are quarantined; None for all projects."""
+    access: ProjectAccess | None = None
+    """Hides restricted projects from a token for all projects; None to hide none."""
     is_quarantined: bool = False
     """Quarantine records of every project."""
     rate_key: str = ""
     """Requests with one key share a rate limit."""
 
     def may_see(self, project: str) -> bool:
-        return self.projects is None or project in self.projects
+        if self.projects is not None:
+            return project in self.projects
+        # a token is nobody whom a list of readers names
+        return self.access is None or self.access.may_read(project, ())
 
     def check_project(self, project: str) -> None:
         """Raise ProblemError unless the project may be seen."""
         if not self.may_see(project):
-            ours = ", ".join(sorted(self.projects or ())) or "no project"
+            ours = "public projects"
+            if self.projects is not None:
+                ours = ", ".join(sorted(self.projects)) or "no project"
             detail = f"this token is for {ours}; create one for the project: roofwatch token create"
             raise ProblemError(403, "forbidden", detail)
 
@@ -298,7 +306,12 @@ class Authenticator:
                     f'scope="{scope}"'
                 },
             )
-        return principal
+        if principal.projects is not None or scope is Scope.INGEST:
+            return principal
+        if Scope.ADMIN in principal.scopes:
+            return principal
+        with Session(self._engine) as session:
+            return replace(principal, access=read_project_access(session))
 
     def _find(self, text: str) -> Principal | None:
         is_jwt = text.count(".") == 2 and text.startswith("ey") and len(text) <= _MAX_JWT_CHARACTERS

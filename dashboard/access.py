@@ -1,4 +1,4 @@
-"""Sign-in, and who may triage regressions."""
+"""Sign-in, who reads, and who may triage regressions."""
 
 import os
 import secrets
@@ -38,6 +38,17 @@ class Person:
     """The provider's permanent id."""
     email: str
     """In lower case; empty if the provider has not verified it."""
+    groups: tuple[str, ...] = ()
+    """Of the provider, when the person signed in."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what a list of readers or triagers may call the person."""
+        named_groups = tuple(f"group:{group}" for group in self.groups)
+        _, separator, domain = self.email.rpartition("@")
+        if not separator:
+            return named_groups
+        return (self.email, f"@{domain}", *named_groups)
 
     @property
     def shown_as(self) -> str:
@@ -59,7 +70,14 @@ def person_of(claims: Mapping[str, object]) -> Person:
     email = ""
     if is_verified:
         email = str(claims.get("email") or "").strip().lower()
-    return Person(subject=str(claims.get("sub") or ""), email=email)
+    groups = claims.get("groups")
+    if not isinstance(groups, list):
+        groups = []
+    return Person(
+        subject=str(claims.get("sub") or ""),
+        email=email,
+        groups=tuple(group for group in groups if isinstance(group, str)),
+    )
 
 
 def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
@@ -70,12 +88,12 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
         project: Project of the regression.
         triagers: Addresses or `@domain`; `project=address` is valid for that project only.
     """
-    _, separator, domain = person.email.rpartition("@")
-    if not separator:
+    # the audit trail names an address
+    if not person.email:
         return False
     for entry in triagers:
         of_project, separator, who = entry.strip().rpartition("=")
-        if (not separator or of_project == project) and who.lower() in {person.email, f"@{domain}"}:
+        if (not separator or of_project == project) and who.lower() in person.names:
             return True
     return False
 
@@ -106,6 +124,18 @@ def signature_here(project: str) -> tuple[Signature | None, str]:
     if not may_triage(person, project, settings.triagers):
         return None, f"{shortened(person.shown_as)} may read, but may not decide."
     return Signature(person=person.email, actor=person.actor), ""
+
+
+def reader_names_here() -> tuple[str, ...] | None:
+    """Return what lists of readers may call the person of this session; None for somebody on this
+    machine, who could read the database too.
+    """
+    if load_settings().sign_in_issuer is None:
+        return None if is_local() else ()
+    person = person_here()
+    if person is None:
+        return ()
+    return person.names
 
 
 def is_local() -> bool:

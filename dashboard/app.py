@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from roofwatch.dashboard.data import UnreadServerError
+from roofwatch.dashboard.data import RestrictedError, UnreadServerError
 from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import code_span
@@ -43,6 +43,8 @@ def show() -> None:
             "token "
             "comes from `ROOFWATCH_TOKEN` and needs the scope `read`. Then reload this page."
         )
+    except RestrictedError as error:
+        st.error(f"You may not read this: {error}", icon=":material/lock:")
     except (StoreError, SettingsError) as error:
         st.error(
             f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:"

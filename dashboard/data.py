@@ -19,12 +19,14 @@ from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.conditions import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.dashboard.access import NotAllowedError
+from roofwatch.dashboard.access import NotAllowedError, reader_names_here
 from roofwatch.db.errors import StoreError
+from roofwatch.db.projects import record_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import Question
 from roofwatch.db.regressions.deciding import TriageDecision, apply_decision
 from roofwatch.db.regressions.decisions import Signature
+from roofwatch.db.schema.subjects import Subjects
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import ChangePoint, Regression
 from roofwatch.model.record import RunRecord
@@ -43,11 +45,16 @@ DATABASE = ""
 """Value that selects the database, even if the settings name a server."""
 _FRESH_FOR_S = 10
 _ANSWERS_KEPT = 64
+_READERS_KEPT = 1_000
 _FILES_KEPT = 2
 
 
 class UnreadServerError(StoreError):
     """The server cannot be reached, or refuses."""
+
+
+class RestrictedError(StoreError):
+    """The person may not read this."""
 
 
 @st.cache_resource(
@@ -92,10 +99,41 @@ def ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
     """Return the cached answer to a question; all readers share it, so it must not be modified.
 
     Raises:
+        RestrictedError: the person of this session may not read it.
         StoreError: there is no answer, or the source failed.
     """
+    _require_access(question.subjects(*args, **kwargs))
     answer: A = _remembered(question, args, tuple(sorted(kwargs.items())))
     return answer
+
+
+def _require_access(subjects: Subjects) -> None:
+    """Check that the person of this session may read everything that is asked for.
+
+    All readers share the answers, so this is checked before a remembered one is used.
+    """
+    reader_names = reader_names_here()
+    if reader_names is None:
+        return
+    projects = set(map(record_name, subjects.projects))
+    if subjects.run_ids or subjects.regression_ids:
+        run_ids, regression_ids = sorted(subjects.run_ids), sorted(subjects.regression_ids)
+        projects.update(_projects_of(tuple(run_ids), tuple(regression_ids)))
+    if projects - _readable(tuple(sorted(projects)), reader_names):
+        raise RestrictedError("this is not stored, or it is restricted to people who sign in")
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_READERS_KEPT, show_spinner=False)
+def _projects_of(run_ids: tuple[UUID, ...], regression_ids: tuple[UUID, ...]) -> Sequence[str]:
+    with _reading() as source:
+        return source.ask(questions.list_projects_of, run_ids, regression_ids)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_READERS_KEPT, show_spinner=False)
+def _readable(projects: tuple[str, ...], reader_names: tuple[str, ...]) -> frozenset[str]:
+    with _reading() as source:
+        readable = source.ask(questions.list_readable, projects, reader_names)
+    return frozenset(readable)
 
 
 @st.cache_resource(
@@ -113,14 +151,27 @@ def _remembered(
         return source.ask(question, *args, **dict(named))
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, show_spinner=False)
 def list_projects() -> Sequence[str]:
-    """List the projects that may be read, by name."""
+    """List the projects that the person of this session may read, by name."""
+    stored_projects = _stored_projects()
+    reader_names = reader_names_here()
+    if reader_names is None:
+        return stored_projects
+    readable = _readable(tuple(stored_projects), reader_names)
+    return [project for project in stored_projects if project in readable]
+
+
+def has_restricted_projects() -> bool:
+    """Whether there are projects that the person of this session may not read."""
+    return len(list_projects()) < len(_stored_projects())
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, show_spinner=False)
+def _stored_projects() -> Sequence[str]:
     with _reading() as source:
         return source.list_projects()
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Reading the file …")
 def read_contents(*files: tuple[str, str]) -> list[bytes]:
     """Read files of runs.
 
@@ -128,8 +179,15 @@ def read_contents(*files: tuple[str, str]) -> list[bytes]:
         files: Run id and sha256 of each.
 
     Raises:
+        RestrictedError: the person of this session may not read them.
         StoreError: a file is not stored, or is damaged.
     """
+    _require_access(Subjects(run_ids=frozenset(UUID(run_id) for run_id, _ in files)))
+    return _remembered_contents(*files)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Reading the file …")
+def _remembered_contents(*files: tuple[str, str]) -> list[bytes]:
     with _reading() as source:
         return [source.read_artefact(UUID(run_id), sha256) for run_id, sha256 in files]
 
@@ -173,21 +231,25 @@ def list_regressions(project: str) -> list[Regression]:
     return [triaged.regression for triaged in ask(questions.list_triaged, project)]
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
     """Read the noise of each runner class from stored calibrations."""
-    with _reading() as source:
-        pairs = source.ask(questions.list_calibrations, project)
+    pairs = ask(questions.list_calibrations, project)
     return noise_of_runners(pairs)
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Judging the pair …")
 def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     """Judge the records of a pair.
 
     Raises:
+        RestrictedError: the person of this session may not read them.
         StoreError: the samples of a run are no longer stored.
     """
+    _require_access(Subjects(run_ids=frozenset([base_id, head_id])))
+    return _remembered_judgement(base_id, head_id)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Judging the pair …")
+def _remembered_judgement(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     with _reading() as source:
         base, head = source.load_record(base_id), source.load_record(head_id)
     return judge_pull_request(base, head)
@@ -200,9 +262,11 @@ def decide(
 
     Raises:
         NotAllowedError: a server is read.
+        RestrictedError: the person of this session may not read the project.
         StaleTriageError: the state has changed meanwhile.
         StoreError: there is no such regression, a value is wrong, or the database failed.
     """
+    _require_access(Subjects(projects=frozenset([project])))
     with _reading() as source:
         if not isinstance(source, DatabaseSource):
             raise NotAllowedError("this dashboard is read-only: it reads through a server")

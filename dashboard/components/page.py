@@ -244,6 +244,10 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     st.html(f"<h1 class=rw-name>{escape(title)}: {escape(question)}</h1>")
     projects = data.list_projects()
     # before the header's choices, which need a project
+    if not projects and data.has_restricted_projects():
+        show_sign_in()
+        st.info("You may not read any project here. Sign in, or ask for access.")
+        st.stop()
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     try:

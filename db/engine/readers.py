@@ -13,6 +13,9 @@ from roofwatch.db.errors import StoreError
 SECRET_COLUMNS = {"token": {"secret_sha256"}}
 """Columns that readers cannot see, by table."""
 
+VIEWS = "series_point, regression_point"
+"""The views for other tools."""
+
 _DECISIONS = (
     "GRANT UPDATE ON triage TO {}",
     "GRANT INSERT ON audit_entry TO {}",
@@ -25,7 +28,8 @@ _SERVICE = (
     "GRANT USAGE ON SCHEMA public TO {}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}",
     "REVOKE UPDATE, DELETE ON audit_entry FROM {}",
-    "REVOKE INSERT, UPDATE, DELETE ON alembic_version, schema_compatibility FROM {}",
+    "REVOKE INSERT, UPDATE, DELETE ON alembic_version, schema_compatibility, project_access "
+    "FROM {}",
     "ALTER DEFAULT PRIVILEGES IN SCHEMA public "
     "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
 )
@@ -45,9 +49,11 @@ def grant_reader(
     password: str | None,
     actor: str,
     writes_decisions: bool = False,
+    views_only: bool = False,
 ) -> bool:
-    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; return
-    whether it was created.
+    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; or with
+    `views_only` nothing but the views, which hide restricted projects. Return whether it was
+    created.
 
     Without a password a role keeps its own. Without `writes_decisions` it loses the right to write
     triage.
@@ -61,8 +67,15 @@ def grant_reader(
         connection = session.connection()
         was_made = _ensure_role(connection, role, password)
         _refuse_a_writer(connection, role)
-        _grant(connection, role, writes_decisions=writes_decisions)
-        rights = "reads, writes decisions" if writes_decisions else "reads"
+        _grant(connection, role, views_only=views_only)
+        rights = "reads views" if views_only else "reads"
+        if writes_decisions:
+            rights = "reads, writes decisions"
+            for grant in _DECISIONS:
+                _execute(connection, grant, sql.Identifier(role))
+        reads_only = sql.SQL("off" if writes_decisions else "on")
+        statement = "ALTER ROLE {} SET default_transaction_read_only = {}"
+        _execute(connection, statement, sql.Identifier(role), reads_only)
         add_entry(
             session,
             actor=actor,
@@ -138,13 +151,19 @@ def _refuse_a_writer(connection: Connection, role: str) -> None:
         raise StoreError(f"role {role!r}: it may write tables already; choose another")
 
 
-def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None:
+def _grant(connection: Connection, role: str, *, views_only: bool) -> None:
     name = sql.Identifier(role)
     schema = sql.SQL("SCHEMA public")
     database = sql.Identifier(str(connection.engine.url.database))
     _execute(connection, "GRANT CONNECT ON DATABASE {} TO {}", database, name)
     _execute(connection, "REVOKE ALL ON ALL TABLES IN {} FROM {}", schema, name)
     _execute(connection, "GRANT USAGE ON {} TO {}", schema, name)
+    if views_only:
+        # a role that could read tables before had a right to later ones too
+        later = "ALTER DEFAULT PRIVILEGES IN {} REVOKE SELECT ON TABLES FROM {}"
+        _execute(connection, later, schema, name)
+        _execute(connection, f"GRANT SELECT ON {VIEWS} TO {{}}", name)
+        return
     _execute(connection, "GRANT SELECT ON ALL TABLES IN {} TO {}", schema, name)
     for table, hidden in SECRET_COLUMNS.items():
         columns = connection.scalars(_COLUMNS, {"table": table})
@@ -163,11 +182,6 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
         schema,
         name,
     )
-    if writes_decisions:
-        for grant in _DECISIONS:
-            _execute(connection, grant, name)
-    reads_only = sql.SQL("off" if writes_decisions else "on")
-    _execute(connection, "ALTER ROLE {} SET default_transaction_read_only = {}", name, reads_only)
 
 
 def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:

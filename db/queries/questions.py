@@ -3,7 +3,7 @@ parameters as JSON.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from roofwatch.db import agenda, bisections
+from roofwatch.db import agenda, bisections, project_access
 from roofwatch.db.access import AuditEntry, list_entries
 from roofwatch.db.ingest import artefacts
 from roofwatch.db.queries import (
@@ -87,16 +87,30 @@ class Question(Generic[P, A]):
         return get_type_hints(self.ask, include_extras=True)
 
     def to_json(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        return to_json(self._arguments(*args, **kwargs))
+
+    def subjects(self, *args: P.args, **kwargs: P.kwargs) -> Subjects:
+        """What the question with these arguments is about."""
+        return _subjects_of(self.parameters, self._arguments(*args, **kwargs))
+
+    def _arguments(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, object]:
         _, *arguments = inspect.signature(self.ask).bind(None, *args, **kwargs).arguments.items()
-        return to_json(dict(arguments))
+        return dict(arguments)
 
 
 def subjects_of(parameters: BaseModel) -> Subjects:
     """What a question with these parameters is about."""
+    return _subjects_of(type(parameters), vars(parameters))
+
+
+def _subjects_of(model: type[BaseModel], arguments: Mapping[str, object]) -> Subjects:
     subjects = Subjects()
-    for name, field in type(parameters).model_fields.items():
+    for name, field in model.model_fields.items():
+        # an argument that is left out has its default, which names nothing
+        if name not in arguments:
+            continue
         for mark in _marks_of(field):
-            subjects |= mark.subjects(getattr(parameters, name))
+            subjects |= mark.subjects(arguments[name])
     return subjects
 
 
@@ -189,3 +203,5 @@ list_fleet_runs = _answered(fleet.list_fleet_runs)
 read_run_energies = _answered(fleet.read_run_energies)
 list_kernel_costs = _answered(fleet.list_kernel_costs)
 list_case_costs = _answered(fleet.list_case_costs)
+list_readable = _answered(project_access.list_readable)
+list_projects_of = _answered(project_access.list_projects_of)

@@ -1,4 +1,4 @@
-"""The tables of access: tokens, trusted repositories and the audit trail."""
+"""The tables of access: tokens, trusted repositories, readers and the audit trail."""
 
 from datetime import datetime
 
@@ -41,6 +41,16 @@ class TrustedRepositoryRow(Base):
     project: Mapped[str] = mapped_column(primary_key=True)
     refs: Mapped[list[str]]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ProjectAccessRow(Base):
+    """A restricted project. Others can be read by everybody who reaches the service."""
+
+    __tablename__ = "project_access"
+
+    # no foreign key: a project can be restricted before its first record
+    project: Mapped[str] = mapped_column(primary_key=True)
+    readers: Mapped[list[str]]
 
 
 class AuditEntryRow(Base):

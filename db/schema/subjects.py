@@ -35,6 +35,11 @@ class SubjectMark:
 
 
 ProjectName = Annotated[Word, SubjectMark(lambda name: Subjects(projects=frozenset([name])))]
+ProjectNames = Annotated[
+    tuple[Word, ...],
+    Field(max_length=10_000),
+    SubjectMark(lambda names: Subjects(projects=frozenset(names))),
+]
 RunId = Annotated[UUID, SubjectMark(lambda run_id: Subjects(run_ids=frozenset([run_id])))]
 RunIds = Annotated[
     tuple[UUID, ...],
@@ -44,4 +49,9 @@ RunIds = Annotated[
 RegressionId = Annotated[
     UUID,
     SubjectMark(lambda regression_id: Subjects(regression_ids=frozenset([regression_id]))),
+]
+RegressionIds = Annotated[
+    tuple[UUID, ...],
+    Field(max_length=10_000),
+    SubjectMark(lambda regression_ids: Subjects(regression_ids=frozenset(regression_ids))),
 ]

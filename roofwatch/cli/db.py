@@ -14,6 +14,10 @@ from roofwatch.terminal import make_table, print_error, print_note, print_result
 if TYPE_CHECKING:  # the core installs no SQLAlchemy
     from sqlalchemy import Engine
 
+RestrictedProject = Annotated[
+    str, typer.Argument(help="Name of a project, stored or not yet; or * for all others.")
+]
+
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
 app.add_typer(db_app, name="db")
@@ -267,6 +271,10 @@ def grant_reader(
             "--decisions", help="Also allow triage, for a dashboard that people sign in to."
         ),
     ] = False,
+    views: Annotated[
+        bool,
+        typer.Option("--views", help="Only the views for Grafana, which hide restricted projects."),
+    ] = False,
 ) -> None:
     """Let a Postgres role read everything except token hashes, for a dashboard or Grafana.
 
@@ -275,12 +283,26 @@ def grant_reader(
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant
+    from roofwatch.db.errors import StoreError
     from roofwatch.settings import from_environment
+
+    if decisions and views:
+        raise StoreError("use either --decisions or --views: who decides reads tables")
 
     with open_configured_store() as engine:
         password = from_environment("ROOFWATCH_READER_PASSWORD") or None
-        was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
-    _print_rights(role, "can read and triage" if decisions else "can read", was_made=was_made)
+        was_made = grant(
+            engine,
+            role,
+            password=password,
+            actor=ACTOR,
+            writes_decisions=decisions,
+            views_only=views,
+        )
+    rights = "can read the views" if views else "can read"
+    if decisions:
+        rights = "can read and triage"
+    _print_rights(role, rights, was_made=was_made)
 
 
 @db_app.command("grant-service")
@@ -299,6 +321,56 @@ def grant_service(
         password = from_environment("ROOFWATCH_SERVICE_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR)
     _print_rights(role, "can serve", was_made=was_made)
+
+
+@db_app.command("restrict")
+def restrict(
+    project: RestrictedProject,
+    *,
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="name@example.com, @example.com, group:NAME or role:NAME of Postgres; "
+            "repeatable. They replace the readers of before."
+        ),
+    ] = None,
+) -> None:
+    """Let only some people read a project, after they sign in to the dashboard.
+
+    Tokens for the project still read it. Use * for all projects that have no readers of their own.
+    """
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.project_access import restrict_project
+
+    with open_configured_store() as engine:
+        restrict_project(engine, project, reader or [], actor=ACTOR)
+    print_note(f"project {project} is restricted to: {', '.join(reader or ['nobody'])}")
+
+
+@db_app.command("unrestrict")
+def unrestrict(project: RestrictedProject) -> None:
+    """Let everybody who reaches the dashboard read a project."""
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.project_access import unrestrict_project
+
+    with open_configured_store() as engine:
+        unrestrict_project(engine, project, actor=ACTOR)
+    print_note(f"project {project} is no longer restricted")
+
+
+@db_app.command("readers")
+def readers(*, as_json: AsJson = False) -> None:
+    """List restricted projects, and who may read them."""
+    from sqlalchemy.orm import Session
+
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.project_access import read_project_access
+
+    with open_configured_store() as engine, Session(engine) as session:
+        access = read_project_access(session)
+    listed = {project: sorted(names) for project, names in sorted(access.readers.items())}
+    rows = [(project, " ".join(names) or "nobody") for project, names in listed.items()]
+    print_result(listed, make_table(("project", "readers"), rows), as_json=as_json)
 
 
 def _print_rights(role: str, rights: str, *, was_made: bool) -> None:

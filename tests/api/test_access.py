@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.db.access import revoke_token
+from roofwatch.db.project_access import restrict_project
 from roofwatch.model.history import Scope
 from tests.api.conftest import (
     NOW,
@@ -169,6 +170,30 @@ def test_token_of_another_project_is_refused(anonymous: TestClient, make_token: 
         assert answer.status_code == (route.refusal_elsewhere or 200), route
         assert PROJECT not in answer.text, route
         assert str(SECOND_RUN_ID) not in answer.text, route
+
+
+def test_a_restricted_project_needs_a_token_of_its_own(
+    filled: Engine, anonymous: TestClient, make_token: MakeToken
+) -> None:
+    every_scope_but_admin = [scope for scope in Scope if scope is not Scope.ADMIN]
+    of_all = headers_of(make_token(*every_scope_but_admin, project=None))
+    reading = [route for route in ROUTES if route.scope in (Scope.READ, Scope.TRIAGE)]
+    assert all(route.ask(anonymous, of_all).status_code < 300 for route in reading)
+
+    # a list of readers names people, never tokens
+    restrict_project(filled, PROJECT, ["@example.com"], actor="a test")
+
+    for route in reading:
+        answer = route.ask(anonymous, of_all)
+        assert answer.status_code == (route.refusal_elsewhere or 200), route
+        assert PROJECT not in answer.text, route
+        assert str(SECOND_RUN_ID) not in answer.text, route
+    for allowed in (make_token(*every_scope_but_admin), make_token(Scope.ADMIN, project=None)):
+        for route in reading:
+            answer = route.ask(anonymous, headers_of(allowed))
+            assert answer.status_code < 300 or answer.status_code == 409, route
+    sent = ROUTES[0].ask(anonymous, of_all)
+    assert sent.status_code < 300, "sending is not reading"
 
 
 def test_all_invalid_tokens_get_the_same_refusal(filled: Engine, make_token: MakeToken) -> None:

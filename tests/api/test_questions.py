@@ -133,6 +133,8 @@ class Filled:
             "list_artefacts": {"run_id": first},
             "read_kernel_of_run": {"run_id": first, "kernel": "softmax"},
             "read_newest_bisection": {"regression_id": found},
+            "list_readable": {"projects": (project,), "reader_names": ()},
+            "list_projects_of": {"run_ids": (first,), "regression_ids": (found,)},
         }
 
 
@@ -310,6 +312,7 @@ def test_questions_about_other_projects_are_refused(client: TestClient, filled: 
         "list_kernel_costs",
         "list_case_costs",
         "read_newest_bisection",
+        "list_projects_of",
     }
     for name, arguments in filled.asked(OTHER).items():
         answer = ask(client, name, arguments)
