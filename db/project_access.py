@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.schema.access import ProjectAccessRow
-from roofwatch.db.schema.subjects import ProjectNames, RegressionIds, RunIds
+from roofwatch.db.schema.subjects import ProjectNames
 
 EVERY_PROJECT = "*"
 """Restricts each project that is not restricted by its own name."""
@@ -54,12 +53,6 @@ def list_readable(
     """List those of some projects that somebody may read (`ProjectAccess.may_read`)."""
     access = read_project_access(session)
     return [project for project in projects if access.may_read(project, reader_names)]
-
-
-def list_projects_of(session: Session, run_ids: RunIds, regression_ids: RegressionIds) -> list[str]:
-    """List the projects that have some runs and bisections."""
-    projects = set(projects_of_runs(session, run_ids).values())
-    return sorted(projects | projects_of_bisections(session, regression_ids))
 
 
 def restrict_project(engine: Engine, project: str, readers: Sequence[str], *, actor: str) -> None:

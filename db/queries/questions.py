@@ -33,7 +33,14 @@ from roofwatch.db.queries import (
 )
 from roofwatch.db.regressions import judgements
 from roofwatch.db.regressions.decisions import DECISION_ACTIONS
-from roofwatch.db.schema.subjects import ProjectName, RegressionId, SubjectMark, Subjects
+from roofwatch.db.schema.subjects import (
+    ProjectName,
+    RegressionId,
+    RegressionIds,
+    RunIds,
+    SubjectMark,
+    Subjects,
+)
 from roofwatch.model.history import Pair, SeriesKey
 from roofwatch.model.triage import TriagedRegression
 
@@ -173,6 +180,14 @@ def _list_calibrations(session: Session, project: ProjectName) -> list[Pair]:
     return pairs.list_pairs(session, project, of_one_commit=True)
 
 
+def _list_projects_of(
+    session: Session, run_ids: RunIds, regression_ids: RegressionIds
+) -> list[str]:
+    """List the projects that have some runs and bisections."""
+    projects = set(runs.projects_of_runs(session, run_ids).values())
+    return sorted(projects | runs.projects_of_bisections(session, regression_ids))
+
+
 read_filter_options = _answered(project.read_filter_options)
 list_commits = _answered(project.list_commits)
 list_releases = _answered(project.list_releases)
@@ -204,4 +219,4 @@ read_run_energies = _answered(fleet.read_run_energies)
 list_kernel_costs = _answered(fleet.list_kernel_costs)
 list_case_costs = _answered(fleet.list_case_costs)
 list_readable = _answered(project_access.list_readable)
-list_projects_of = _answered(project_access.list_projects_of)
+list_projects_of = _answered(_list_projects_of)
