@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.static.baseline import Baseline, BaselineError, parse_baseline
@@ -21,13 +21,7 @@ _MAX_JOURNAL_BYTES = 100_000_000
 _SUFFIXES = (".json", ".json.gz")
 
 
-@dataclass(frozen=True)
-class MeasuredPair:
-    base: RunRecord
-    head: RunRecord
-
-
-def read_measured(paths: Sequence[Path]) -> MeasuredPair | NotMeasured | None:
+def read_measured(paths: Sequence[Path]) -> Pairing | NotMeasured | None:
     """Read what `roofwatch ab` wrote: two records, its note, or one folder with either.
 
     Returns:
@@ -99,9 +93,9 @@ def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFl
     return floor
 
 
-def _pair(paths: Sequence[Path], files: Sequence[Path]) -> MeasuredPair:
+def _pair(paths: Sequence[Path], files: Sequence[Path]) -> Pairing:
     if len(paths) == 2 and not any(path.is_dir() for path in paths):
-        return MeasuredPair(RunRecord.read(paths[0]), RunRecord.read(paths[1]))
+        return Pairing(RunRecord.read(paths[0]), RunRecord.read(paths[1]))
     is_one_folder = len(paths) == 1 and (paths[0].is_dir() or not paths[0].exists())
     if not is_one_folder:
         raise RecordError("give two records, base and head, or one folder that contains them")
@@ -111,7 +105,7 @@ def _pair(paths: Sequence[Path], files: Sequence[Path]) -> MeasuredPair:
             by_side[record.pairing.side] = record
     if len(files) != 2 or set(by_side) != {Side.BASE, Side.HEAD}:
         raise RecordError(f"{paths[0]}: needs a pair of base and head, as roofwatch ab writes it")
-    return MeasuredPair(by_side[Side.BASE], by_side[Side.HEAD])
+    return Pairing(by_side[Side.BASE], by_side[Side.HEAD])
 
 
 def _read_note(file: Path) -> NotMeasured:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from roofwatch.ci.changepoint.student import critical_t, two_sided_p
+from roofwatch.model.history import CommitRef
 from roofwatch.model.verdict import Reason, Verdict
 
 MIN_BLOCKS = 3
@@ -108,6 +109,20 @@ class PairedEstimate:
         """Whether the change is beyond the noise."""
         low, high = self.log_interval
         return low > 0 or high < 0
+
+
+@dataclass(frozen=True)
+class ComparedRange:
+    """What the blocks of two commits say about the commits between them."""
+
+    base: CommitRef
+    head: CommitRef
+    """The first commit with the change, if there is one."""
+    comparison: PairedEstimate
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.comparison.verdict
 
 
 def compare(

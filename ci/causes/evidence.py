@@ -6,12 +6,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import compare_counters
-from roofwatch.ci.ab.compare import PairedEstimate, compare
+from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate, compare
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, difference_error
@@ -87,7 +87,7 @@ class SupportingEvidence:
         self,
         key: SeriesKey,
         commits: Collection[CommitRef],
-    ) -> list[tuple[CommitRef, CommitRef, PairedEstimate]]:
+    ) -> list[ComparedRange]:
         """List the changes that pairs of commits of the branch decided, the shortest range first.
 
         A range ends before the commit of an unchanged pair with the same base, as those of a
@@ -98,16 +98,16 @@ class SupportingEvidence:
             commits: Measured commits of the branch.
 
         Returns:
-            The last commit before the change, the first with it, and the comparison.
+            The shortest ranges, each with its comparison.
         """
-        on_branch: list[_Range] = []
+        on_branch: list[ComparedRange] = []
         for measured, comparison in self._comparisons.items():
             base, head = self._commits[measured]
             is_on_branch = base in commits and head in commits and base < head
             # only the branch's own order says which commit came first
             if measured[:3] == _subject(key) and is_on_branch:
-                on_branch.append((base, head, comparison))
-        ranges: list[_Range] = []
+                on_branch.append(ComparedRange(base=base, head=head, comparison=comparison))
+        ranges: list[ComparedRange] = []
         for changed_range in sorted(_narrowed(on_branch), key=_length_and_end):
             # a bisection leaves the longer ranges that it began with
             if not any(_explains(shorter_range, changed_range) for shorter_range in ranges):
@@ -193,35 +193,30 @@ class SupportingEvidence:
         return step.index, Status.REFUTED, compared[step.index]
 
 
-_Range = tuple[CommitRef, CommitRef, PairedEstimate]
-"""The last commit before a change, the first with it, and the comparison."""
-
-
-def _narrowed(ranges: Sequence[_Range]) -> list[_Range]:
+def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
     """The ranges with a change, each from the last commit that is known to equal its base."""
-    unchanged = [
-        (base, head) for base, head, comparison in ranges if comparison.verdict is Verdict.UNCHANGED
-    ]
-    narrowed: list[_Range] = []
-    for base, head, comparison in ranges:
-        if comparison.verdict.is_change:
-            equal_heads = [same_head for same_base, same_head in unchanged if same_base == base]
-            equal_commits = [commit for commit in equal_heads if commit < head]
-            narrowed.append((max([base, *equal_commits]), head, comparison))
+    equal_commits: dict[CommitRef, list[CommitRef]] = defaultdict(list)
+    for compared in ranges:
+        if compared.verdict is Verdict.UNCHANGED:
+            equal_commits[compared.base].append(compared.head)
+    narrowed: list[ComparedRange] = []
+    for compared in ranges:
+        if compared.verdict.is_change:
+            equal = [commit for commit in equal_commits[compared.base] if commit < compared.head]
+            last_equal = max([compared.base, *equal])
+            narrowed.append(replace(compared, base=last_equal))
     return narrowed
 
 
-def _length_and_end(changed_range: _Range) -> tuple[int, int]:
-    base, head, _ = changed_range
-    return head.first_parent_count - base.first_parent_count, head.first_parent_count
+def _length_and_end(compared: ComparedRange) -> tuple[int, int]:
+    end = compared.head.first_parent_count
+    return end - compared.base.first_parent_count, end
 
 
-def _explains(inner_range: _Range, outer_range: _Range) -> bool:
+def _explains(inner: ComparedRange, outer: ComparedRange) -> bool:
     """Whether a range lies within another one and has a change of the same direction."""
-    inner_base, inner_head, inner = inner_range
-    base, head, comparison = outer_range
-    is_inside = base <= inner_base and inner_head <= head
-    return is_inside and comparison.verdict is inner.verdict
+    is_inside = outer.base <= inner.base and inner.head <= outer.head
+    return is_inside and outer.verdict is inner.verdict
 
 
 def measured_again(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from roofwatch.ci.ab.compare import PairedEstimate
+from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate
 from roofwatch.ci.causes.evidence import (
     Observation,
     SupportingEvidence,
@@ -151,23 +151,18 @@ def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
     )
 
 
-_DecidedPair = tuple[CommitRef, CommitRef, PairedEstimate]
-"""Last commit before a change, first with it, and what the pair says."""
+def _is_same_change(finding: TrendFinding, pair: ComparedRange) -> bool:
+    window, _ = windows_between(commits=[pair.base, pair.head], first=1, last=1)
+    return finding.direction is pair.verdict and finding.reach.touches(window)
 
 
-def _is_same_change(finding: TrendFinding, pair: _DecidedPair) -> bool:
-    base, head, comparison = pair
-    window, _ = windows_between(commits=[base, head], first=1, last=1)
-    return finding.direction is comparison.verdict and finding.reach.touches(window)
-
-
-def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory) -> TrendFinding:
+def _pair_finding(line: Timeline, pair: ComparedRange, compiled: CompiledHistory) -> TrendFinding:
     """Report a change that a pair decided, however few runs the history has."""
-    base, head, comparison = pair
-    index = line.commits.index(head)
-    before = statistics.median(_values_of(line, base))
+    comparison = pair.comparison
+    index = line.commits.index(pair.head)
+    before = statistics.median(_values_of(line, pair.base))
     after = before * (1 + comparison.relative_change)
-    code = compiled.code_change(line.key, base, head, comparison.verdict)
+    code = compiled.code_change(line.key, pair.base, pair.head, pair.verdict)
     time = metric(TIME)
     medians = f"median time {time.format(before)} to {time.format(after)}"
     change = replace(
@@ -179,13 +174,14 @@ def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory)
             evidence=f"measured side by side: {medians}, {describe_comparison(comparison)}",
             has_code=code is not None,
         ),
-        previous_commit=base,
+        previous_commit=pair.base,
     )
+    candidates = [commit for commit in line.commits if pair.base < commit <= pair.head]
     context = ChangeContext(
-        before=line.points[base],
-        after=line.points[head],
+        before=line.points[pair.base],
+        after=line.points[pair.head],
         log_change=comparison.log_ratio,
-        candidates=frozenset(commit for commit in line.commits if base < commit <= head),
+        candidates=frozenset(candidates),
         code=code,
         paired=comparison,
     )
