@@ -20,6 +20,7 @@ _TEXTS = {
     "delivery_oldest_wait_seconds": "Age of the oldest alert message that waits.",
     "deliveries_failed": "Alert messages that were given up.",
     "backup_age_seconds": "Age of the newest backup; NaN without one.",
+    "archive_age_seconds": "Since a segment of the write-ahead log was archived; NaN if it is not.",
     "token_expiry_seconds": "Time until the first token in use expires; NaN without one.",
     "disk_full": "1 while the database has no disk space.",
 }
@@ -52,6 +53,7 @@ class ServiceMetrics:
             "delivery_oldest_wait_seconds": state.oldest_delivery_s,
             "deliveries_failed": state.failed_delivery_count,
             "backup_age_seconds": state.backup_age_s,
+            "archive_age_seconds": state.archive_age_s,
             "token_expiry_seconds": state.token_expiry_s,
             "disk_full": is_disk_full,
         }

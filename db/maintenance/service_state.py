@@ -24,6 +24,13 @@ _SERVER = text(
         current_setting('max_connections')::int
     """
 )
+_ARCHIVE_AGE = text(
+    """
+    SELECT extract(epoch FROM
+        now() - coalesce(last_archived_time, pg_postmaster_start_time()))::double precision
+    FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
+    """
+)
 _PROBE = text(
     """
     CREATE TEMP TABLE disk_probe ON COMMIT DROP AS
@@ -49,6 +56,8 @@ class ServiceState:
     """Messages that were given up."""
     backup_age_s: float | None
     """None without any backup by `roofwatch db backup`."""
+    archive_age_s: float | None
+    """Since a segment of the write-ahead log was archived; None if that is not configured."""
     token_expiry_s: float | None
     """Until the first token in use expires; None without tokens in use."""
 
@@ -80,6 +89,7 @@ def read_service_state(session: Session, now: datetime) -> ServiceState:
         oldest_delivery_s=_age_s(oldest_delivery_at, now) or 0.0,
         failed_delivery_count=session.scalar(failed) or 0,
         backup_age_s=_age_s(backup_at, now),
+        archive_age_s=session.scalar(_ARCHIVE_AGE),
         token_expiry_s=None if expires_at is None else (expires_at - now).total_seconds(),
     )
 

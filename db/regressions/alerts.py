@@ -180,7 +180,7 @@ def count_recent(session: Session, since: datetime) -> dict[str, int]:
         .where(DeliveryRow.created_at >= since)
         .group_by(DeliveryRow.channel)
     )
-    return dict(session.execute(counted).tuples().all())
+    return dict(session.execute(counted).all())
 
 
 def write_outcome(engine: Engine, delivery: Delivery) -> None:

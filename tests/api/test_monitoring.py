@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -51,6 +52,7 @@ def test_metrics_show_the_queue_the_database_backups_and_tokens(
     assert value_of(text, "deliveries_waiting") == 0
     assert value_of(text, "disk_full") == 0
     assert "roofwatch_backup_age_seconds" in text
+    assert math.isnan(value_of(text, "archive_age_seconds")), "nothing is archived here"
     # the token of this request, which is used; not the one that expires first, which is not
     assert value_of(text, "token_expiry_seconds") == timedelta(days=30).total_seconds()
 
