@@ -20,7 +20,11 @@ _ICON = (
 
 
 def show() -> None:
-    st.set_page_config(page_title="roofwatch", page_icon=_ICON, layout="wide")
+    st.set_page_config(
+        page_title="roofwatch",
+        page_icon=_ICON,
+        layout="wide",
+    )
     st.html(_STYLE)
     pages = [
         st.Page(

@@ -1,10 +1,13 @@
 """What a commit of the ledger is called in a title, a link and a list."""
 
 import re
+from collections.abc import Iterable
 
 from roofwatch.ci.history.commit_rows import CommitEntry
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.dashboard.wording import device_text, headline_text
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.verdict import Verdict
 
 _PULL_REQUEST = re.compile(r"[(]?[#!](\d+)[)]?\s*$")
 
@@ -23,6 +26,16 @@ def headline_of(row: CommitEntry) -> str:
     if where:
         on = f" on {where}"
     return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
+
+
+def once_a_commit(changes: Iterable[ChangePoint]) -> list[ChangePoint]:
+    """Keep one change of each commit and verdict: that of the time if it changed."""
+    by_subject: dict[tuple[str, Verdict], ChangePoint] = {}
+    for change in changes:
+        subject = change.commit.sha, change.verdict
+        if subject not in by_subject or change.series.is_performance:
+            by_subject[subject] = change
+    return list(by_subject.values())
 
 
 def commit_name(row: CommitEntry) -> str:

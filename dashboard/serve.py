@@ -100,7 +100,9 @@ def serve(
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
     threading.Thread(
-        target=_wait_until_ready, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True
+        target=_wait_until_ready,
+        args=(f"http://{local}:{chosen_port}", on_ready),
+        daemon=True,
     ).start()
     # SIGTERM ends it as Ctrl-C does, so the embedded database is closed
     signal.signal(signal.SIGTERM, signal.default_int_handler)

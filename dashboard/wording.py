@@ -25,34 +25,25 @@ class Mark:
 
     symbol: str
     word: str
-    badge_colour: str
-    """A named colour of Streamlit. Orange and blue are distinguishable for everybody; red and green
-    are not.
-    """
 
     @property
     def text(self) -> str:
         return f"{self.symbol} {self.word}"
 
-    @property
-    def badge(self) -> str:
-        """Markdown of Streamlit."""
-        return f":{self.badge_colour}-badge[{self.text}]"
-
 
 VERDICT_MARKS: Mapping[Verdict, Mark] = {
-    Verdict.REGRESSED: Mark("◆", "regressed", "orange"),
-    Verdict.IMPROVED: Mark("●", "improved", "blue"),
-    Verdict.UNCHANGED: Mark("=", "unchanged", "gray"),
-    Verdict.INCONCLUSIVE: Mark("?", "inconclusive", "gray"),
+    Verdict.REGRESSED: Mark("◆", "regressed"),
+    Verdict.IMPROVED: Mark("●", "improved"),
+    Verdict.UNCHANGED: Mark("=", "unchanged"),
+    Verdict.INCONCLUSIVE: Mark("?", "inconclusive"),
 }
 
 TRIAGE_MARKS: Mapping[TriageState, Mark] = {
-    TriageState.NEW: Mark("○", "new", "violet"),
-    TriageState.ACKNOWLEDGED: Mark("◐", "acknowledged", "blue"),
-    TriageState.EXPECTED: Mark("≈", "expected", "gray"),
-    TriageState.FIXED: Mark("✓", "fixed", "gray"),
-    TriageState.INVALID: Mark("✕", "invalid", "gray"),
+    TriageState.NEW: Mark("○", "new"),
+    TriageState.ACKNOWLEDGED: Mark("◐", "acknowledged"),
+    TriageState.EXPECTED: Mark("≈", "expected"),
+    TriageState.FIXED: Mark("✓", "fixed"),
+    TriageState.INVALID: Mark("✕", "invalid"),
 }
 
 
@@ -156,10 +147,9 @@ def age_text(moment: datetime, *, now: datetime) -> str:
     return "just now"
 
 
-def choice_text(commit: CommitRef, *, is_unreachable: bool = False) -> str:
-    """Write `1a2b3c4d  Fuse the epilogue`, marked if the branch no longer has the commit."""
-    mark = " (no longer on its branch)" if is_unreachable else ""
-    return f"{commit.short_sha}  {shortened(commit.subject, length=60)}{mark}"
+def choice_text(commit: CommitRef) -> str:
+    """Write `1a2b3c4d  Fuse the epilogue`."""
+    return f"{commit.short_sha}  {shortened(commit.subject, length=60)}"
 
 
 def written(moment: datetime, zone: tzinfo) -> str:

@@ -44,25 +44,8 @@ export default ({ data, parentElement }) => {
     tip.style.left = `${Math.max(8, Math.min(event.clientX + 12, right))}px`
     tip.style.top = `${event.clientY + 14}px`
   }
-  // the header follows links of HTML without loading the page again, and those of SVG are another kind
-  const onClick = event => {
-    const link = event.target.closest("svg a[href]")
-    if (!link || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
-    event.preventDefault()
-    event.stopPropagation()
-    const same = document.createElement("a")
-    same.href = link.getAttribute("href")
-    root.append(same)
-    same.click()
-    same.remove()
-  }
-  root.addEventListener("click", onClick)
-  root.addEventListener("pointermove", onMove)
-  root.addEventListener("pointerleave", hide)
-  return () => {
-    tip.remove()
-    root.removeEventListener("click", onClick)
-    root.removeEventListener("pointermove", onMove)
-    root.removeEventListener("pointerleave", hide)
-  }
+  // assigned rather than added: a drawing that is made again has one tip
+  root.onpointermove = onMove
+  root.onpointerleave = hide
+  return () => tip.remove()
 }

@@ -4,7 +4,7 @@ around it.
 Drawn in HTML and SVG that need no script: places are percentages, so a drawing fits every width.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
@@ -149,7 +149,6 @@ def history_html(
     height_px: int = 180,
     dates: DateScale | None = None,
     is_small: bool = False,
-    address_of: Callable[[SeriesPoint], str] | None = None,
 ) -> str:
     """Draw a history; nothing without values.
 
@@ -159,13 +158,12 @@ def history_html(
         height_px: Height of the plot, without dates and lanes.
         dates: Common date axis of several drawings; None for the range of this one.
         is_small: Leave out lanes and names of roofs, which a larger drawing has.
-        address_of: Link of a point.
     """
     if not _values(history.series):
         return ""
     scale = _value_scale(history)
     dates = dates or date_range([history])
-    drawing = _Drawing(history, scale, dates, zone, address_of)
+    drawing = _Drawing(history, scale, dates, zone)
     lanes, roof_labels, tick_count = history.lanes, drawing.roof_labels(), _DATE_TICKS
     # the larger drawing next to it says it, and more dates would overlap
     if is_small:
@@ -217,7 +215,6 @@ class _Drawing:
     scale: ValueScale
     dates: DateScale
     zone: tzinfo
-    address_of: Callable[[SeriesPoint], str] | None
 
     def x(self, commit: CommitRef) -> float:
         return self.dates.percent(commit.committed_at)
@@ -325,13 +322,10 @@ class _Drawing:
             )
         # a hollow point was measured while the device was slowed down or shared
         fill = "none" if point.degraded_by else colour
-        mark = (
+        return (
             f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
             f'stroke="{colour}">{tip}</circle>'
         )
-        if self.address_of is None:
-            return mark
-        return f'<a href="{escaped(self.address_of(point))}" target="_self">{mark}</a>'
 
     def roof_labels(self) -> str:
         labels: list[str] = []

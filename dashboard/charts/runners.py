@@ -96,7 +96,12 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             row=1,
             col=1,
         )
-    figure.update_yaxes(tickformat="~s", ticksuffix="s", row=1, col=1)
+    figure.update_yaxes(
+        tickformat="~s",
+        ticksuffix="s",
+        row=1,
+        col=1,
+    )
     figure.update_xaxes(
         title="measured at",
         row=len(panels),

@@ -9,6 +9,7 @@ _DAY_STEPS = (1, 2, 7, 14)
 _HOUR_STEPS = (1, 3, 6, 12)
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60)
 _MAX_MARGIN = 0.06
+_VALUE_TICKS = 4
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ def fit(values: Sequence[float], *, min_relative_span: float) -> ValueScale:
     return ValueScale(padded_low, high + margin)
 
 
-def round_values(scale: ValueScale, *, count: int = 4) -> list[float]:
-    """Return about `count` multiples of 1, 2 or 5 times a power of ten within a range."""
-    rough_step = (scale.high - scale.low) / count
+def round_values(scale: ValueScale) -> list[float]:
+    """Return about four multiples of 1, 2 or 5 times a power of ten within a range."""
+    rough_step = (scale.high - scale.low) / _VALUE_TICKS
     power = 10.0 ** math.floor(math.log10(rough_step))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough_step)
     first = math.ceil(scale.low / step)
@@ -94,12 +95,22 @@ def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
         moments, pattern = _months(start, end, max_count), "%b %Y"
     elif days > max_count / 2:
         step = next(step for step in _DAY_STEPS if days / step <= max_count)
-        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = start.replace(
+            hour=0,
+            minute=0,
+            second=0,
+            microsecond=0,
+        )
         moments, pattern = _steps(midnight, end, timedelta(days=step)), "%-d %b"
     else:
         hours = days * 24
         step = next((step for step in _HOUR_STEPS if hours / step <= max_count), 24)
-        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = start.replace(
+            hour=0,
+            minute=0,
+            second=0,
+            microsecond=0,
+        )
         moments, pattern = _steps(midnight, end, timedelta(hours=step)), "%-d %b %H:%M"
     return [
         Tick(scale.percent(moment), moment.strftime(pattern))
@@ -115,7 +126,13 @@ def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
 def _months(start: datetime, end: datetime, max_count: int) -> list[datetime]:
     count = (end.year - start.year) * 12 + end.month - start.month
     step = next((step for step in _MONTH_STEPS if count / step <= max_count), 120)
-    midnight = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    midnight = start.replace(
+        day=1,
+        hour=0,
+        minute=0,
+        second=0,
+        microsecond=0,
+    )
     moments: list[datetime] = []
     for number in range(count + 1):
         year, month = divmod(start.month - 1 + number, 12)

@@ -3,7 +3,6 @@ ticks.
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
@@ -29,8 +28,6 @@ _PATTERNS = ("", "/", ".", "\\", "-", "|")
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
 _MAX_COMMIT_TICKS = 16
-_CROWDED = 3e3
-"""Ratio of highest to lowest value above which only powers of ten get ticks."""
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
@@ -90,41 +87,14 @@ def part_marker(index: int) -> dict[str, object]:
     return {"color": colour, "pattern": hatched(pattern_of(index))}
 
 
-def logarithmic(values: Iterable[float]) -> dict[str, object]:
-    """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten over
-    many decades.
-    """
-    drawn = list(values) or [1.0]
-    is_crowded = max(drawn) / min(drawn) > _CROWDED
-    return {
-        "type": "log",
-        # Plotly: 1 for each power of ten, D2 for 1, 2 and 5 of each
-        "dtick": 1 if is_crowded else "D2",
-        "zeroline": False,
-    }
-
-
-def commit_ticks(
-    commits: Sequence[CommitRef],
-    places: Sequence[int] | None = None,
-) -> dict[str, object]:
-    """Return a readable number of ticks that includes the newest commit.
-
-    Args:
-        commits: Oldest to newest.
-        places: Positions on the axis; None for consecutive ones.
-    """
-    if places is None:
-        places = range(len(commits))
-    count = places[-1] + 1 if places else 0
-    step = math.ceil(count / _MAX_COMMIT_TICKS) or 1
-    # from the newest on; the last known commit at each place or before it
-    targets = range(count - 1, -1, -step)
-    labelled = sorted({max(bisect_right(places, target) - 1, 0) for target in targets})
+def commit_ticks(commits: Sequence[CommitRef]) -> dict[str, object]:
+    """Return a readable number of ticks, from the newest commit back."""
+    step = math.ceil(len(commits) / _MAX_COMMIT_TICKS) or 1
+    tick_indices = list(range(len(commits) - 1, -1, -step))
     return {
         "tickmode": "array",
-        "tickvals": [places[index] for index in labelled],
-        "ticktext": [commits[index].short_sha for index in labelled],
+        "tickvals": tick_indices,
+        "ticktext": [commits[index].short_sha for index in tick_indices],
     }
 
 

@@ -21,6 +21,7 @@ from roofwatch.dashboard.comparison import (
 )
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import grouped
+from roofwatch.dashboard.headline import once_a_commit
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     current_attribute,
@@ -31,7 +32,6 @@ from roofwatch.dashboard.wording import (
     percent,
     shortened,
 )
-from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
 
 ROWS_AT_FIRST = 200
@@ -281,14 +281,8 @@ def _shares_text(row: ComparedRow) -> str:
 
 
 def _found_marks(row: ComparedRow) -> str:
-    """Mark each commit and verdict once: by the time if it changed."""
-    changes: dict[tuple[str, Verdict], ChangePoint] = {}
-    for change in row.change_points:
-        subject = change.commit.sha, change.verdict
-        if subject not in changes or change.series.is_performance:
-            changes[subject] = change
     marks: list[str] = []
-    for change in changes.values():
+    for change in once_a_commit(row.change_points):
         mark = VERDICT_MARKS[change.verdict]
         name = "rw-slower" if change.verdict is Verdict.REGRESSED else "rw-faster"
         text = f"{mark.symbol} {headline_text(change)} at {change.commit.short_sha}"

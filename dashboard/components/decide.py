@@ -115,7 +115,11 @@ def show_decisions(project: str, row: CommitEntry) -> None:
             _carry_out(project, row, fields)
 
     html = _form_html(row, signature.person)
-    _decide(key=_KEY, data={"html": html}, on_decision_change=carry_out)
+    _decide(
+        key=_KEY,
+        data={"html": html},
+        on_decision_change=carry_out,
+    )
 
 
 def _form_html(row: CommitEntry, person: str) -> str:

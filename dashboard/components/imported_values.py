@@ -1,7 +1,4 @@
-"""Values of other tools: of one run, and of two runs side by side."""
-
-from collections.abc import Sequence
-from typing import Protocol
+"""Values of other tools, of one run."""
 
 import streamlit as st
 
@@ -17,28 +14,22 @@ _ROWS = 2_000
 """Most rows of a table."""
 
 
-class _Row(Protocol):
-    @property
-    def case_id(self) -> str: ...
-    @property
-    def implementation(self) -> str: ...
-
-
 def values_of(record: RunRecord) -> list[ImportedValue]:
     """Return the values of another tool, those divided by a library's first."""
     values = [row for row in record.imported if not row.metric.startswith(SHARE_OF_STEP)]
     return sorted(values, key=lambda row: RATIO_TO not in row.metric)
 
 
-def show_imported_values(record: RunRecord, *, title: str, with_ratios: bool = True) -> None:
+def show_imported_values(record: RunRecord) -> None:
     """Show the values of a record that was imported from another tool."""
-    values = [row for row in values_of(record) if with_ratios or RATIO_TO not in row.metric]
+    values = values_of(record)
     if record.environment.imported_from is None or not values:
         return
-    st.header(title, anchor=False)
+    st.header("Values", anchor=False)
     show_table(
         values[:_ROWS],
-        *_subject_columns(),
+        Column("case", lambda row: row.case_id),
+        Column("implementation", lambda row: row.implementation),
         Column("metric", lambda row: metric(row.key).title),
         Column("value", lambda row: _text(row.key, row.value, row.outcome)),
         Column("better", lambda row: str(row.better)),
@@ -46,13 +37,6 @@ def show_imported_values(record: RunRecord, *, title: str, with_ratios: bool = T
     )
     tool = code_span(record.environment.imported_from or "another tool")
     st.caption(f"{_count(len(values))} of {tool}, in the units of its file.")
-
-
-def _subject_columns() -> Sequence[Column[_Row]]:
-    return (
-        Column("case", lambda row: row.case_id),
-        Column("implementation", lambda row: row.implementation),
-    )
 
 
 def _text(name: str, value: float | None, outcome: Outcome | None) -> str:

@@ -16,6 +16,7 @@ from roofwatch.dashboard.charts.history import History, RoofLine, history_html, 
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.roof_table import fastest_library
 from roofwatch.dashboard.components.source_changes import source_html
 from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.wording import (
@@ -33,8 +34,6 @@ from roofwatch.dashboard.wording import (
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import ChangePoint, Regression, SeriesKey
-from roofwatch.model.library import is_library
-from roofwatch.model.metrics import TIME
 from roofwatch.model.stored_results import RoofCell
 from roofwatch.model.triage import TriagedRegression
 
@@ -65,7 +64,7 @@ def show_detail(
 
 def _chosen_change(view: View, row: CommitEntry) -> ChangePoint:
     changes = {key_of(point): point for point in row.change_points}
-    pinned = view.link.pin(parameter="change", picked=None, options=changes)
+    pinned = view.link.pin("change", changes)
     if pinned is not None:
         return changes[pinned]
     regression_id = st.query_params.get("regression")
@@ -160,7 +159,10 @@ def _code_explanation(change: ChangePoint) -> str:
 def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> None:
     """Draw the series of a change with its roof, the library, releases and new drivers."""
     series = change.series
-    keys = [series, *_library_keys(series, cells)]
+    keys = [series]
+    library = fastest_library(series, cells)
+    if library is not None:
+        keys.append(library)
     question = TrendQuestion(
         view.project,
         tuple(keys),
@@ -183,22 +185,14 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
     if series.runner_class:
         title += f" on {device_text(series.runner_class)}"
     roof = view.anchor(
-        "Roof →", "roof", kernel=series.kernel, case=series.case_id, runner=series.runner_class
+        "Roof →",
+        "roof",
+        kernel=series.kernel,
+        case=series.case_id,
+        runner=series.runner_class,
     )
     st.html(f"<p class=rw-caption>{escaped(title)} {roof}</p>")
     show_markup(drawn, key="main-figure")
-
-
-def _library_keys(series: SeriesKey, cells: Sequence[RoofCell]) -> list[SeriesKey]:
-    if series.metric != TIME.key:
-        return []
-    return [
-        cell.key
-        for cell in cells
-        if is_library(cell.key.implementation)
-        and cell.key.case_id == series.case_id
-        and cell.key.runner_class == series.runner_class
-    ][:1]
 
 
 def _roofs(series: SeriesKey, cells: Sequence[RoofCell]) -> Iterator[RoofLine]:

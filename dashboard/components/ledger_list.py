@@ -83,7 +83,13 @@ def rows_html(
     if has_authors:
         author = "<th class=who>author</th>"
     body = "".join(
-        _row_html(view, row, runners, is_chosen=row == chosen, has_authors=has_authors)
+        _row_html(
+            view,
+            row,
+            runners,
+            is_chosen=row == chosen,
+            has_authors=has_authors,
+        )
         for row in rows
     )
     return (
@@ -123,7 +129,12 @@ def _row_html(
         subject = f"<i>{escaped(regression.range_text)}</i>"
     when = escape(short_date(commit.committed_at, view.zone))
     name = f"<code>{escaped(commit.short_sha)}</code> {subject}"
-    link = view.anchor(name, "ledger", commit=commit.sha, verdict=str(row.verdict))
+    link = view.anchor(
+        name,
+        "ledger",
+        commit=commit.sha,
+        verdict=str(row.verdict),
+    )
     author = ""
     if has_authors:
         author = f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"
@@ -213,7 +224,12 @@ def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJo
         )
         decides = f'<code title="{escape(command)}">{escape(command)}</code>'
     name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
-    link = view.anchor(name, "compare", base=base.sha, head=head.sha)
+    link = view.anchor(
+        name,
+        "compare",
+        base=base.sha,
+        head=head.sha,
+    )
     series = f"{change.series_count} series"
     return (
         f"<tr><td class=kernel>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"

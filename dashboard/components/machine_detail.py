@@ -142,7 +142,10 @@ def _show_history(view: View, runner_class: str) -> None:
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose(
-        "Case", sorted(cases, key=natural_order), parameter="case", container=choices
+        "Case",
+        sorted(cases, key=natural_order),
+        parameter="case",
+        container=choices,
     )
     lines = data.ask(
         questions.read_case_history,
@@ -162,7 +165,10 @@ def _show_history(view: View, runner_class: str) -> None:
         )
         return
     implementation = view.link.choose(
-        "Implementation", list(history), parameter="implementation", container=choices
+        "Implementation",
+        list(history),
+        parameter="implementation",
+        container=choices,
     )
     series = history[implementation]
     st.header("Time, clock and temperature", anchor=False)
@@ -182,7 +188,10 @@ def _show_imported_history(view: View, case_id: str, runner_class: str) -> bool:
     keys = [
         key
         for key in data.ask(
-            questions.list_series_keys, view.project, include_dirty=False, include_branches=False
+            questions.list_series_keys,
+            view.project,
+            include_dirty=False,
+            include_branches=False,
         )
         if key.is_performance and key.case_id == case_id and key.runner_class == runner_class
     ]

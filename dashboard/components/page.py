@@ -98,16 +98,6 @@ class SourceLinks:
             return None
         return quote("/".join(parts))
 
-    def line(self, sha: str, file: str, line: int) -> str:
-        """Return a source line as Markdown, linked unless the recorded path leaves the
-        repository.
-        """
-        named = code_span(f"{file}:{line}")
-        path = self._path_in_repository(file)
-        if path is None:
-            return named
-        return f"[{named}]({self.repository_url}/blob/{quote(sha)}/{path}#L{line})"
-
 
 @dataclass(frozen=True)
 class View:
@@ -179,43 +169,7 @@ class View:
     def anchor(self, label: str, view: str, *, attributes: str = "", **choices: str) -> str:
         """Return a link to a view as HTML; label and further attributes are HTML too."""
         address = escape(self.address_of(view, **choices))
-        return f'<a href="{address}" target="_self" {attributes}>{label}</a>'
-
-    def page_link(
-        self,
-        view: str,
-        label: str,
-        *,
-        icon: str | None = None,
-        **choices: str,
-    ) -> None:
-        """Show a link to another view with some choices and the same filters."""
-        st.page_link(
-            f"views/{view}.py",
-            label=label,
-            icon=icon,
-            query_params=self.query(**choices),
-        )
-
-    def compare_link(
-        self,
-        label: str,
-        *,
-        base: str,
-        head: str,
-        runner_class: str = "",
-    ) -> None:
-        """Show a link to the comparison of two commits, on a runner class if given."""
-        on_runner = {"runner": runner_class} if runner_class else {}
-        self.page_link(
-            "compare",
-            label,
-            icon=":material/compare_arrows:",
-            by="commits",
-            base=base,
-            head=head,
-            **on_runner,
-        )
+        return f'<a {attributes} href="{address}" target="_self">{label}</a>'
 
     def query(self, **choices: str) -> dict[str, str | Sequence[str]]:
         """Return the parameters of an address: what all views share, and some choices."""

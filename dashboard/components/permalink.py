@@ -93,11 +93,9 @@ class Permalink:
         self._chosen[parameter] = [chosen]
         return chosen
 
-    def switch(
-        self, label: str, *, parameter: str, container: DeltaGenerator | None = None
-    ) -> bool:
+    def switch(self, label: str, *, parameter: str) -> bool:
         """Choose yes or no; the default is no."""
-        is_on = (container or st).toggle(
+        is_on = st.toggle(
             label,
             key=self._flag(parameter, label, _YES, _NO),
         )
@@ -128,32 +126,15 @@ class Permalink:
             st.session_state[key] = requested == [on]
         return key
 
-    def pin(
-        self,
-        *,
-        parameter: str,
-        picked: str | None,
-        options: Container[str] | None = None,
-    ) -> str | None:
-        """Return what was selected on a figure last, else what the address asks for.
-
-        Args:
-            parameter: Name in the address.
-            picked: Current selection on the figure.
-            options: Known values, others are forgotten; None for any.
-        """
-        key = self._key(parameter)
-        requested = self._requested(parameter)
-        if picked is not None:
-            st.session_state[key] = picked
-        elif requested is not None:
-            st.session_state[key] = requested[0]
-        pinned: str | None = st.session_state.get(key)
-        # what was selected may be filtered out now
-        if pinned is not None and options is not None and pinned not in options:
-            pinned = st.session_state[key] = None
-        if pinned is not None:
+    def pin(self, parameter: str, options: Container[str]) -> str | None:
+        """Return what the address asks for, else the previous choice; None if it names nothing."""
+        pinned = self.asked_or_chosen(parameter)
+        # what was chosen may be filtered out now
+        if pinned is None or pinned not in options:
+            pinned = None
+        else:
             self._chosen[parameter] = [pinned]
+        st.session_state[self._key(parameter)] = pinned
         return pinned
 
     def asked_or_chosen(self, parameter: str) -> str | None:

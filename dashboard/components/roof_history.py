@@ -12,11 +12,16 @@ from roofwatch.dashboard.charts.history import (
     lanes_of,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.roof_table import RoofRow, choices_of, row_labels
+from roofwatch.dashboard.components.roof_table import (
+    RoofRow,
+    choices_of,
+    fastest_library,
+    row_labels,
+)
+from roofwatch.dashboard.headline import once_a_commit
 from roofwatch.dashboard.wording import device_text, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.history import ChangePoint, RegressionState, Series, SeriesKey
-from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Layer, is_metric, metric
 from roofwatch.model.stored_results import RoofCell
 
@@ -63,7 +68,11 @@ def histories_html(
     multiples: list[str] = []
     for sibling in drawn[1:]:
         picture = history_html(
-            sibling.history, view.zone, height_px=_MULTIPLE_PX, dates=dates, is_small=True
+            sibling.history,
+            view.zone,
+            height_px=_MULTIPLE_PX,
+            dates=dates,
+            is_small=True,
         )
         # of the kernel of the large drawing, which needs no second mention
         caption = _caption(sibling.row, labels[sibling.row.key])
@@ -71,7 +80,12 @@ def histories_html(
         multiples.append(
             f'<figure><figcaption class="rw-cut">{link}</figcaption>{picture}</figure>'
         )
-    picture = history_html(main.history, view.zone, height_px=_MAIN_PX, dates=dates)
+    picture = history_html(
+        main.history,
+        view.zone,
+        height_px=_MAIN_PX,
+        dates=dates,
+    )
     caption = _caption(main.row, f"{main.row.key.kernel} {labels[main.row.key]}")
     return (
         f'<figure><figcaption class="rw-cut">{caption}</figcaption>{picture or _NO_VALUES}'
@@ -182,7 +196,7 @@ def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> lis
     """Read the series of rows and of the libraries beside them, in one question."""
     vendors: dict[SeriesKey, SeriesKey] = {}
     for row in rows:
-        vendor = _vendor_of(row, cells)
+        vendor = fastest_library(row.key, cells)
         if vendor is not None:
             vendors[row.key] = vendor
     keys = dict.fromkeys(_drawn_key(row, row.key) for row in rows)
@@ -220,24 +234,6 @@ def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:
     )
 
 
-def _vendor_of(row: RoofRow, cells: Sequence[RoofCell]) -> SeriesKey | None:
-    """Return the fastest library of the case on the same runner."""
-    libraries = [
-        cell
-        for cell in cells
-        if is_library(cell.key.implementation)
-        and cell.key.case_id == row.key.case_id
-        and cell.key.runner_class == row.key.runner_class
-        and cell.key.metric == row.key.metric
-        and cell.key != row.key
-        and cell.values
-    ]
-    fastest = min(libraries, key=lambda cell: cell.values[-1], default=None)
-    if fastest is None:
-        return None
-    return fastest.key
-
-
 def _roofs(row: RoofRow, series: Series) -> tuple[RoofLine, ...]:
     if series.key.metric != "utilisation":
         return ()
@@ -251,17 +247,15 @@ def changes_of_case(view: View, key: SeriesKey) -> tuple[ChangePoint, ...]:
     """Return the open change points of any metric of a case, one for each commit and verdict: that
     of its time if it has one.
     """
-    changes: dict[tuple[str, str], ChangePoint] = {}
+    here = ("", key.runner_class)
+    subject = (key.case_id, key.implementation)
+    changes: list[ChangePoint] = []
     for regression in data.list_regressions(view.project):
         if regression.state is not RegressionState.OPEN:
             continue
         for change in regression.change_points:
             series = change.series
-            is_here = series.runner_class in ("", key.runner_class)
-            is_same = series.case_key == key.case_key
-            if not is_here or not is_same:
-                continue
-            subject = change.commit.sha, change.verdict.value
-            if subject not in changes or series.is_performance:
-                changes[subject] = change
-    return tuple(changes.values())
+            is_same = (series.case_id, series.implementation) == subject
+            if is_same and series.runner_class in here:
+                changes.append(change)
+    return tuple(once_a_commit(changes))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from roofwatch.ci.messages import count_of
@@ -89,6 +89,22 @@ def peak_share(cell: RoofCell, run: FleetRun) -> float | None:
             ):
                 return peak.per_s / ceiling.per_s
     return None
+
+
+def fastest_library(key: SeriesKey, cells: Iterable[RoofCell]) -> SeriesKey | None:
+    """Return the fastest other library of the same case, runner and metric."""
+    libraries = [
+        cell
+        for cell in cells
+        if cell.values
+        and is_library(cell.key.implementation)
+        and cell.key == replace(key, implementation=cell.key.implementation)
+        and cell.key != key
+    ]
+    fastest = min(libraries, key=lambda cell: cell.values[-1], default=None)
+    if fastest is None:
+        return None
+    return fastest.key
 
 
 def dtype_of(key: SeriesKey) -> str:

@@ -99,7 +99,15 @@ def _bar_html(
     for name in names:
         current = current_attribute(is_current=name == chosen)
         choices = choices_of(row.key)
-        links.append(view.anchor(name, view.name, attributes=current, tab=name, **choices))
+        links.append(
+            view.anchor(
+                name,
+                view.name,
+                attributes=current,
+                tab=name,
+                **choices,
+            )
+        )
     run = found_run.run
     where = f"run of {run.commit.short_sha}, {written(run.started_at, view.zone)}"
     return (

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo
+from html import escape
 from io import BytesIO
 from uuid import UUID
 
@@ -59,7 +60,11 @@ _MAX_UNPACKED_BYTES = 256 * 2**20
 
 def show_run(view: View, run_id: str) -> None:
     """Show a run; if it is not stored any more, say so and keep the address."""
-    runs = view.list_runs(limit=_RUNS_OFFERED, or_run=run_id, with_quarantine=True)
+    runs = view.list_runs(
+        limit=_RUNS_OFFERED,
+        or_run=run_id,
+        with_quarantine=True,
+    )
     run = next((run for run in runs if run.run_id == run_id), None)
     view.link.keep("run", run_id)
     if run is None:
@@ -88,7 +93,7 @@ def show_run(view: View, run_id: str) -> None:
             f"from {record.foreign_code.place}. The run is no part of any history."
         )
     _show_outcomes(record)
-    show_imported_values(record, title="Values")
+    show_imported_values(record)
     if record.environment.imported_from is not None:
         st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
         return
@@ -184,13 +189,14 @@ def _show_comparison(view: View, head_run: FleetRun, runs: Iterable[FleetRun]) -
         )
         return
     previous = max(earlier, key=lambda run: run.started_at)
-    label = f"Compare with the previous run, of {previous.commit.short_sha}"
-    view.compare_link(
-        label,
+    link = view.anchor(
+        f"Compare with the previous run, of {escape(previous.commit.short_sha)}",
+        "compare",
         base=previous.commit.sha,
         head=head_run.commit.sha,
-        runner_class=head_run.runner_class,
+        runner=head_run.runner_class,
     )
+    st.html(f"<p>{link}</p>")
 
 
 def _show_outcomes(record: RunRecord) -> None:

@@ -97,7 +97,12 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
 
 def show_spending(view: View) -> None:
     """Show what the newest runs cost."""
-    window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST)
+    window = view.link.choose(
+        "Newest runs",
+        _WINDOWS,
+        parameter="last",
+        default=_WINDOW_AT_FIRST,
+    )
     every_run = view.list_runs(limit=int(window))
     runs = [run for run in every_run if run.environment.imported_from is None]
     if not runs:
@@ -160,7 +165,11 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     offered = [name for name in _TITLES if priced.get(name, True)]
     box = st.container(width=360)
     name = view.link.choose(
-        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], container=box
+        "Bars",
+        offered,
+        parameter="bars",
+        title=lambda name: _TITLES[name],
+        container=box,
     )
     if not name.startswith("family"):
         note_whole_runs(view)
@@ -169,7 +178,13 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
         st.info("Not priced for these runs.")
         return
     st.plotly_chart(
-        spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE
+        spending_figure(
+            amounts,
+            title=axis,
+            unit=unit,
+            zone=view.zone,
+        ),
+        key=MAIN_FIGURE,
     )
     st.caption(
         "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
@@ -271,7 +286,10 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
 def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
     st.header("Most expensive cases", anchor=False)
     cases = data.ask(
-        questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids
+        questions.list_case_costs,
+        run_ids,
+        limit=_CASES_SHOWN,
+        case_ids=view.filters.case_ids,
     )
     show_table(
         cases,

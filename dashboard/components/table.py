@@ -113,7 +113,12 @@ def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:
     """Show numbers side by side, each with its title and a help text."""
     for column, (title, value, help_text) in zip(st.columns(len(numbers)), numbers, strict=True):
-        column.metric(title, value, border=True, help=help_text)
+        column.metric(
+            title,
+            value,
+            border=True,
+            help=help_text,
+        )
 
 
 def _warn_above(limit: float, value: object) -> str:

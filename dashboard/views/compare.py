@@ -164,7 +164,12 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
     changes = change_points_between(base, head, regressions)
     busiest = Counter(change.series.runner_class for change in changes).most_common()
     default = next((name for name, _ in busiest if name in measured), None)
-    chosen = view.link.read("Runner", list(measured), parameter="runner", default=default)
+    chosen = view.link.read(
+        "Runner",
+        list(measured),
+        parameter="runner",
+        default=default,
+    )
     rows = {name: _rows(view, *sides, is_judged=name == chosen) for name, sides in measured.items()}
     choices = {
         "base": view.link.asked_or_chosen("base") or base.sha,

@@ -119,7 +119,11 @@ def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:
         if value is not None:
             view.link.keep(name, value)
     for row in rows:
-        if row.is_named(regression_id=regression_id, sha=sha, verdict=verdict):
+        if row.is_named(
+            regression_id=regression_id,
+            sha=sha,
+            verdict=verdict,
+        ):
             return row
     name = regression_id or sha or ""
     st.html(

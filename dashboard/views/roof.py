@@ -38,7 +38,12 @@ def show() -> None:
             since=view.range.since,
             until=view.range.until,
         )
-        newest_runs = data.ask(questions.list_fleet_runs, view.project, limit=1, of_each_class=True)
+        newest_runs = data.ask(
+            questions.list_fleet_runs,
+            view.project,
+            limit=1,
+            of_each_class=True,
+        )
         if not newest_runs:
             show_first_steps(NO_RUNS)
         admitted = [cell for cell in cells if view.filters.admits_case(cell.key.case_id)]
@@ -62,7 +67,14 @@ def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[
         tokens = {
             case.case_id: case.costs.get("tokens_per_s") for case in view.filters.facets.cases
         }
-        table = table_html(view, rows, chosen, is_whole=is_whole, tab=tab, tokens=tokens)
+        table = table_html(
+            view,
+            rows,
+            chosen,
+            is_whole=is_whole,
+            tab=tab,
+            tokens=tokens,
+        )
         show_markup(f"{summary_html(rows, classes)}{table}", key=MAIN_FIGURE)
     with history_column:
         show_markup(histories_html(view, chosen, rows, cells), key="histories")
