@@ -14,6 +14,8 @@ _ELEMENTS = (40, 20, 10, 5, 3, 1)
 """Elements of a list that stay in a long answer."""
 _LEVELS = (9, 6, 4, 3, 2)
 _MAX_KEYS = 60
+_MAX_SUMMARY_LENGTH = 1_500
+"""A summary says what matters, so the rest of a long answer is cut before it is."""
 _NAMING_KEYS = (
     "name",
     "case_id",
@@ -69,8 +71,12 @@ def to_answer(report: JobReport, *, is_full: bool, pointer: str) -> str:
     if isinstance(report.document, dict) and not pointer:
         summary = report.document.get("summary")
         if summary:
-            head["summary"] = summary
-    body: dict[str, Any] = {"result": _part(report.document, pointer), "errors": report.errors}
+            head["summary"] = _shortened(summary, _MAX_SUMMARY_LENGTH)
+    # a job that runs has no parts yet
+    result = None
+    if report.document is not None:
+        result = _part(report, pointer)
+    body: dict[str, Any] = {"result": result, "errors": report.errors}
     if report.progress:
         body["progress"] = report.progress
     if report.next_call is not None:
@@ -81,17 +87,19 @@ def to_answer(report: JobReport, *, is_full: bool, pointer: str) -> str:
     text = json.dumps({**head, **body}, ensure_ascii=False)
     if is_full or len(text.encode()) <= MAX_ANSWER_BYTES:
         return text
-    longest = json.dumps({**_cut(head, 1, len(_LEVELS)), "is_cut": True})
+    head = _cut(head, _MAX_SUMMARY_LENGTH // 20, len(_LEVELS))
+    longest = json.dumps({**head, "is_cut": True}, ensure_ascii=False)
     for elements, levels in product(_ELEMENTS, _LEVELS):
         short = {"is_cut": True, **_cut(body, elements, levels)}
-        text = json.dumps({**_cut(head, elements, len(_LEVELS)), **short}, ensure_ascii=False)
+        text = json.dumps({**head, **short}, ensure_ascii=False)
         # what tells the most: few elements in depth, or many by name
         if len(longest) < len(text) and len(text.encode()) <= MAX_ANSWER_BYTES:
             longest = text
     return longest
 
 
-def _part(value: Any, pointer: str) -> Any:
+def _part(report: JobReport, pointer: str) -> Any:
+    value = report.document
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         try:
@@ -100,7 +108,8 @@ def _part(value: Any, pointer: str) -> Any:
             parts = f"{len(value or ())} elements"
             if isinstance(value, dict):
                 parts = ", ".join(value)
-            raise ToolError(f"{pointer}: there is no {key}; there are {parts}"[:1_000]) from None
+            message = f"{report.job}: {pointer}: there is no {key}; there are {parts}"
+            raise ToolError(message[:1_000]) from None
     return value
 
 

@@ -17,6 +17,9 @@ _BY_NAME = {
     r"(.*_)?(targets?|labels?|index|indices|idx|ids)": (
         'make.integers(case["n_rows"], high=case["n_cols"])'
     ),
+    r"(.*_)?(lengths?|lens|seq_?lens?)": (
+        'make.integers(case["n_rows"], low=1, high=case["n_cols"] + 1)'
+    ),
     r"(.*_)?mask": 'make.mask(case["n_rows"], case["n_cols"])',
     r"offset|(.*_)?smoothing|dropout(_p)?|p": "0.0",
     r"(.*_)?(scale|alpha|temperature|coeff?|multiplier|limit)": "1.0",

@@ -28,6 +28,7 @@ from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage, TriagedRegression
+from roofwatch.model.verdict import Verdict
 from roofwatch.table_cells import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 
@@ -349,6 +350,29 @@ def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
         yield f"required by [check], and missing: {', '.join(judged.missing)}"
     if any(case.evidence.claimed.is_time_missing for case in judged.cases):
         yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
+
+
+def changed_sizes(judged: PullRequestJudgement) -> list[dict[str, Any]]:
+    """The size of each timed change and of what is undecided, regressions first, for programs."""
+    order = [Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE]
+    changed = [
+        case
+        for case in judged.cases
+        if case.relative_interval is not None and case.verdict in order
+    ]
+    changed.sort(key=lambda case: order.index(case.verdict))
+    return [
+        {
+            "case_id": case.case_id,
+            "implementation": case.implementation,
+            "verdict": case.verdict,
+            "relative_change": case.relative_change,
+            "relative_interval": case.relative_interval,
+            "base_ns": case.base,
+            "head_ns": case.head,
+        }
+        for case in changed
+    ]
 
 
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:

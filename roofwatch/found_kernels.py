@@ -92,6 +92,13 @@ def find_function(root: Path, named: str) -> FoundKernel:
                 is_differentiable=calls_autograd(tree, candidate),
                 language=language,
             )
+    class_names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    # an object must be made first, which only its user knows how to do
+    if function.partition(".")[0] in class_names:
+        raise SuiteError(
+            f"{named}: a class; write a benchmark file whose implementation makes the object and "
+            "calls it, such as the one of docs/tutorials/your-kernel.md"
+        )
     names = [node.name for node in classes]
     names += [node.name for node in _functions_of(tree)]
     raise SuiteError(f"{named}: no such function; {name} has {', '.join(names) or 'none'}")

@@ -12,13 +12,10 @@ from roofwatch.model.errors import SuiteError
 from roofwatch.terminal import print_error
 
 SEPARATOR = "::"
-# As in "x: float32[4096, 1024]".
-_INPUT = re.compile(r"(\w+)\s*:\s*(\w+)\s*\[([\d\s,_]*)\]")
+# As in "x: float32[4096, 1024]" or "lengths: int64[64] from 1 to 4096".
+_INPUT = re.compile(r"(\w+)\s*:\s*(\w+)\s*\[([\d\s,_]*)\](?:\s+from\s+(-?\d+)\s+to\s+(-?\d+))?")
 # As in "eps=1e-6".
 _SCALAR = re.compile(r"(\w+)\s*=\s*([-+.\w]+)")
-# The upper bound is exclusive.
-_INTEGER_HIGH = 2
-"""Integers are 0 or 1: valid as indices whatever they index."""
 # The interpreter is thousands of times slower than a GPU.
 _INTERPRETED_LENGTH = 4
 _ITEM_BYTES = {
@@ -71,6 +68,8 @@ class _TensorInput:
     name: str
     dtype: str
     shape: tuple[int, ...]
+    bounds: tuple[int, int] | None
+    """Lowest and highest value of integers; other dtypes have none."""
 
     @property
     def is_floating(self) -> bool:
@@ -99,8 +98,10 @@ def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
         return target
     if like is None or reference is None:
         raise SuiteError(
-            f"{target}: describe the function: --like 'x: float32[4096, 1024]' "
-            "--reference torch.nn.functional.gelu"
+            f"{target}: say what its inputs look like and what computes the same in PyTorch, as in "
+            f"--like 'x: float32[4096, 1024], lengths: int64[4096] from 1 to 1024' "
+            f"--reference torch.nn.functional.gelu, or --reference my_ops.py{SEPARATOR}gelu_torch "
+            f"for a function of your own"
         )
     benchmark = write_benchmark(target, like, reference)
     print_error(f"wrote {benchmark}: from now on, it can be named instead of the function")
@@ -113,7 +114,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
     Args:
         target: The function, as `my_ops.py::gelu`.
         like: Its inputs in order, such as `x: float32[4096, 1024], eps=1e-6`.
-        reference: Dotted name of a function with the same arguments, in PyTorch.
+        reference: A function with the same arguments, in PyTorch: its dotted name, or as `target`.
 
     Raises:
         SuiteError: the function or the file does not exist, the inputs cannot be read, or the
@@ -124,11 +125,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
     language, directions = _kind_of(file, function)
     tensors, scalars = _parse_inputs(like)
     folder, module = _module_of(file)
-    reference_module, _, reference_name = reference.rpartition(".")
-    if not reference_module:
-        raise SuiteError(
-            f"--reference {reference}: give a dotted name, such as torch.nn.functional.gelu"
-        )
+    reference_module, reference_name = _parse_reference(reference)
     dimensions = _name_dimensions(tensors)
     floating = [tensor.dtype for tensor in tensors if tensor.is_floating]
     inputs = [*(_made(tensor, dimensions) for tensor in tensors)]
@@ -162,6 +159,28 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
     return benchmark
 
 
+def _parse_reference(reference: str) -> tuple[str, str]:
+    """Return module and name of a reference.
+
+    Raises:
+        SuiteError: it is neither a dotted name nor a function of a file that exists.
+    """
+    if names_function(reference):
+        file_name, _, name = reference.partition(SEPARATOR)
+        # the file must have the function
+        _kind_of(Path(file_name), name)
+        _, module = _module_of(Path(file_name))
+        return module, name
+    module, _, name = reference.rpartition(".")
+    names = [*module.split("."), name]
+    if len(names) < 2 or not all(part.isidentifier() for part in names):
+        raise SuiteError(
+            f"--reference {reference}: give a dotted name, such as torch.nn.functional.gelu, or a "
+            f"function of a file, such as my_ops.py{SEPARATOR}gelu_torch"
+        )
+    return module, name
+
+
 def _kind_of(file: Path, function: str) -> tuple[str, list[str]]:
     """Return `triton` if the file has jitted kernels, else `torch`, and the directions.
 
@@ -191,13 +210,25 @@ def _parse_inputs(like: str) -> tuple[list[_TensorInput], dict[str, str]]:
         SuiteError: something else is there, or no tensor.
     """
     tensors: list[_TensorInput] = []
-    for name, dtype, lengths in _INPUT.findall(like):
+    for name, dtype, lengths, low, high in _INPUT.findall(like):
         if dtype not in _ITEM_BYTES:
             raise SuiteError(
                 f"--like: {name} has dtype {dtype!r}; known are {', '.join(_ITEM_BYTES)}"
             )
-        shape = tuple(int(length) for length in lengths.split(",") if length.strip())
-        tensors.append(_TensorInput(name, dtype, shape))
+        # a guessed range would prove nothing: lengths of 0 and 1 hide what long rows do
+        has_range = "int" in dtype
+        if has_range != bool(low) or (has_range and int(low) > int(high)):
+            raise SuiteError(
+                f"--like: {name}: integers, and no other dtype, need their lowest and highest "
+                f"value, such as '{name}: int64[{lengths}] from 0 to 1023'"
+            )
+        tensor = _TensorInput(
+            name=name,
+            dtype=dtype,
+            shape=tuple(int(length) for length in lengths.split(",") if length.strip()),
+            bounds=(int(low), int(high)) if has_range else None,
+        )
+        tensors.append(tensor)
     # What neither a tensor nor a scalar explains is refused, rather than ignored.
     rest = _INPUT.sub("", like)
     scalars = dict(_SCALAR.findall(rest))
@@ -238,18 +269,35 @@ def _interpreted_shape(dimensions: Mapping[int, str]) -> dict[str, int]:
 
 def _made(tensor: _TensorInput, dimensions: Mapping[int, str]) -> str:
     lengths = [f'case["{dimensions[length]}"]' for length in tensor.shape]
-    if tensor.is_floating:
+    if tensor.bounds is not None:
+        how = "integers"
+        low, high = tensor.bounds
+        options = [
+            f"low={low}",
+            f"high={_end_of(high, dimensions)}",
+            f'dtype="{tensor.dtype}"',
+        ]
+    elif tensor.is_floating:
         how = "normal"
         options = [f'dtype="{tensor.dtype}"']
-    elif tensor.dtype == "bool":
+    else:
         how = "mask"
         options = []
-    else:
-        how = "integers"
-        options = [f"high={_INTEGER_HIGH}", f'dtype="{tensor.dtype}"']
     return f'        "{tensor.name}": make.{how}({", ".join([*lengths, *options])}),'
 
 
 def _byte_count(tensor: _TensorInput, dimensions: Mapping[int, str]) -> str:
     lengths = [f'case["{dimensions[length]}"]' for length in tensor.shape]
     return " * ".join([str(_ITEM_BYTES[tensor.dtype]), *lengths])
+
+
+def _end_of(highest: int, dimensions: Mapping[int, str]) -> str:
+    """Source of the first integer above a range: with the length that it belongs to, it is still
+    right at other sizes.
+    """
+    # an index into a dimension, or a count of its elements
+    if highest + 1 in dimensions:
+        return f'case["{dimensions[highest + 1]}"]'
+    if highest in dimensions:
+        return f'case["{dimensions[highest]}"] + 1'
+    return str(highest + 1)

@@ -18,7 +18,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 from roofwatch import __version__
-from roofwatch.agent_answers import JobReport, to_answer
+from roofwatch.agent_answers import JobReport, NextCall, to_answer
 from roofwatch.agent_guide import BENCHMARK_FILE, INSTRUCTIONS, PROMPTS, next_call
 from roofwatch.agent_jobs import Job, Jobs
 from roofwatch.collector.git import find_repository, project_of
@@ -225,8 +225,10 @@ async def _answer(
 ) -> str:
     await _wait(job, wait_s)
     document = job.document
-    following = None
-    if job.exit_status is not None:
+    following: NextCall | None = None
+    if not job.task.done():
+        following = NextCall("result", {"job": job.name}, "it has not ended yet")
+    elif job.exit_status is not None:
         following = next_call(
             tool=job.tool,
             arguments=job.arguments,

@@ -33,13 +33,16 @@ Like = Annotated[
     str | None,
     typer.Option(
         metavar="INPUTS",
-        help="Inputs of a function FILE.py::NAME, such as 'x: float32[4096, 1024], eps=1e-6'.",
+        help="Inputs of a function FILE.py::NAME, such as 'x: float32[4096, 1024], "
+        "rows: int64[8] from 0 to 4095, eps=1e-6'.",
     ),
 ]
 ReferenceFunction = Annotated[
     str | None,
     typer.Option(
-        "--reference", metavar="MODULE.NAME", help="The same in PyTorch, for such a function."
+        "--reference",
+        metavar="MODULE.NAME",
+        help="The same in PyTorch: torch.nn.functional.gelu, or my_ops.py::gelu_torch.",
     ),
 ]
 ProjectName = Annotated[

@@ -135,6 +135,7 @@ def ab(
     # it loads torch while this process loads the rest
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.comparison_tables import (
+        changed_sizes,
         claim_counts,
         judgement_tables,
         next_steps,
@@ -191,6 +192,7 @@ def ab(
         {
             "records": files,
             "summary": verdict_line(judged),
+            "changed": changed_sizes(judged),
             "claims": claim_counts(judged),
             "judgement": judged,
             "exit_code": judged.exit_code,

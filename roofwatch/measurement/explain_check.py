@@ -86,7 +86,8 @@ def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
 def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     reports: list[dict[str, Any]] = []
-    for report in suite.reports:
+    # a reader of the first few must see what is wrong
+    for report in sorted(suite.reports, key=lambda report: not report.outcome.is_failure):
         document = report.model_dump(mode="json")
         document["failed"] = report.outcome.is_failure
         document["repeat"] = repeat_command(target, report, device)

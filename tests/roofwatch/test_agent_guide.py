@@ -53,6 +53,20 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
         ("submit", SPEC, {"verdict": "faster"}, 0, ("ab", {"path": SPEC["spec"], "base": "HEAD"})),
         ("submit", SPEC, {"verdict": "inconclusive"}, 2, ("submit", {**SPEC, "budget": 120.0})),
         ("ingest", {"files": ["records"]}, {}, 0, ("regressions", {})),
+        (
+            "check",
+            {"target": "bench_ops.py", "case": ["add/n=8"]},
+            {"reports": [{"failed": False}]},
+            0,
+            ("check", {"target": "bench_ops.py"}),
+        ),
+        (
+            "check",
+            {"target": "bench_ops.py"},
+            {"reports": [{"failed": False}]},
+            0,
+            ("run", {"path": "bench_ops.py"}),
+        ),
     ],
 )
 def test_an_answer_leads_on(

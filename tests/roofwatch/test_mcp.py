@@ -320,6 +320,9 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
     async def session(agent: Agent) -> None:
         first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
         assert first["exit_status"] is None
+        assert first["next"]["arguments"] == {"job": first["job"]}
+        part = await agent.call("result", job=first["job"], wait_s=0, pointer="/summary")
+        assert part["job"] == first["job"], "a job that runs has no parts yet"
         assert first["state"] in {"queued", "running"}
         second = await agent.call("list_kernels", path=SUITE, wait_s=0)
         assert second["state"] == "queued"
@@ -378,7 +381,9 @@ def test_an_agent_is_led_from_a_wrong_result_to_the_right_one(jobs: Jobs) -> Non
         (jobs.root / "bench_wrong.py").write_text(WRONG.replace("x + 2", "x + 1"))
         right = await finished(agent, "check", **wrong["next"]["arguments"])
         assert right["exit_status"] == 0
-        assert right["next"] == {
+        assert right["next"]["arguments"] == {"target": "bench_wrong.py"}
+        all_cases = await finished(agent, "check", **right["next"]["arguments"])
+        assert all_cases["next"] == {
             "tool": "run",
             "arguments": {"path": "bench_wrong.py"},
             "why": "how fast is it, and how far from the limit?",

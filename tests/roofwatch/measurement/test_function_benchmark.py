@@ -42,7 +42,7 @@ def check(repository: Path, target: str, *options: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_a_right_function_passes_and_its_benchmark_file_stays(repository: Path) -> None:
-    options = ("--like", f"{LIKE}, factor=2.0", "--reference", "references.double")
+    options = ("--like", f"{LIKE}, factor=2.0", "--reference", "references.py::double")
 
     status, text = check(repository, "operators.py::double", *options)
 
@@ -70,14 +70,15 @@ def test_a_function_in_a_package_is_imported_by_its_full_name(tmp_path: Path) ->
 
     benchmark = write_benchmark(
         f"{package / 'gelu.py'}::gelu",
-        "x: bfloat16[4096, 1024], rows: int64[4096]",
+        "x: bfloat16[4096, 1024], rows: int64[4096] from 0 to 4095, lengths: int32[8] from 1 to 1024",
         "torch.nn.functional.gelu",
     )
 
     assert benchmark.parent.resolve() == tmp_path.resolve()
     text = benchmark.read_text()
     assert "from mine.ops.gelu import gelu" in text
-    assert 'make.integers(case["dim_0"], high=2, dtype="int64")' in text
+    assert '(case["dim_0"], low=0, high=case["dim_0"], dtype="int64")' in text
+    assert '(case["dim_2"], low=1, high=case["dim_1"] + 1, dtype="int32")' in text
     assert 'implementation("triton", name="gelu")' in text
 
 
@@ -87,6 +88,10 @@ def test_a_function_in_a_package_is_imported_by_its_full_name(tmp_path: Path) ->
         ("x: float99[4]", "torch.relu", "x has dtype 'float99'"),
         ("x is large", "torch.relu", "cannot read x is large"),
         (LIKE, "relu", "--reference relu: give a dotted name"),
+        (LIKE, "operators.py:double", "operators.py:double: give a dotted name"),
+        ("rows: int64[8]", "torch.relu", "rows: integers, and no other dtype, need"),
+        ("x: float32[8] from 0 to 1", "torch.relu", "x: integers, and no other dtype, need"),
+        ("rows: int64[8] from 2 to 1", "torch.relu", "rows: integers, and no other dtype, need"),
     ],
 )
 def test_a_description_that_cannot_be_read_is_named(
@@ -111,7 +116,7 @@ def test_a_file_that_somebody_edited_is_not_overwritten(repository: Path) -> Non
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        ("operators.py::double", (), "describe the function: --like"),
+        ("operators.py::double", (), "say what its inputs look like"),
         (
             "operators.py::missing",
             ("--like", LIKE, "--reference", "a.b"),
