@@ -169,6 +169,10 @@ class CaseJob(_Message):
     pinned: tuple[Autotuning, ...] = ()
     """What autotuned functions use instead of a choice of their own."""
 
+    def __hash__(self) -> int:
+        # a configuration is a dictionary, which has no hash; few jobs share all of these
+        return hash((type(self), self.case_id, self.implementation))
+
     @property
     def subject(self) -> Subject:
         return Subject(self.case_id, self.implementation)
