@@ -17,12 +17,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from roofwatch.collector.git import run_git
+from roofwatch.model.files import JsonObject
 
 TICKETS_FOLDER = Path(__file__).parent / "tickets"
 MOST_CALLS = 12
@@ -38,7 +38,7 @@ class Ticket:
 
     file: str
     prompt: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     """Of the first call."""
     expected: tuple[str, ...]
     change: tuple[str, str] | None = None
@@ -145,9 +145,7 @@ async def attempt(ticket: Ticket, folder: Path) -> Attempt:
     return attempt
 
 
-async def _call(
-    client: Client, attempt: Attempt, tool: str, arguments: dict[str, Any]
-) -> dict[str, Any]:
+async def _call(client: Client, attempt: Attempt, tool: str, arguments: JsonObject) -> JsonObject:
     result = await client.call_tool(tool, {**arguments, "wait_s": _WAIT_S})
     text = result.content[0].text  # type: ignore[union-attr]
     attempt.calls.append(tool)
@@ -155,7 +153,7 @@ async def _call(
     attempt.text += text
     if result.is_error:
         return {"exit_status": 1}
-    answer: dict[str, Any] = json.loads(text)
+    answer: JsonObject = json.loads(text)
     return answer
 
 

@@ -28,6 +28,7 @@ from roofwatch.ci.messages import (
     may_carry_secrets,
     on_one_line,
 )
+from roofwatch.model.files import JsonObject
 
 TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _DEVELOPER = 30
@@ -202,7 +203,7 @@ class GitLabProject:
         """Set the status of this name in the pipeline."""
         # the status belongs to the commit of the pipeline, which may be a merge of the head
         del head_sha
-        status: dict[str, Any] = {
+        status: JsonObject = {
             "name": name,
             "state": _STATES[check.conclusion],
             "description": check.title,

@@ -19,6 +19,7 @@ from bench.public_bugs.known_bugs import BUGS, Bug
 from roofwatch.ci.static.analyses import analyses_of, judge_analyses
 from roofwatch.measurement.proofs import Proved, proofs_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
+from roofwatch.model.files import JsonObject
 from roofwatch.model.proofs import OperatorCost, OverflowProof
 from roofwatch.model.verdict import Verdict
 
@@ -60,7 +61,7 @@ def check_release(package: str, release: str, kernels: Sequence[str], folder: Pa
     # a crash is no answer about the bug
     if not done.stdout:
         raise SystemExit(f"{package} {release}: {done.stderr}")
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: JsonObject = json.loads(done.stdout)
     fields = CheckReport.model_fields
     reports: list[CheckReport] = []
     for report in document["reports"]:

@@ -16,7 +16,6 @@ import re
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import apprise
 import httpx
@@ -28,6 +27,7 @@ from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
 from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValue
+from roofwatch.model.files import JsonObject
 from roofwatch.model.metrics import metric
 
 # named and computed as GitHub's own header, so existing receivers verify it
@@ -275,7 +275,7 @@ def to_markdown(delivery: Delivery) -> str:
     return "\n".join(lines)
 
 
-def to_document(delivery: Delivery) -> dict[str, Any]:
+def to_document(delivery: Delivery) -> JsonObject:
     alert = delivery.alert
     return {
         "version": 1,

@@ -16,6 +16,7 @@ from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
+from roofwatch.model.files import JsonObject
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Verdict
 
@@ -53,7 +54,7 @@ class Annotation:
     message: str
     """Plain text."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "path": self.file,
             "start_line": self.line,
@@ -73,16 +74,16 @@ class CheckRun:
     """Markdown."""
     annotations: tuple[Annotation, ...] = ()
 
-    def requests(self, url: str | None) -> Iterator[dict[str, Any]]:
+    def requests(self, url: str | None) -> Iterator[JsonObject]:
         """Write the fields of each request to GitHub's REST API, with a link to the details."""
-        fields: dict[str, Any] = {"status": "in_progress"}
+        fields: JsonObject = {"status": "in_progress"}
         if self.conclusion is not None:
             fields = {"status": "completed", "conclusion": self.conclusion.value}
         if url is not None:
             fields["details_url"] = url
         # GitHub takes only so many annotations in one request
         for start in range(0, max(1, len(self.annotations)), _ANNOTATIONS_PER_REQUEST):
-            output: dict[str, Any] = {"title": self.title, "summary": self.summary}
+            output: JsonObject = {"title": self.title, "summary": self.summary}
             if sent := self.annotations[start : start + _ANNOTATIONS_PER_REQUEST]:
                 output["annotations"] = [annotation.to_json() for annotation in sent]
             yield fields | {"output": output}

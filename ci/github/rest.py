@@ -17,6 +17,7 @@ from roofwatch.ci.messages import (
     may_carry_secrets,
     on_one_line,
 )
+from roofwatch.model.files import JsonObject
 
 MAX_ATTEMPTS = 6
 FIRST_WAIT_S = 4.0
@@ -91,9 +92,9 @@ class GitHubRequests:
             verify=_trusted_certificates(),
         )
 
-    def list(self, path: str, *, key: str | None = None, **query: Any) -> list[dict[str, Any]]:
+    def list(self, path: str, *, key: str | None = None, **query: Any) -> list[JsonObject]:
         """Return all items of a paginated list; some lists are below a key."""
-        items: list[dict[str, Any]] = []
+        items: list[JsonObject] = []
         for page in range(1, _MAX_PAGES + 1):
             parameters = query | {"per_page": _PAGE_LENGTH, "page": page}
             answer = self._answer("GET", path, params=parameters)
@@ -104,14 +105,14 @@ class GitHubRequests:
                 return items
         raise ForgeError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
 
-    def find(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def find(self, method: str, path: str, body: JsonObject | None = None) -> Any:
         """Return the JSON of an answer; None if the object does not exist."""
         try:
             return self.call(method, path, body)
         except NotFoundError:
             return None
 
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(self, method: str, path: str, body: JsonObject | None = None) -> Any:
         """Return the JSON of an answer; None without content."""
         answer = self._answer(method, path, json=body)
         if not answer.content:

@@ -23,6 +23,7 @@ from roofwatch.ci.report.change_words import (
     worst_first,
 )
 from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.model.files import JsonObject
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -118,9 +119,9 @@ def valid_xml(text: str) -> str:
     return _NOT_XML.sub("�", text)
 
 
-def _sarif_invocation(judgement: PullRequestJudgement) -> dict[str, Any]:
+def _sarif_invocation(judgement: PullRequestJudgement) -> JsonObject:
     """Name what is undecided: code scanning has results for regressions only."""
-    notifications: list[dict[str, Any]] = []
+    notifications: list[JsonObject] = []
     for case in judgement.cases:
         if case.verdict is Verdict.INCONCLUSIVE:
             text = f"{case.case_id} {case.implementation}: {case.evidence.claimed.text}"
@@ -136,12 +137,12 @@ def _sarif_invocation(judgement: PullRequestJudgement) -> dict[str, Any]:
 
 def _sarif_result(
     judgement: PullRequestJudgement, change: Change[Any], rules: list[Reason]
-) -> dict[str, Any]:
+) -> JsonObject:
     # the fingerprint has no numbers, so the same change in the next run has the same
     identity = (judgement.project, str(change.reason), name_of(change))
     fingerprint = hashlib.sha256("\n".join(identity).encode()).hexdigest()
     logical = {"fullyQualifiedName": on_one_line(name_of(change)), "kind": "function"}
-    location: dict[str, Any] = {"logicalLocations": [logical]}
+    location: JsonObject = {"logicalLocations": [logical]}
     line = line_of(judgement.source_lines, change)
     if line is not None:
         location["physicalLocation"] = _physical_location(line)
@@ -155,6 +156,6 @@ def _sarif_result(
     }
 
 
-def _physical_location(line: SourceLine) -> dict[str, Any]:
+def _physical_location(line: SourceLine) -> JsonObject:
     file = {"uri": urllib.parse.quote(line.file), "uriBaseId": "%SRCROOT%"}
     return {"artifactLocation": file, "region": {"startLine": line.line}}

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from roofwatch.collector.workers.candidate_limits import MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.sandbox import Policy, isolate
+from roofwatch.model.files import JsonObject
 
 STATIC_FIELDS = (
     "target",
@@ -73,7 +74,7 @@ def _send(control: socket.socket, reply: Mapping[str, Any]) -> None:
     control.send(json.dumps(reply).encode())
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def _described(error: BaseException) -> JsonObject:
     kinds = [kind.__name__ for kind in type(error).__mro__]
     text = f"{type(error).__name__}: {error}"
     return {"error": text[:_MAX_ERROR_CHARACTERS], "kinds": kinds}
@@ -103,7 +104,7 @@ class _Server:
         for device_fd in device_fds:
             self._arena = _open_device_arena(device_fd, setup["arena_bytes"])
         self._kernels = _load(setup)
-        self.static_facts: list[dict[str, Any]] = []
+        self.static_facts: list[JsonObject] = []
         if "compiled_case" in setup:
             self.static_facts = _compile(setup, self._kernels["candidate"])
         self._outputs: dict[str, Any] = {}
@@ -123,7 +124,7 @@ class _Server:
         gradients: Sequence[str],
         output_start: int,
         is_recorded: bool,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call the kernel, and copy its outputs into the shared memory."""
         views = {name: self._view(**span) for name, span in tensors.items()}
         self._declare_operands([*tensors.values(), *upstream])
@@ -144,7 +145,7 @@ class _Server:
                 differentiated=gradients,
                 upstream=weights,
             )
-            answer: dict[str, Any] = {"outputs": self._copy(results, output_start)}
+            answer: JsonObject = {"outputs": self._copy(results, output_start)}
             if is_recorded:
                 answer["kernels"] = self._recorded_kernels()
         return answer
@@ -178,8 +179,8 @@ class _Server:
             parts[start] = start + span["byte_count"]
         GUARD.divide_storage(parts)
 
-    def _copy(self, results: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
-        outputs: list[dict[str, Any]] = []
+    def _copy(self, results: Mapping[str, Any], offset: int) -> list[JsonObject]:
+        outputs: list[JsonObject] = []
         self._outputs = {}
         for name, result in results.items():
             # A subclass could compute when the judge reads it.
@@ -256,7 +257,7 @@ def _load_spec(setup: Mapping[str, Any]) -> Any:
     return next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
 
 
-def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[str, Any]]:
+def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[JsonObject]:
     """Compile what the candidate launches for a case, for every target."""
     from roofwatch.collector.compile.static import compile_case
     from roofwatch.spec import Implementation, Language
@@ -279,7 +280,7 @@ def _call(
     arguments: Mapping[str, Any],
     differentiated: Sequence[str],
     upstream: Sequence[Any],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Run the forward pass without a graph, or the outputs and the gradients."""
     import torch
 

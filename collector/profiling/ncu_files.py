@@ -18,7 +18,7 @@ from roofwatch.collector.profiling.ncu_metrics import NcuMetric, facts, normalis
 from roofwatch.collector.profiling.number_text import DecimalMark, decimal_mark, number
 from roofwatch.collector.redaction_patterns import Kind
 from roofwatch.model.errors import ProfileError
-from roofwatch.model.files import decode_text
+from roofwatch.model.files import JsonObject, decode_text
 
 MAGIC = b"NVR\x00"
 _MESSAGE_TYPES = {
@@ -74,7 +74,7 @@ def require_module() -> None:
         )
 
 
-def read_ncu_report(path: Path) -> dict[str, Any]:
+def read_ncu_report(path: Path) -> JsonObject:
     """Read the metrics and rule results of each kernel.
 
     Raises:
@@ -93,7 +93,7 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
         raise ProfileError(
             f"{path}: not a whole report of Nsight Compute ({error}); record it again"
         ) from None
-    kernels: list[dict[str, Any]] = []
+    kernels: list[JsonObject] = []
     for range_index in range(context.num_ranges()):
         profiled_range = context.range_by_idx(range_index)
         for action_index in range(profiled_range.num_actions()):
@@ -107,7 +107,7 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
     }
 
 
-def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
+def _action_facts(number: int, range_index: int, action: Any) -> JsonObject:
     metrics = {name: [_metric(action.metric_by_name(name))] for name in action.metric_names()}
 
     def value(name: str) -> Any:
@@ -138,7 +138,7 @@ def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
     }
 
 
-def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
+def _rule_finding(rule: JsonObject) -> JsonObject:
     """A rule result with the fields of the details page."""
     message = rule.get("rule_message", {})
     estimate = rule.get("speedup_estimation", {})
@@ -224,7 +224,7 @@ def _varint(message: bytes, offset: int) -> tuple[int, int]:
 # --- CSV
 
 
-def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
+def read_ncu_csv(content: bytes, name: str) -> JsonObject | None:
     """Read a CSV file; None if Nsight Compute did not write it.
 
     Raises:
@@ -267,13 +267,13 @@ def _read_details_page(
     header: list[str],
     rows: list[list[str]],
     name: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     units: Counter[str] = Counter()
     without_number = 0
     kernels: dict[str, dict[str, str]] = {}
     # by kernel; several sections of a report may have the same metric
     metrics: dict[str, _MetricsByName] = defaultdict(lambda: defaultdict(list))
-    rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    rules: dict[str, list[JsonObject]] = defaultdict(list)
     cells_of_rows = [_cells(header, row, name) for row in rows]
     mark = decimal_mark((cells["Metric Value"] for cells in cells_of_rows), name)
     for cells in cells_of_rows:
@@ -304,8 +304,8 @@ def _read_details_page(
 def _details_of_kernel(
     cells: dict[str, str],
     metrics: _MetricsByName,
-    findings: list[dict[str, Any]],
-) -> dict[str, Any]:
+    findings: list[JsonObject],
+) -> JsonObject:
     all_metrics = {name: list(map(asdict, values)) for name, values in metrics.items()}
     return {
         **_row_facts(cells),
@@ -323,7 +323,7 @@ def _read_raw_page(
     header: list[str],
     rows: list[list[str]],
     name: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     if not rows or rows[0][header.index("ID")]:
         raise ProfileError(
             f"{name}: the raw page has no row of units; export it again with --page raw --csv"
@@ -389,7 +389,7 @@ def _row_facts(cells: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _row_finding(cells: dict[str, str], mark: DecimalMark) -> dict[str, Any]:
+def _row_finding(cells: dict[str, str], mark: DecimalMark) -> JsonObject:
     return {
         "rule": cells["Rule Name"],
         "type": cells.get("Rule Type", ""),

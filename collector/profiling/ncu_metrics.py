@@ -13,6 +13,7 @@ from typing import Any
 
 from roofwatch.collector.profiling.executed_work import executed_flop_count, local_bytes
 from roofwatch.collector.profiling.ncu_names import FACTS
+from roofwatch.model.files import JsonObject
 from roofwatch.model.results import Counters, ProfilerFinding
 
 _STALL_METRICS = (
@@ -94,9 +95,9 @@ def _factor_and_name(unit: str) -> tuple[int, str]:
     return size, "byte"
 
 
-def facts(metrics: _MetricsByName) -> dict[str, Any]:
+def facts(metrics: _MetricsByName) -> JsonObject:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for fact, names in FACTS.items():
         candidates = [metric for name in names for metric in metrics.get(name, ())]
         candidates = [metric for metric in candidates if metric.value is not None]

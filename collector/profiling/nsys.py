@@ -30,6 +30,7 @@ from roofwatch.collector.profiling.summary import (
     transfer_totals_by_kind,
 )
 from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import JsonObject
 
 MAGIC = b"SQLite format 3\x00"
 _VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
@@ -54,7 +55,7 @@ _REQUIRED_COLUMNS = frozenset({"start", "end", "deviceId", "demangledName", "id"
 _EXPORT_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
-def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
+def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> JsonObject | None:
     """Summarise an export with the `top` longest kernel names; None if the database is not an
     export.
 
@@ -82,7 +83,7 @@ class _Export:
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         self._tables = {name for (name,) in rows}
 
-    def summary(self, top: int | None) -> dict[str, Any] | None:
+    def summary(self, top: int | None) -> JsonObject | None:
         if "StringIds" not in self._tables or self._tables.isdisjoint(_MARKS_OF_AN_EXPORT):
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
@@ -109,7 +110,7 @@ class _Export:
         }
 
     def _versions(self) -> dict[str, str]:
-        settings: dict[str, Any] = {}
+        settings: JsonObject = {}
         for table in _METADATA_TABLES:
             settings |= dict(self._rows(table, "name", "value"))
         versions: dict[str, str] = {}
@@ -187,12 +188,12 @@ class _Export:
             for start_ns, end_ns, thread, correlation, name_id in rows
         ]
 
-    def _gpus(self) -> list[dict[str, Any]]:
+    def _gpus(self) -> list[JsonObject]:
         if "TARGET_INFO_GPU" not in self._tables:
             return []
         cursor = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
         columns = [column[0] for column in cursor.description]
-        gpus: list[dict[str, Any]] = []
+        gpus: list[JsonObject] = []
         for row in cursor:
             cells = dict(zip(columns, row, strict=True))
             gpu = {name: cell for name, cell in cells.items() if name in _GPU_COLUMNS}
@@ -218,7 +219,7 @@ class _Export:
         return self._connection.execute(query).fetchall()
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> JsonObject:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     delays_ns = launch_delays_ns(launches, kernels)

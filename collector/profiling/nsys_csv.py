@@ -27,7 +27,7 @@ from roofwatch.collector.profiling.summary import (
     transfer_totals_by_kind,
 )
 from roofwatch.model.errors import ProfileError
-from roofwatch.model.files import decode_text
+from roofwatch.model.files import JsonObject, decode_text
 
 _COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
 _SCALES = {
@@ -63,7 +63,7 @@ def read_nsys_csv(
     name: str,
     *,
     top: int | None = TOP_COUNT,
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Summarise the reports of a file with the `top` longest kernel names; None if it has none.
 
     Raises:
@@ -126,7 +126,7 @@ def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
             raise ProfileError(
                 f"{where}: a row has {len(row)} cells under {len(columns)} columns; export it again"
             )
-        parsed: dict[str, Any] = {}
+        parsed: JsonObject = {}
         for (name, scale), cell in zip(columns, row, strict=True):
             if scale is None:
                 parsed[name] = cell
@@ -160,7 +160,7 @@ def _column(cell: str) -> tuple[str, int | None]:
     return name, None
 
 
-def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
+def _traced(rows: Sequence[_Row], top: int | None) -> JsonObject:
     """Summarise a trace; its copies and fills have no launch configuration."""
     activities = [_activity(row) for row in rows]
     by_kind: dict[ActivityKind, list[DeviceActivity]] = {kind: [] for kind in ActivityKind}
@@ -202,7 +202,7 @@ def _activity(row: _Row) -> DeviceActivity:
     )
 
 
-def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
+def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> JsonObject:
     longest_first = sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))
     total_ns = sum(row["Total Time"] for row in rows)
     longest_ns = max((row.get("Max", 0) for row in rows), default=0)
@@ -215,7 +215,7 @@ def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     }
 
 
-def _kernel_sum(row: _Row) -> dict[str, Any]:
+def _kernel_sum(row: _Row) -> JsonObject:
     return {
         "name": row["Name"],
         "count": row["Instances"],
@@ -230,10 +230,10 @@ def _kernel_sum(row: _Row) -> dict[str, Any]:
 def _sums_of_transfers(
     reports: Mapping[str, Sequence[_Row]],
     kind: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     times = reports.get("cuda_gpu_mem_time_sum", ())
     sizes = reports.get("cuda_gpu_mem_size_sum", ())
-    by_kind: dict[str, dict[str, Any]] = {}
+    by_kind: dict[str, JsonObject] = {}
     # Both reports have the counts; each has its own sum.
     for row in (*times, *sizes):
         if kind not in row["Operation"].lower():

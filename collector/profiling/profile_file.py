@@ -3,7 +3,6 @@ never the name.
 """
 
 from pathlib import Path
-from typing import Any
 
 from roofwatch.collector.profiling import ncu_files, nsys, nsys_csv
 from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
@@ -13,6 +12,7 @@ from roofwatch.collector.redaction import Redaction, RedactionError
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import (
     SUFFIX,
+    JsonObject,
     TooLargeError,
     atomic_write,
     compress,
@@ -67,7 +67,7 @@ def head_of(path: Path) -> bytes:
         raise ProfileError(f"{path}: cannot be read: {reason_of(error)}") from None
 
 
-def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
+def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> JsonObject:
     """Summarise a profiler file with the `top` longest kernel names; `format` names its format.
 
     Raises:
@@ -87,7 +87,7 @@ def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
     return summary
 
 
-def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
+def _read_text(path: Path, top: int | None) -> JsonObject | None:
     content = read_bytes(path)
     trace = Trace.read(content, str(path))
     if trace is not None:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
 from roofwatch.collector.profiling.attribution import StepAttribution, read_attributions
@@ -25,7 +24,7 @@ from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.model.errors import CollectorError, ProfileError, ToolchainError
-from roofwatch.model.files import atomic_write, compress, reason_of
+from roofwatch.model.files import JsonObject, atomic_write, compress, reason_of
 
 _INJECTED_FOLDER = Path(__file__).parent / "inject"
 _VARIABLE = "ROOFWATCH_CAPTURE"
@@ -33,7 +32,7 @@ _GRACE_S = 60
 """Time to write traces after SIGTERM."""
 _SIGNAL_BASE = 128
 
-_Events = list[dict[str, Any]]
+_Events = list[JsonObject]
 """What one process recorded, in order."""
 
 
@@ -365,9 +364,9 @@ def _process_suffix(pid: int, rank: int | None, *, is_alone: bool) -> str:
     return f"-{pid}"
 
 
-def _kernels(events: Iterable[dict[str, Any]]) -> tuple[CapturedKernel, ...]:
+def _kernels(events: Iterable[JsonObject]) -> tuple[CapturedKernel, ...]:
     """Return each kernel that was compiled or taken from Triton's cache once, sorted by name."""
-    by_hash: dict[str, dict[str, Any]] = {}
+    by_hash: dict[str, JsonObject] = {}
     for event in events:
         if event["event"] != "kernel":
             continue
@@ -381,7 +380,7 @@ def _kernels(events: Iterable[dict[str, Any]]) -> tuple[CapturedKernel, ...]:
     return tuple(map(_kernel, by_name))
 
 
-def _kernel(event: dict[str, Any]) -> CapturedKernel:
+def _kernel(event: JsonObject) -> CapturedKernel:
     names = [field.name for field in fields(CapturedKernel) if field.name in event]
     kernel = CapturedKernel(**{name: event[name] for name in names})
     code = Path(event["code"])

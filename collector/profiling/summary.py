@@ -30,6 +30,7 @@ from roofwatch.collector.profiling.steady import (
 )
 from roofwatch.collector.profiling.time_spent import operator_rows
 from roofwatch.collector.profiling.trace import Trace, scalar
+from roofwatch.model.files import JsonObject
 
 TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
@@ -57,15 +58,15 @@ _CONFIGURATION_FIELDS = (
 """What a launch configures; profilers give the shared memory as a sum or in two parts."""
 
 
-def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
+def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> JsonObject:
     """Summarise a trace with the `top` longest kernel names."""
     kernels = trace.of_kind(ActivityKind.KERNEL)
     calls = [event for event in trace.host_events if event.kind == HostKind.CALL]
     runtime_calls = {"count": len(calls), "by_name": _counts(call.name for call in calls)}
-    devices: dict[str, Any] = {}
+    devices: JsonObject = {}
     for device, members in group_by(trace.activities, "device").items():
         devices[device] = _device(members)
-    summary: dict[str, Any] = {
+    summary: JsonObject = {
         "format": "kineto-chrome-trace",
         **_header_facts(trace.header),
         "events_total": trace.events_by_phase.total(),
@@ -91,7 +92,7 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
     return summary
 
 
-def _steps(steady: SteadyPart) -> dict[str, Any]:
+def _steps(steady: SteadyPart) -> JsonObject:
     return {
         "steps_are": steady.steps_are,
         "count": len(steady.step_ns),
@@ -101,7 +102,7 @@ def _steps(steady: SteadyPart) -> dict[str, Any]:
     }
 
 
-def _host_operators(trace: Trace, top: int | None) -> dict[str, Any]:
+def _host_operators(trace: Trace, top: int | None) -> JsonObject:
     """Self times of operators and runtime calls in the steps, or in the whole trace without any."""
     rows = operator_rows(trace.host_events, trace.window_ns)
     return {
@@ -114,8 +115,8 @@ def _host_operators(trace: Trace, top: int | None) -> dict[str, Any]:
     }
 
 
-def _header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
-    plain_fields: dict[str, Any] = {}
+def _header_facts(header: Mapping[str, Any]) -> JsonObject:
+    plain_fields: JsonObject = {}
     for name, value in header.items():
         if not isinstance(value, (dict, list)):
             plain_fields[name] = scalar(value)
@@ -135,7 +136,7 @@ def _header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _profiler_ranges(trace: Trace) -> dict[str, Any]:
+def _profiler_ranges(trace: Trace) -> JsonObject:
     metrics = {}
     for name, values in sorted(trace.counters.items()):
         metrics[name] = {
@@ -176,7 +177,7 @@ def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
     return len(configurations)
 
 
-def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
+def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> JsonObject:
     all_percents = map(_occupancy_pct, kernels)
     percents = [percent for percent in all_percents if percent is not None]
     occupancy = {
@@ -193,7 +194,7 @@ def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, An
     }
 
 
-def _transfers(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _transfers(transfers: Sequence[DeviceActivity]) -> JsonObject:
     rows = []
     for members in _by_total(transfers):
         byte_count = sum(member.bytes for member in members)
@@ -201,7 +202,7 @@ def _transfers(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     return transfer_totals(transfers) | {"by_name": rows}
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> JsonObject:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     correlations = [call.correlation for call in launches if call.correlation is not None]
@@ -219,7 +220,7 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> 
     }
 
 
-def _device(activities: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _device(activities: Sequence[DeviceActivity]) -> JsonObject:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     summary = {
         "all_gpu_activity": busy_time(activities),
@@ -233,9 +234,7 @@ def _device(activities: Sequence[DeviceActivity]) -> dict[str, Any]:
     return summary
 
 
-def _overlap(
-    collectives: Sequence[DeviceActivity], others: Sequence[DeviceActivity]
-) -> dict[str, Any]:
+def _overlap(collectives: Sequence[DeviceActivity], others: Sequence[DeviceActivity]) -> JsonObject:
     """How much of the communication is hidden behind computation."""
     communicating = union(kernel.interval for kernel in collectives)
     computing = union(kernel.interval for kernel in others)
@@ -259,7 +258,7 @@ def _ratio(part_ns: int, whole_ns: int) -> float | None:
 def _selected(
     values: Mapping[str, Any],
     names: Iterable[str],
-) -> dict[str, Any]:
+) -> JsonObject:
     return {name: scalar(values[name]) for name in names if name in values}
 
 
@@ -285,7 +284,7 @@ def to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1e3, 6)
 
 
-def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
+def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> JsonObject:
     """Totals of all kernels, and one row for each of the `top` names with the longest total
     time.
     """
@@ -301,7 +300,7 @@ def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> dict[st
     }
 
 
-def _kernel_row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _kernel_row(members: Sequence[DeviceActivity]) -> JsonObject:
     return _row(members) | {
         "first_launch": _first_launch(members),
         "distinct_launch_configs": count_launch_configurations(members),
@@ -318,7 +317,7 @@ def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]
     )
 
 
-def _row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _row(members: Sequence[DeviceActivity]) -> JsonObject:
     durations_ns = [member.duration_ns for member in members]
     total_ns = sum(durations_ns)
     return {
@@ -331,7 +330,7 @@ def _row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
+def transfer_totals(transfers: Sequence[DeviceActivity]) -> JsonObject:
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
@@ -339,14 +338,14 @@ def transfer_totals(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals_by_kind(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
+def transfer_totals_by_kind(transfers: Sequence[DeviceActivity]) -> JsonObject:
     by_kind = {
         kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()
     }
     return transfer_totals(transfers) | {"by_kind": by_kind}
 
 
-def busy_time(activities: Sequence[DeviceActivity]) -> dict[str, Any] | None:
+def busy_time(activities: Sequence[DeviceActivity]) -> JsonObject | None:
     """Time from the first start to the last end, and how much of it the device was busy."""
     if not activities:
         return None
@@ -364,7 +363,7 @@ def busy_time(activities: Sequence[DeviceActivity]) -> dict[str, Any] | None:
     }
 
 
-def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
+def delay_totals(delays_ns: Sequence[int]) -> JsonObject | None:
     """Delays from launch to kernel start; negative if the kernel starts before the call returns."""
     if not delays_ns:
         return None
@@ -378,7 +377,7 @@ def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
     }
 
 
-def _first_launch(kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
+def _first_launch(kernels: Sequence[DeviceActivity]) -> JsonObject:
     first = min(kernels, key=lambda kernel: kernel.start_ns)
     device: int | str = first.device
     if _DEVICE_NUMBER.fullmatch(first.device):

@@ -21,7 +21,7 @@ from roofwatch.collector.profiling.activities import (
     HostKind,
 )
 from roofwatch.model.errors import ProfileError
-from roofwatch.model.files import decode_text
+from roofwatch.model.files import JsonObject, decode_text
 
 _ACTIVITY_KINDS = {
     "kernel": ActivityKind.KERNEL,
@@ -65,7 +65,7 @@ _BARE_ARRAY = re.compile(r'[\s,]*\[[\s,]*(?=\{[^\0]{0,2000}?"ph")')
 _OBJECT = re.compile(r"[\s,]*\{")
 
 
-_Description = tuple[dict[str, Any], int]
+_Description = tuple[JsonObject, int]
 """Launch configuration and bytes."""
 
 
@@ -73,7 +73,7 @@ _Description = tuple[dict[str, Any], int]
 class Trace:
     """The events of one trace."""
 
-    header: dict[str, Any] = field(default_factory=dict)
+    header: JsonObject = field(default_factory=dict)
     """Top-level fields of the document besides the events."""
     events_by_phase: Counter[str] = field(default_factory=Counter)
     complete_events_by_category: Counter[str] = field(default_factory=Counter)
@@ -112,7 +112,7 @@ class Trace:
     def of_kind(self, kind: ActivityKind) -> list[DeviceActivity]:
         return [activity for activity in self.activities if activity.kind == kind]
 
-    def _add(self, event: dict[str, Any]) -> None:
+    def _add(self, event: JsonObject) -> None:
         phase = event.get("ph")
         self.events_by_phase[str(phase)] += 1
         if phase != "X":
@@ -207,9 +207,9 @@ def scalar(value: Any) -> Any:
     return value
 
 
-def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _launch(arguments: Mapping[str, Any]) -> JsonObject:
     """The launch configuration; values of unexpected types are left out."""
-    launch: dict[str, Any] = {}
+    launch: JsonObject = {}
     for field_name, name in _LAUNCH_FIELDS.items():
         value = arguments.get(field_name)
         if name in {"grid", "block"}:
@@ -227,7 +227,7 @@ def _is_length(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63
 
 
-def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _amd_launch(name: str, arguments: Mapping[str, Any]) -> JsonObject:
     launch = _launch(arguments)
     grid = launch.get("grid")
     block = launch.get("block")
@@ -280,7 +280,7 @@ def _nanoseconds(microseconds: Any) -> int | None:
 class Document:
     """The top-level fields of a trace."""
 
-    header: dict[str, Any] = field(default_factory=dict)
+    header: JsonObject = field(default_factory=dict)
     """Values of all fields but `traceEvents`."""
     spans: list[tuple[str, int, int]] = field(default_factory=list)
     """Name of each field, and start and end of its value in the text; empty if the document is a
@@ -295,7 +295,7 @@ def decode_trace(content: bytes) -> str:
 def scan_trace(
     text: str,
     name: str,
-    visit: Callable[[dict[str, Any]], None],
+    visit: Callable[[JsonObject], None],
 ) -> Document | None:
     """Visit every event of a trace in the order of the file.
 
@@ -357,7 +357,7 @@ def _scan_events(
     text: str,
     offset: int,
     name: str,
-    visit: Callable[[dict[str, Any]], None],
+    visit: Callable[[JsonObject], None],
     *,
     may_be_open: bool = False,
 ) -> int:

@@ -43,6 +43,7 @@ from roofwatch.collector.workers.device_memory import create_device_memory
 from roofwatch.collector.workers.sandbox import Policy
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
+from roofwatch.model.files import JsonObject
 
 _SHIFTS = 4096
 """Places where the first input may begin, so that an address does not identify an input."""
@@ -182,7 +183,7 @@ class CandidateProcess:
                 f"the sandbox of the {self._name} could not be set up: {error}"
             ) from None
 
-    def load(self, timeout_s: float) -> list[dict[str, Any]]:
+    def load(self, timeout_s: float) -> list[JsonObject]:
         """Load the kernel, which runs the candidate's code for the first time, and stop the
         process.
 
@@ -220,7 +221,7 @@ class CandidateProcess:
         """
         self.check_settled()
         offset = secrets.randbelow(_SHIFTS) * ALIGNMENT
-        spans: list[dict[str, Any]] = []
+        spans: list[JsonObject] = []
         tensors = (*arguments.tensors.values(), *arguments.upstream)
         for tensor in tensors:
             spans.append(_place(tensor, offset))
@@ -415,7 +416,7 @@ def _storage(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
-def _place(tensor: torch.Tensor, start: int) -> dict[str, Any]:
+def _place(tensor: torch.Tensor, start: int) -> JsonObject:
     return {
         "start": start,
         "byte_count": tensor.untyped_storage().nbytes(),

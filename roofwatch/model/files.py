@@ -11,10 +11,12 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from roofwatch.model.errors import RecordError
 
+JsonObject = dict[str, Any]
+"""A JSON object as Python reads and writes it."""
 SUFFIX = ".gz"
 GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 6
