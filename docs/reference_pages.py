@@ -18,6 +18,7 @@ from roofwatch.db.engine.session import make_engine
 from roofwatch.kernels.building_blocks.models import (
     DIFFUSION_TRANSFORMERS,
     GEMMA_2_9B,
+    GPT_OSS_120B,
     LANGUAGE_MODELS,
     SDXL,
 )
@@ -228,7 +229,7 @@ def kernels_page() -> Iterator[str]:
 
 
 def _models() -> Iterator[tuple[str, str, str]]:
-    for model in (*LANGUAGE_MODELS, GEMMA_2_9B):
+    for model in (*LANGUAGE_MODELS, GEMMA_2_9B, GPT_OSS_120B):
         experts = (
             f", {model.experts_per_token} of {model.n_experts} experts" if model.n_experts else ""
         )

@@ -288,14 +288,15 @@ def _empty_gradients(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-@backward_operator("attention", _empty_gradients)
-def attention_backward(
+def _launch(
     q, k, v, out, lse, grad_out, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v
 ):
+    """Fill the gradients and return `delta`, [B, H, T]."""
+    delta = torch.empty_like(lse)
     if not k.numel() or max_seqlen == 0:
         for gradient in (grad_q, grad_k, grad_v):
             gradient.zero_()
-        return
+        return delta
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     if cu_seqlens is not None:
         q, k, v, out, grad_out, grad_q, grad_k, grad_v = map(
@@ -313,7 +314,6 @@ def attention_backward(
     scale = 1 / math.sqrt(D)
     meaning = (T, S, window, scale, scale * math.log2(math.e))
     shared = {"IS_CAUSAL": is_causal, "HAS_WINDOW": window > 0, "D": D, "BLOCK_D": padded_width(D)}
-    delta = torch.empty_like(lse)
     tiling = tilings.query_gradient
     n_tiles = triton.cdiv(max_queries, tiling.BLOCK_M)
     query_gradient_kernel[(n_tiles * H * n_sequences,)](
@@ -379,3 +379,37 @@ def attention_backward(
     if shares > 1:
         grad_k.copy_(k_share.unflatten(1, (H_KV, shares)).sum(dim=2))
         grad_v.copy_(v_share.unflatten(1, (H_KV, shares)).sum(dim=2))
+    return delta
+
+
+@backward_operator("attention", _empty_gradients)
+def attention_backward(
+    q, k, v, out, lse, grad_out, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v
+):
+    operands = q, k, v, out, lse, grad_out
+    _launch(*operands, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v)
+
+
+def _empty_sink_gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
+    window: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradients = _empty_gradients(q, k, v, out, lse, grad_out, True, window, None, None)
+    return *gradients, sinks.new_empty(sinks.shape)
+
+
+@backward_operator("attention_sinks", _empty_sink_gradients)
+def attention_sinks_backward(
+    q, k, v, sinks, out, lse, grad_out, window, grad_q, grad_k, grad_v, grad_sinks
+):
+    operands = q, k, v, out, lse, grad_out
+    delta = _launch(*operands, True, window, None, None, grad_q, grad_k, grad_v)
+    # a sink has the value 0, so the gradient of its probability is 0
+    probability = torch.exp2(sinks[:, None] * math.log2(math.e) - lse)
+    torch.sum(probability * -delta, dim=(0, 2), out=grad_sinks)

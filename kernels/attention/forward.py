@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.attention.backward import attention_backward
+from roofwatch.kernels.attention.backward import attention_backward, attention_sinks_backward
 from roofwatch.kernels.attention.tiles import (
-    LOWEST,
     add_scores,
+    first_sums,
     is_seen,
     load_tile,
     place_of,
@@ -46,6 +46,7 @@ def attention_kernel(
     v,  # [B, H_KV, S, D]
     out,  # [B, H, T, D]
     lse_ptr,  # [B, H, T]
+    sinks_ptr,  # [H]
     cu_seqlens_ptr,
     q_strides,
     k_strides,
@@ -84,8 +85,7 @@ def attention_kernel(
         q, q_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
     )  # [BLOCK_M, BLOCK_D]
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    row_max = tl.full((BLOCK_M,), LOWEST, tl.float32)
-    row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    row_max, row_sum = first_sums(sinks_ptr, h, BLOCK_M)
     start, full_start, full_stop, stop = visible_keys(
         first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
     )
@@ -139,14 +139,14 @@ def _empty_results(
     return q.new_empty(q.shape), q.new_empty(heads.shape[:3], dtype=torch.float32)
 
 
-@operator("attention", _empty_results, backward=attention_backward)
-def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
+def _launch(q, k, v, sinks, is_causal, window, cu_seqlens, max_seqlen, out, lse):
     """Compute `out` and `lse`, the log-sum-exp to base 2 of each query's scaled scores.
 
     Args:
         q: [B, H, T, D], or packed sequences [total, H, D].
         k: [B, H_KV, S, D], or [total, H_KV, D].
         v: As k.
+        sinks: [H] float32, a score of each head that has no value; None for no sinks.
         is_causal: Query t sees keys 0 to t.
         window: Maximum number of keys per query, including its own; 0 for no limit.
         cu_seqlens: [n + 1], cumulative lengths of packed sequences.
@@ -172,6 +172,7 @@ def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
         as_tiles(v, config.BLOCK_N, target),
         out,
         lse,
+        sinks,
         cu_seqlens,
         q.stride()[:3],
         k.stride()[:3],
@@ -196,3 +197,19 @@ def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
         IS_ALIGNED=is_aligned(q, k, v, out),
         **asdict(config),
     )
+
+
+@operator("attention", _empty_results, backward=attention_backward)
+def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
+    _launch(q, k, v, None, is_causal, window, cu_seqlens, max_seqlen, out, lse)
+
+
+def _empty_sink_results(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, window: int
+) -> tuple[Tensor, Tensor]:
+    return _empty_results(q, k, v, True, window, None, None)
+
+
+@operator("attention_sinks", _empty_sink_results, backward=attention_sinks_backward)
+def attention_sinks_op(q, k, v, sinks, window, out, lse):
+    _launch(q, k, v, sinks, True, window, None, None, out, lse)

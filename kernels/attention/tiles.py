@@ -214,8 +214,24 @@ def store_tile(
     tl.store(ptrs, tile.to(heads.dtype.element_ty), mask=mask)
 
 
+_LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-1e38)
 """Below every score. Minus infinity would give NaN in rows without keys."""
+
+
+@triton.jit
+def first_sums(sinks_ptr, h, BLOCK_M: tl.constexpr):
+    """Return the running maximum and sum of each row before the first key, for `add_scores`.
+
+    A sink is a score of the head that every row has, without a value.
+    """
+    if sinks_ptr is None:
+        row_max = tl.full((BLOCK_M,), LOWEST, tl.float32)
+        row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    else:
+        row_max = tl.full((BLOCK_M,), 1.0, tl.float32) * (tl.load(sinks_ptr + h) * _LOG2_E)
+        row_sum = tl.full((BLOCK_M,), 1.0, tl.float32)
+    return row_max, row_sum
 
 
 @triton.jit

@@ -80,6 +80,22 @@ DEEPSEEK_V3 = ModelConfig(
 GEMMA_2_9B = ModelConfig("gemma_2_9b", None, 3584, 14_336, 16, 8, 256, 256_000, _GEMMA)
 """Not in the lists below: its feed-forward block uses GELU."""
 
+GPT_OSS_120B = ModelConfig(
+    name="gpt_oss_120b",
+    scale=None,
+    hidden=2880,
+    ffn=2880,
+    n_heads=64,
+    n_kv_heads=8,
+    head_dim=64,
+    vocab=201_088,
+    source="openai/gpt-oss-120b config.json; gpt-oss model card, 2025 (arXiv 2508.10925)",
+    n_experts=128,
+    experts_per_token=4,
+    expert_ffn=2880,
+)
+"""Not in the lists below: its attention has sinks, and its experts a gate of their own."""
+
 DENSE_MODELS = (LLAMA_3_1_8B, QWEN3_8B, LLAMA_3_1_70B, LLAMA_3_1_405B)
 MOE_MODELS = (MIXTRAL_8X7B, QWEN3_235B_A22B, DEEPSEEK_V3)
 LANGUAGE_MODELS = (*DENSE_MODELS, *MOE_MODELS)

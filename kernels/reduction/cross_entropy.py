@@ -32,7 +32,7 @@ from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases, v
 
 _TILE_COLS = 4_096
 _TILE_COLS_BACKWARD = 2_048
-_IGNORED = -100
+IGNORED = -100
 _ROWS_PER_IGNORED_ROW = 8
 
 
@@ -120,8 +120,8 @@ def _empty_gradient(
     return logits.new_empty(logits.shape)
 
 
-@backward_operator("cross_entropy", _empty_gradient)
-def _cross_entropy_backward(logits, labels, lse, grad_loss, ignore_index, grad_logits):
+def fill_gradients(logits, labels, lse, grad_loss, ignore_index, grad_logits):
+    """Compute the gradients of logits [n_rows, n_cols] with the saved log-sum-exp [n_rows]."""
     n_rows, n_cols = logits.shape
     config = cross_entropy_grad_config(n_cols)
     _cross_entropy_grad_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
@@ -138,13 +138,16 @@ def _cross_entropy_backward(logits, labels, lse, grad_loss, ignore_index, grad_l
     )
 
 
+_cross_entropy_backward = backward_operator("cross_entropy", _empty_gradient)(fill_gradients)
+
+
 def _empty_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     loss = logits.new_empty(logits.shape[0], dtype=torch.float32)
     return loss, torch.empty_like(loss)
 
 
-@operator("cross_entropy", _empty_loss, backward=_cross_entropy_backward)
-def _cross_entropy_op(logits, labels, ignore_index, loss, lse):
+def fill_losses(logits, labels, ignore_index, loss, lse):
+    """Compute loss and log-sum-exp, [n_rows] float32, of logits [n_rows, n_cols]."""
     n_rows, n_cols = logits.shape
     config = cross_entropy_config(n_cols, logits.element_size())
     _cross_entropy_kernel[(n_rows,)](
@@ -152,7 +155,12 @@ def _cross_entropy_op(logits, labels, ignore_index, loss, lse):
     )
 
 
-def cross_entropy_reference(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
+_cross_entropy_op = operator("cross_entropy", _empty_loss, backward=_cross_entropy_backward)(
+    fill_losses
+)
+
+
+def cross_entropy_reference(logits: Tensor, labels: Tensor, ignore_index: int = IGNORED) -> Tensor:
     """Compute `log sum exp logits - logits[label]` of each row, 0 where the label is ignored."""
     is_kept = labels != ignore_index
     label_logit = logits.gather(1, labels.where(is_kept, 0).unsqueeze(1)).squeeze(1)
@@ -163,7 +171,7 @@ def cross_entropy_reference(logits: Tensor, labels: Tensor, ignore_index: int = 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     n_rows, n_cols = case["n_rows"], case["n_cols"]
     labels = make.integers(n_rows, high=n_cols)
-    labels[make.permutation(n_rows)[: _ignored_rows(case)]] = _IGNORED
+    labels[make.permutation(n_rows)[: _ignored_rows(case)]] = IGNORED
     return {"logits": make.logits(n_rows, n_cols, scale=3.0), "labels": labels}
 
 
@@ -222,7 +230,7 @@ cross_entropy_spec = KernelSpec(
 
 
 @cross_entropy_spec.implementation("triton", deterministic=True)
-def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = IGNORED) -> Tensor:
     """`log sum exp logits - logits[label]` of each row, computed in float32.
 
     Args:
@@ -250,7 +258,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) 
 
 
 @cross_entropy_spec.implementation("torch", compile=True)
-def _cross_entropy_torch(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
+def _cross_entropy_torch(logits: Tensor, labels: Tensor, ignore_index: int = IGNORED) -> Tensor:
     # in float32, as models are trained
     return torch.nn.functional.cross_entropy(
         logits.float(), labels, ignore_index=ignore_index, reduction="none"

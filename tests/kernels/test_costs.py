@@ -21,6 +21,11 @@ COSTS = [
         4 * 192 + 4 * 96,
     ),
     (
+        make_case("attention_sinks", "bfloat16", B=1, H=2, H_KV=1, T=3, D=16, mask="causal"),
+        2 * 6 * (32 + 32),
+        192 + 96 + 96 + 192,
+    ),
+    (
         make_case("attention_varlen", "bfloat16", B=3, H=2, H_KV=1, T=4, D=16, lengths="spread"),
         2 * (3 + 10) * (32 + 32),
         6 * 32 * (2 + 2 + 1 + 1),
@@ -138,6 +143,16 @@ COSTS = [
     (make_case("launch_chain", n_launches=3, n_elements=2), 3 * 2, 8 + 8),
     (make_case("cross_entropy", n_rows=9, n_cols=3), 24 * 4, 96 + 72 + 36),
     (make_case("cross_entropy", "bfloat16", "bwd", n_rows=9, n_cols=3), 24 * 3, 48 + 72 + 32 + 54),
+    (
+        make_case("linear_cross_entropy", "bfloat16", n_rows=2, hidden=3, vocab=5),
+        2 * 30,
+        12 + 30 + 16 + 8,
+    ),
+    (
+        make_case("linear_cross_entropy", "bfloat16", "bwd", n_rows=2, hidden=3, vocab=5),
+        3 * 2 * 30,
+        12 + 30 + 16 + 8 + 12 + 30,
+    ),
     (make_case("softmax", n_rows=2, n_cols=3), 6 + 6 + 6 + 6 + 6, 24 + 24),
     (make_case("softmax", "bfloat16", "bwd", n_rows=2, n_cols=3), 12 + 6 + 6, 12 + 12 + 12),
     (

@@ -3,7 +3,9 @@ import torch
 
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.reduction import linear_cross_entropy as linear_cross_entropy_module
 from roofwatch.kernels.reduction.cross_entropy import cross_entropy
+from roofwatch.kernels.reduction.linear_cross_entropy import linear_cross_entropy
 from roofwatch.kernels.reduction.softmax import softmax
 
 LENGTHS = [1000, MAX_COLS_IN_REGISTERS + 100]
@@ -93,3 +95,22 @@ def test_labels_of_another_dtype_layout_or_number_are_refused_with_a_way_out():
         cross_entropy(logits, torch.tensor([1, 2, 3]))
     with pytest.raises(KernelError, match="at least one"):
         cross_entropy(torch.empty(2, 0), torch.tensor([1, 2]))
+
+
+def test_losses_and_gradients_of_several_chunks_agree_with_torch(
+    device: str, monkeypatch: pytest.MonkeyPatch
+):
+    n_rows, hidden, vocab = 9, 16, 100
+    monkeypatch.setattr(linear_cross_entropy_module, "_LOGITS_BYTES", 4 * vocab * 4)
+    x = torch.randn(n_rows, hidden, device=device, requires_grad=True)
+    weight = torch.randn(vocab, hidden, device=device, requires_grad=True)
+    labels = torch.randint(vocab, (n_rows,), device=device)
+    labels[5] = -100
+    expected = torch.nn.functional.cross_entropy(x @ weight.t(), labels, reduction="none")
+    expected_gradients = torch.autograd.grad(expected.sum(), (x, weight))
+
+    loss = linear_cross_entropy(x, weight, labels)
+
+    torch.testing.assert_close(loss, expected)
+    gradients = torch.autograd.grad(loss.sum(), (x, weight))
+    torch.testing.assert_close(gradients, expected_gradients)
