@@ -71,7 +71,8 @@ def _title(case: TunedCase) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _result(tried: TriedConfiguration) -> str:
+def result_in_words(tried: TriedConfiguration) -> str:
+    """Say that a configuration is chosen, or why it lost, in one line."""
     if tried.loss is None:
         return "chosen"
     # a compiler shows the source first, and says what is wrong at the end
@@ -83,7 +84,7 @@ def _row(tried: TriedConfiguration) -> tuple[object, ...]:
     occupancy = tried.theoretical_occupancy
     return (
         in_words(tried.configuration),
-        _result(tried),
+        result_in_words(tried),
         map_optional(format_ns, tried.median_ns),
         map_optional(format_ns, tried.predicted_ns),
         tried.registers,

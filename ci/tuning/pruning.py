@@ -67,6 +67,14 @@ def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration
     return [*ranked, *map(_without_estimate, others)]
 
 
+def judge_code(code: ConfiguredCode) -> TriedConfiguration:
+    """Judge one configuration by what it compiles to, without comparing it with others."""
+    tried = _judge_alone(code).tried
+    if tried.loss is None and tried.local_bytes:
+        return _lost(tried, Loss.SPILLS, f"{tried.local_bytes} B of local memory a thread")
+    return tried
+
+
 def _judge_alone(code: ConfiguredCode) -> _Code:
     failed = next((facts for facts in code.facts if facts.outcome is not Outcome.OK), None)
     if failed is not None or not code.facts:

@@ -41,6 +41,35 @@ def parse_target(name: str) -> Target:
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 
 
+_TARGETS_OF_DEVICES = (
+    (r"A100|A800|A30\b", "sm_80"),
+    (r"A10\b|A10G|A40\b|A16\b|RTX A\d|RTX 30\d\d", "sm_86"),
+    (r"L4\b|L20\b|L40|RTX 40\d\d|RTX \d000 Ada", "sm_89"),
+    (r"H100|H200|H800|H20\b|GH200", "sm_90"),
+    (r"B100|B200", "sm_100"),
+    (r"B300", "sm_103"),
+    (r"RTX 50\d\d|RTX PRO \d000", "sm_120"),
+    (r"MI2[15]0", "gfx90a"),
+    (r"MI300|MI308|MI325", "gfx942"),
+    (r"MI350|MI355", "gfx950"),
+    (r"RX 79\d\d|PRO W7[89]00", "gfx1100"),
+    (r"RX 90[67]0|R9700", "gfx1201"),
+)
+"""Sources: NVIDIA, CUDA GPUs (compute capability by product); LLVM, AMDGPU usage, processors."""
+
+
+def target_of_device(name: str) -> str | None:
+    """Find the target of a product by its name, `NVIDIA_H100_80GB_HBM3` or `gfx942` for example."""
+    words = name.replace("_", " ")
+    named = re.search(r"\b(gfx[0-9a-f]{3,4}|sm \d{2,3})\b", words)
+    if named is not None:
+        return named[1].replace(" ", "_")
+    for pattern, target in _TARGETS_OF_DEVICES:
+        if re.search(rf"\b(?:{pattern})", words):
+            return target
+    return None
+
+
 # --- occupancy
 
 _REGISTER_UNIT = 8

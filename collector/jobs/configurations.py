@@ -1,6 +1,7 @@
 """Compiles a case in each of the configurations that may be chosen for it."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,21 +14,36 @@ from roofwatch.spec import Case, Implementation, KernelSpec
 
 
 def compile_configurations(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    configurations: Sequence[Mapping[str, str | int | float | bool | None]],
 ) -> tuple[ConfiguredCode, ...]:
-    """Compile the configurations of the spec, or else those of the autotuned functions.
+    """Compile given configurations, or else those of the autotuned functions.
 
     Empty if there are neither.
 
     Raises:
         TargetError: the target is unknown.
         ToolchainError: a compiler or disassembler is missing.
-        Exception: any exception that an implementation without `configs=` raises.
+        Exception: any exception that an implementation raises without configurations.
     """
-    if implementation.configs:
-        return tuple(_of_spec(spec, implementation, case, target))
+    if configurations:
+        return tuple(
+            _compile(
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                target=target,
+                configuration=configuration,
+            )
+            for configuration in configurations
+        )
     codes: list[ConfiguredCode] = []
-    for tuned, facts in compile_autotuned(spec, implementation, case, target):
+    for tuned, facts in compile_autotuned(
+        spec=spec, implementation=implementation, case=case, target=target
+    ):
         code = ConfiguredCode(
             function=tuned.name, configuration=tuned.configuration, facts=(facts,)
         )
@@ -40,25 +56,32 @@ def compile_configurations(
     return tuple(codes)
 
 
-def _of_spec(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str
-) -> Iterator[ConfiguredCode]:
-    for configuration in implementation.configs:
-        launch = partial(implementation.launch, **configuration)
-        try:
-            facts = compile_case(spec, replace(implementation, launch=launch), case, (target,))
-        except ToolchainError:
-            raise
-        except Exception as error:  # noqa: BLE001  a launcher may refuse a configuration
-            failure = failure_of(error)
-            facts = [
-                StaticFacts(
-                    case_id=case.id,
-                    implementation=implementation.name,
-                    function=implementation.name,
-                    target=target,
-                    outcome=failure.outcome,
-                    message=failure.message,
-                )
-            ]
-        yield ConfiguredCode(configuration=dict(configuration), facts=tuple(facts))
+def _compile(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    configuration: Mapping[str, str | int | float | bool | None],
+) -> ConfiguredCode:
+    parameters = inspect.signature(implementation.launch).parameters
+    # a table may be older than the launcher
+    unknown = tuple(name for name in configuration if name not in parameters)
+    arguments = {name: configuration[name] for name in configuration if name not in unknown}
+    launch = partial(implementation.launch, **arguments)
+    try:
+        facts = compile_case(spec, replace(implementation, launch=launch), case, (target,))
+    except ToolchainError:
+        raise
+    except Exception as error:  # noqa: BLE001  a launcher may refuse a configuration
+        failure = failure_of(error)
+        facts = [
+            StaticFacts(
+                case_id=case.id,
+                implementation=implementation.name,
+                function=implementation.name,
+                target=target,
+                outcome=failure.outcome,
+                message=failure.message,
+            )
+        ]
+    return ConfiguredCode(configuration=dict(configuration), facts=tuple(facts), unknown=unknown)

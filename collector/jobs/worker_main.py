@@ -259,7 +259,13 @@ class _Suite:
             )
             return Reply(static_facts=tuple(facts))
         if isinstance(job, CompileConfigurations):
-            configured = compile_configurations(spec, implementation, case, job.target)
+            configured = compile_configurations(
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                target=job.target,
+                configurations=job.configurations or implementation.configs,
+            )
             return Reply(configured=configured)
         if isinstance(job, ProveCase):
             return Reply(

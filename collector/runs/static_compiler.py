@@ -85,8 +85,7 @@ def analyse_suite(
         cache = None
         environment = {}
         if packages is not None:
-            paths = [str(packages), os.environ.get("PYTHONPATH", "")]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            environment["PYTHONPATH"] = search_path(packages)
         if not use_cache:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-static-"))
             cache = DiskCache(Path(folder) / "static")
@@ -134,6 +133,11 @@ def analyse_suite(
         proofs=tuple(proof.overflow for proof in in_order),
         costs=tuple(proof.cost for proof in in_order if proof.cost is not None),
     )
+
+
+def search_path(packages: Path) -> str:
+    """Make a `PYTHONPATH` that puts a folder of packages before all others."""
+    return os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH", "")]))
 
 
 def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:

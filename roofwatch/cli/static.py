@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofwatch.options import AsJson, RunOptions, SuitePath, shared_options
+from roofwatch.options import EXIT_WRONG, AsJson, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import print_result, progress
 
 if TYPE_CHECKING:
@@ -139,6 +139,62 @@ def capture(
     from roofwatch.static_gate import capture_launches
 
     raise typer.Exit(capture_launches(command, output))
+
+
+@static_app.command("audit-tables")
+@shared_options("targets", "kernel", "implementation", "tag", "case", "timeout")
+def audit_tables(
+    suite: Annotated[Path, typer.Argument(help="Benchmark file with the kernel.")],
+    tables: Annotated[
+        list[Path],
+        typer.Argument(metavar="TABLE...", help="JSON or CSV files with configurations."),
+    ],
+    *,
+    options: RunOptions,
+    base_triton: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Compile with this Triton too, and compare."),
+    ] = None,
+    extra_index_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another package index for --base-triton.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile each row of tuned tables for the device that it names: does it fit, spill, or is it
+    stale?
+
+    Exit status: 1 if a row does not compile or fit, or got worse since --base-triton.
+    """
+    from roofwatch import audit_tables as audited_tables
+    from roofwatch.change_tables import changes_table
+    from roofwatch.ci.static.comparison import is_listed
+    from roofwatch.measurement.audit import audit_tables as audit
+    from roofwatch.model.tuning import Loss
+    from roofwatch.model.verdict import Verdict
+
+    plan = replace(options, device="cpu").plan(usual_tag="quick")
+    with progress("audit-tables") as on_progress:
+        audited = audit(
+            suite,
+            tables,
+            plan,
+            on_progress,
+            base_triton=base_triton,
+            extra_index_url=extra_index_url,
+        )
+    parts: list[str | Table] = [audited_tables.headline(audited), audited_tables.table(audited)]
+    if any(map(is_listed, audited.changes)):
+        parts.append(changes_table(audited.changes))
+    document = {
+        "case_id": audited.case_id,
+        "rows": audited.rows,
+        "changes": audited.changes,
+    }
+    print_result(document, *parts, as_json=as_json)
+    unusable = {Loss.NOT_COMPILED, Loss.DOES_NOT_FIT}
+    is_wrong = any(row.compiled.loss in unusable for row in audited.rows)
+    is_worse = any(change.verdict is Verdict.REGRESSED for change in audited.changes)
+    raise typer.Exit(EXIT_WRONG if is_wrong or is_worse else 0)
 
 
 @app.command("upgrade-report")

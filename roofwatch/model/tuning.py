@@ -18,6 +18,8 @@ class ConfiguredCode(Part):
     """The autotuned function that has it; None for `configs=` of the spec."""
     configuration: Configuration
     facts: tuple[StaticFacts, ...] = ()
+    unknown: tuple[Name, ...] = ()
+    """Names in the configuration that the launcher has no parameters for."""
 
 
 class Loss(StrEnum):
@@ -78,6 +80,36 @@ class TunedCase(Part):
     @property
     def chosen(self) -> TriedConfiguration | None:
         return next((tried for tried in self.tried if tried.loss is None), None)
+
+
+# --- tables that projects ship
+
+
+class TableRow(Part):
+    """A row of a table of tuned configurations."""
+
+    file: str
+    label: str
+    """What the row is for, such as a batch size."""
+    configuration: Configuration
+    device: Name | None = None
+    """As the table names it."""
+    target: Name | None = None
+    """Of the device; None if the table names none that is known."""
+    triton_version: str | None = None
+    """The release that the table was tuned with, if it says so."""
+    has_other_columns: bool = False
+    """The configuration has the sizes and results of the row too, as in a CSV file."""
+
+
+class AuditedRow(Part):
+    """What a row compiles to."""
+
+    row: TableRow
+    target: Name
+    compiled: TriedConfiguration
+    stale: tuple[Message, ...] = ()
+    """Why the row may not belong to this kernel and release any more."""
 
 
 # --- the file that a kernel reads

@@ -210,10 +210,11 @@ class CompileStatic(CaseJob):
 
 
 class CompileConfigurations(CaseJob):
-    """Compile a case in every configuration of its spec or its autotuner."""
+    """Compile a case in given configurations, or in all of its spec or its autotuner."""
 
     job: Literal["compile_configurations"] = "compile_configurations"
     target: str
+    configurations: tuple[Configuration, ...] = ()
 
 
 class ProveCase(CaseJob):
