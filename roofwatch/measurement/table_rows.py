@@ -56,8 +56,8 @@ def _json_rows(file: Path, text: str) -> Iterator[TableRow]:
             if isinstance(configuration, dict):
                 yield _row(file, label, configuration, version=version)
     else:
-        known = {name: value for name, value in document.items() if name not in _INDUCTOR}
-        yield _row(file, file.stem, known)
+        configuration = {name: value for name, value in document.items() if name not in _INDUCTOR}
+        yield _row(file, file.stem, configuration)
 
 
 def _own_rows(file: Path, table: TunedTable) -> Iterator[TableRow]:
