@@ -1,6 +1,6 @@
 """Check the kernels of a suite one at a time, each with a time limit, and print the answers.
 
-    python bench/false_alarms.py [SUITE.py] [--only 'rms_*'] [--depth full] [--folder FOLDER]
+    python bench/false_alarms.py [SUITE.py] [--only 'rms_*' ...] [--depth full] [--folder FOLDER]
 
 Without a suite, the bundled one is checked. FOLDER gets the report of each kernel.
 """
@@ -8,11 +8,14 @@ Without a suite, the bundled one is checked. FOLDER gets the report of each kern
 import argparse
 import json
 import os
+import resource
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -40,9 +43,24 @@ def command_of(suite: str | None, kernel: str, options: argparse.Namespace) -> l
     return [*_ROOFWATCH, "check", *target, "--depth", options.depth, "--json"]
 
 
-def run(command: list[str], limit_s: float) -> tuple[int | None, str, str, float]:
-    """Exit status (None beyond the limit), both outputs, and seconds."""
-    started = time.monotonic()
+def children_cpu_s() -> float:
+    """CPU seconds of the processes that ended so far, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int | None
+    """None beyond the time limit."""
+    output: str
+    errors: str
+    wall_s: float
+    cpu_s: float
+
+
+def run(command: list[str], limit_s: float) -> Answer:
+    started_s, cpu_before_s = time.monotonic(), children_cpu_s()
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -58,7 +76,13 @@ def run(command: list[str], limit_s: float) -> tuple[int | None, str, str, float
         os.killpg(process.pid, signal.SIGTERM)
         output, errors = process.communicate()
         status = None
-    return status, output, errors, time.monotonic() - started
+    return Answer(
+        status=status,
+        output=output,
+        errors=errors,
+        wall_s=time.monotonic() - started_s,
+        cpu_s=children_cpu_s() - cpu_before_s,
+    )
 
 
 def answers_of(document: dict[str, Any]) -> Iterator[str]:
@@ -77,7 +101,7 @@ def answers_of(document: dict[str, Any]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite", nargs="?")
-    parser.add_argument("--only", default="*", help="A pattern of kernels.")
+    parser.add_argument("--only", nargs="+", default=["*"], help="Patterns of kernels.")
     parser.add_argument("--depth", default="quick", choices=("quick", "full"))
     parser.add_argument("--static", action="store_true", help="Compile instead.")
     parser.add_argument("--targets", default="sm_90")
@@ -85,23 +109,27 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/false-alarms"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    print("| kernel | seconds | exit status | alarms |")
-    print("|---|---|---|---|", flush=True)
+    print("| kernel | seconds | CPU seconds | exit status | alarms |")
+    print("|---|---|---|---|---|", flush=True)
     alarm_count = 0
+    cpu_seconds: list[float] = []
     for kernel in kernel_names(options.suite):
-        if not fnmatch(kernel, options.only):
+        if not any(fnmatch(kernel, pattern) for pattern in options.only):
             continue
-        command = command_of(options.suite, kernel, options)
-        status, output, errors, elapsed_s = run(command, options.limit)
+        answer = run(command_of(options.suite, kernel, options), options.limit)
         # for a look at what was answered
-        (options.folder / f"{kernel}.json").write_text(output)
-        (options.folder / f"{kernel}.err").write_text(errors)
-        answers = ["time limit"] if status is None else []
-        if output and status is not None:
-            answers += answers_of(json.loads(output))
-        alarm_count += bool(answers)
-        print(f"| {kernel} | {elapsed_s:.0f} | {status} | {'; '.join(answers)} |", flush=True)
+        (options.folder / f"{kernel}.json").write_text(answer.output)
+        (options.folder / f"{kernel}.err").write_text(answer.errors)
+        alarms = ["time limit"] if answer.status is None else []
+        if answer.output and answer.status is not None:
+            alarms += answers_of(json.loads(answer.output))
+        alarm_count += bool(alarms)
+        cpu_seconds.append(answer.cpu_s)
+        columns = [f"{answer.wall_s:.0f}", f"{answer.cpu_s:.0f}", str(answer.status)]
+        print(f"| {kernel} | {' | '.join(columns)} | {'; '.join(alarms)} |", flush=True)
     print(f"\n{alarm_count} kernels with an alarm or without an answer")
+    median_s, worst_s = statistics.median(cpu_seconds), max(cpu_seconds)
+    print(f"CPU seconds of {len(cpu_seconds)} kernels: median {median_s:.0f}, worst {worst_s:.0f}")
 
 
 if __name__ == "__main__":

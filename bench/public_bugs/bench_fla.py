@@ -29,17 +29,19 @@ def declare(
     launch: Callable[..., Any],
     reference: Callable[..., Any],
     shapes: Shapes,
-    large: dict[str, int],
+    large: dict[str, int] | None = None,
     *,
     small: dict[str, int] | None = None,
     directions: tuple[str, ...] = ("fwd", "bwd"),
+    gradients: tuple[str, ...] | None = None,
 ) -> None:
     """Declare a kernel whose inputs have the lengths of the case's dims; without a small size, it
     is only analysed.
     """
-    of_every_case = {"dtypes": ["bfloat16"], "directions": directions}
-    # a bug of large sizes needs no small case
+    of_every_case: Any = {"dtypes": ["bfloat16"], "directions": directions}
+    # a bug of large sizes needs no small case, and the reverse
     small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **of_every_case)
+    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **of_every_case)
 
     def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -51,7 +53,8 @@ def declare(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=[*small_cases, *cases(shapes=[large], tags=["large"], **of_every_case)],
+        cases=[*small_cases, *large_cases],
+        gradients=gradients,
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small or {},
@@ -226,4 +229,111 @@ declare(
     },
     large={"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 1, "T": 5, "D": 64},
+)
+declare(
+    "mean_pooling",
+    lambda x: call("ops.utils.pooling", "mean_pooling")(x, 4),
+    lambda x: x.unflatten(1, (-1, 4)).mean(2),
+    {"x": BTHD},
+    {"B": 16, "T": 65_536, "H": 32, "D": 128},
+    small={"B": 1, "T": 8, "H": 2, "D": 16},
+)
+declare(
+    "row_softmax",
+    call("ops.utils.softmax", "softmax_fwd"),
+    lambda x: x.softmax(-1).float(),
+    {"x": ("T", "D")},
+    {"T": 131_072, "D": 32_768},
+    small={"T": 3, "D": 50},
+    directions=("fwd",),
+)
+
+
+def gated_sum(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """The state decays by a gate before each token is added."""
+    decay = g.sigmoid()
+    states = [x[:, 0]]
+    for token in range(1, x.shape[1]):
+        states.append(decay[:, token] * states[-1] + x[:, token])
+    return torch.stack(states, 1)
+
+
+declare(
+    "hgrn",
+    lambda x, g: call("ops.hgrn.fused_recurrent", "fused_recurrent_hgrn")(x, F.logsigmoid(g))[0],
+    gated_sum,
+    {"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    {"B": 65_536, "T": 128, "D": 64},
+    small={"B": 2, "T": 5, "D": 16},
+)
+declare(
+    "chunk_hgrn",
+    lambda x, g: call("ops.hgrn.chunk", "chunk_hgrn")(x, F.logsigmoid(g))[0],
+    gated_sum,
+    {"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    {"B": 16, "T": 131_072, "D": 1_024},
+)
+declare(
+    "wide_attention",
+    lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
+    lambda q, k, v: F.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+    ).transpose(1, 2),
+    {"q": BTHD, "k": BTHD, "v": ("B", "T", "H", "V")},
+    small={"B": 1, "T": 16, "H": 1, "D": 16, "V": 128},
+)
+declare(
+    "fused_kl_div",
+    lambda x, target, weight, target_weight: call("modules.fused_kl_div", "fused_kl_div_loss")(
+        x, target, weight, target_weight
+    ),
+    lambda x, target, weight, target_weight: F.kl_div(
+        F.linear(x, weight).log_softmax(-1),
+        F.linear(target, target_weight).softmax(-1),
+        reduction="batchmean",
+    ),
+    {
+        "x": ("T", "D"),
+        "target": ("T", "D"),
+        "weight": ("V", "D"),
+        "target_weight": ("V", "D"),
+    },
+    small={"T": 64, "D": 16, "V": 128},
+    gradients=("x", "weight"),
+)
+
+
+def levels_of(length: int) -> torch.Tensor:
+    """Level of each pair of tokens [T, T]: the bits in which their positions differ."""
+    positions = range(length)
+    rows = [[(row ^ column).bit_length() for column in positions] for row in positions]
+    return torch.tensor(rows)
+
+
+def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.Tensor:
+    """Causal linear attention in which each pair's weight has a scale of its level; Guo et al.,
+    2025."""
+    decay = F.logsigmoid(g).cumsum(1).transpose(1, 2)
+    pairs = decay[..., :, None] - decay[..., None, :]
+    levels = levels_of(q.shape[1]).to(q.device).expand(pairs.shape)
+    weights = pairs.exp().tril() * scales.transpose(1, 2).gather(-1, levels)
+    scores = torch.einsum("btgk,bsgk->bgts", q, k)
+    return torch.einsum("bhts,bshv->bthv", weights * scores, v)
+
+
+declare(
+    "log_linear_attention",
+    lambda q, k, v, g, scales: call("ops.log_linear_attn.chunk", "chunk_log_linear_attn")(
+        q, k, v, F.logsigmoid(g), scales
+    )[0],
+    log_linear_reference,
+    {
+        "q": ("B", "T", 1, 64),
+        "k": ("B", "T", 1, 64),
+        "v": ("B", "T", "H", 16),
+        "g": ("B", "T", "H"),
+        "scales": ("B", "T", "H", 8),
+    },
+    small={"B": 1, "T": 80, "H": 1},
+    directions=("fwd",),
 )
