@@ -33,7 +33,6 @@ def declare(
     *,
     small: dict[str, int] | None = None,
     directions: tuple[str, ...] = ("fwd", "bwd"),
-    gradients: tuple[str, ...] | None = None,
 ) -> None:
     """Declare a kernel whose inputs have the lengths of the case's dims; without a small size, it
     is only analysed.
@@ -54,7 +53,6 @@ def declare(
         inputs=make_inputs,
         reference=reference,
         cases=[*small_cases, *large_cases],
-        gradients=gradients,
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small or {},
@@ -282,25 +280,6 @@ declare(
     {"q": BTHD, "k": BTHD, "v": ("B", "T", "H", "V")},
     small={"B": 1, "T": 16, "H": 1, "D": 16, "V": 128},
 )
-declare(
-    "fused_kl_div",
-    lambda x, target, weight, target_weight: call("modules.fused_kl_div", "fused_kl_div_loss")(
-        x, target, weight, target_weight
-    ),
-    lambda x, target, weight, target_weight: F.kl_div(
-        F.linear(x, weight).log_softmax(-1),
-        F.linear(target, target_weight).softmax(-1),
-        reduction="batchmean",
-    ),
-    {
-        "x": ("T", "D"),
-        "target": ("T", "D"),
-        "weight": ("V", "D"),
-        "target_weight": ("V", "D"),
-    },
-    small={"T": 64, "D": 16, "V": 128},
-    gradients=("x", "weight"),
-)
 
 
 def levels_of(length: int) -> torch.Tensor:
@@ -312,7 +291,8 @@ def levels_of(length: int) -> torch.Tensor:
 
 def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.Tensor:
     """Causal linear attention in which each pair's weight has a scale of its level; Guo et al.,
-    2025."""
+    2025.
+    """
     decay = F.logsigmoid(g).cumsum(1).transpose(1, 2)
     pairs = decay[..., :, None] - decay[..., None, :]
     levels = levels_of(q.shape[1]).to(q.device).expand(pairs.shape)

@@ -4,6 +4,7 @@ Triton's own stores bfloat16 values as integers and computes with these, passes 
 they are, has no libdevice, and cannot time the configurations of an autotuner.
 """
 
+import ast
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ def patch_interpreter() -> None:
     interpreter._convert_float = _convert
     interpreter._implicit_cvt = _convert_argument
     interpreter._patch_lang = _patch_language
+    interpreter.FunctionRewriter.ast_transformer = _WithLoopVariables()
+    _Builder.create_dot = _product_in_float32(_Builder.create_dot)
     _Builder.get_bf16 = lambda builder, value: _cast(builder.get_fp32(value), tl.bfloat16)
     for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
         setattr(_Builder, name, _in_float32(getattr(_Builder, name)))
@@ -69,6 +72,29 @@ def patch_interpreter() -> None:
     for name, function in list(vars(libdevice).items()):
         if callable(function):
             setattr(libdevice, name, _libdevice_function(name))
+
+
+class _WithLoopVariables(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton is not typed
+    """Makes loop variables tensors, as compiled ones are: a kernel may call `i.to(tl.int64)`."""
+
+    def visit_For(self, node: ast.For) -> ast.For:  # noqa: N802  the name that `ast` calls
+        self.generic_visit(node)
+        # a loop over `tl.static_range` is unrolled, so its variable stays a number
+        if isinstance(node.target, ast.Name) and _counts_in_a_loop(node.iter):
+            name = node.target.id
+            value = ast.Name(id=name, ctx=ast.Load())
+            target = ast.Name(id=name, ctx=ast.Store())
+            assignment = self.visit_Assign(ast.Assign(targets=[target], value=value))
+            node.body.insert(0, ast.copy_location(assignment, node))
+        return node
+
+
+def _counts_in_a_loop(iterable: ast.expr) -> bool:
+    if not isinstance(iterable, ast.Call):
+        return False
+    function = iterable.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name == "range"
 
 
 def _convert(
@@ -172,6 +198,18 @@ def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
         if result.data.dtype == np.bool_:
             return result
         return _cast(result, tl.bfloat16)
+
+    return compute
+
+
+def _product_in_float32(dot: Callable[..., Any]) -> Callable[..., Any]:
+    """Multiply bfloat16 matrices as numbers; their products are exact in float32."""
+
+    @functools.wraps(dot)
+    def compute(builder: Any, *operands: Any) -> Any:
+        # the accumulator, which has the dtype of the result, is never bfloat16
+        wide = [_cast(value, tl.float32) if _is_bfloat16(value) else value for value in operands]
+        return dot(builder, *wide)
 
     return compute
 

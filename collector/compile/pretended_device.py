@@ -81,6 +81,8 @@ def as_on_gpu(target: str) -> Iterator[None]:
     with (
         pretending_driver(target),
         replaced(owner=torch.cuda, name="_lazy_init", value=lambda: None),
+        # in a backward pass no mode sees it
+        replaced(owner=torch, name="tensor", value=_without_device(torch.tensor)),
         pretending_gpu(lambda: None),
         _FactoriesOnCpu(),  # type: ignore[no-untyped-call]  # torch is not typed
     ):
@@ -99,6 +101,13 @@ def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
         _OnCpu(on_wait),
     ):
         yield
+
+
+def _without_device(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def make(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return factory(*args, **{name: on_cpu(value) for name, value in kwargs.items()})
+
+    return make
 
 
 def _pretended(real_device: Callable[[Any], torch.device]) -> property:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.building_blocks.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.building_blocks.operands import (
     require_equal,
@@ -273,6 +273,8 @@ def grouped_gemm(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
 
 @grouped_gemm_spec.implementation("torch", compile=True)
 def _grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() and tokens.dtype != torch.bfloat16:
+        raise UnsupportedError("torch.compile accepts grouped products of bfloat16 only")
     K, N = weights.shape[1:]
     multiple = 16 // tokens.element_size()  # torch requires 16-byte aligned rows
     more_k, more_n = -K % multiple, -N % multiple

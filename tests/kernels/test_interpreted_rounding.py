@@ -80,3 +80,36 @@ def test_bfloat16_is_computed_as_numbers(device: str) -> None:
     x, y = torch.randn(2, 32, device=device).bfloat16()
 
     torch.testing.assert_close(run(x, y), run(x.double(), y.double()), rtol=0.03, atol=0.06)
+
+
+def test_bfloat16_matrices_are_multiplied_as_numbers(device: str) -> None:
+    @triton.jit
+    def kernel(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+        row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+        x = tl.load(x_ptr + row * BLOCK + column)  # [BLOCK, BLOCK]
+        y = tl.load(y_ptr + row * BLOCK + column)  # [BLOCK, BLOCK]
+        tl.store(out_ptr + row * BLOCK + column, tl.dot(x, y))  # [BLOCK, BLOCK]
+
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 16, 16, device=device).bfloat16()
+    out = torch.empty(16, 16, device=device)
+    kernel[(1,)](x, y, out, BLOCK=16)
+
+    torch.testing.assert_close(out, x.float() @ y.float())
+
+
+def test_a_loop_variable_is_a_tensor_and_one_of_a_static_range_a_number(device: str) -> None:
+    @triton.jit
+    def kernel(out_ptr, n, BLOCK: tl.constexpr):
+        for block in range(n):
+            start = (block * BLOCK).to(tl.int64)
+            for part in tl.range(0, BLOCK):
+                value = part.to(tl.float32)
+                for step in tl.static_range(2):
+                    value += 10 * step if step > 0 else 0
+                tl.store(out_ptr + start + part, value)
+
+    out = torch.empty(6, device=device)
+    kernel[(1,)](out, 3, BLOCK=2)
+
+    assert out.tolist() == [10.0, 11.0] * 3

@@ -207,6 +207,23 @@ def test_a_launcher_that_needs_a_gpu_runs_as_on_one() -> None:
     assert torch.zeros(1).device.type == "cpu"
 
 
+def test_a_backward_pass_makes_tensors_on_the_gpu_that_is_not_there() -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+        @staticmethod
+        def backward(_ctx: Any, *upstream: torch.Tensor) -> torch.Tensor:
+            return upstream[0] * torch.tensor(2.0, device=torch.device("cuda", 0))
+
+    x = torch.ones(3, requires_grad=True)
+    with as_on_gpu("sm_90"):
+        (gradient,) = torch.autograd.grad(Doubled.apply(x).sum(), x)
+
+    assert gradient.tolist() == [2.0, 2.0, 2.0]
+
+
 def test_a_large_case_without_a_smaller_one_is_analysed_and_not_run() -> None:
     large = CheckableCase(
         case_id="k/large/f32/fwd",
