@@ -284,8 +284,9 @@ declare(
 
 def levels_of(length: int) -> torch.Tensor:
     """Level of each pair of tokens [T, T]: the bits in which their positions differ."""
-    positions = range(length)
-    rows = [[(row ^ column).bit_length() for column in positions] for row in positions]
+    rows: list[list[int]] = []
+    for row in range(length):
+        rows.append([(row ^ column).bit_length() for column in range(length)])
     return torch.tensor(rows)
 
 
