@@ -284,10 +284,9 @@ declare(
 
 def levels_of(length: int) -> torch.Tensor:
     """Level of each pair of tokens [T, T]: the bits in which their positions differ."""
-    rows: list[list[int]] = []
-    for row in range(length):
-        rows.append([(row ^ column).bit_length() for column in range(length)])
-    return torch.tensor(rows)
+    positions = torch.arange(length)
+    differing = positions[:, None] ^ positions
+    return (differing[..., None] >> torch.arange(32) > 0).sum(-1)
 
 
 def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.Tensor:

@@ -101,7 +101,10 @@ def index_of(position: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().reshape(-1)
+    # torch keeps the stride 0 of an expanded tensor, which has no bytes to view
+    dense = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
+    return dense.view(torch.uint8)
 
 
 def _absolute_error(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch import cases
+from roofwatch import Case, InputMaker, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.evaluation import prepare
@@ -222,6 +222,26 @@ def test_a_backward_pass_makes_tensors_on_the_gpu_that_is_not_there() -> None:
         (gradient,) = torch.autograd.grad(Doubled.apply(x).sum(), x)
 
     assert gradient.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_torch_code_is_not_tried_where_an_input_of_its_own_no_longer_fits_the_others() -> None:
+    def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+        x = make.normal(4, case["n"])
+        return {"x": x, "doubled": 2 * x}
+
+    spec = declare(
+        inputs=make_inputs,
+        reference=lambda x, doubled: 2 * x + 0 * doubled,
+        cases=cases(shapes=[{"n": 8}]),
+    )
+    spec.implementation("torch")(lambda x, doubled: doubled + 0 * x)
+    expanded = Layout(tensor="x", arrangement=Arrangement.EXPANDED)
+
+    report = check_case(
+        spec, spec.cases[0], spec.implementations["torch"], CheckCache(), layout=expanded
+    )
+
+    assert report.outcome is Outcome.UNSUPPORTED, report.message
 
 
 def test_a_large_case_without_a_smaller_one_is_analysed_and_not_run() -> None:

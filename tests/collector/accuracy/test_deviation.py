@@ -94,6 +94,7 @@ def test_different_bits_are_counted(dtype: torch.dtype) -> None:
     assert has_same_bits(before, before.clone())
     assert not has_same_bits(before, after)
     assert count_different_bits(before, after) == 1
+    assert has_same_bits(before[1].expand(3), before[1].repeat(3))
 
 
 # --- descriptions
