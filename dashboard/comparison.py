@@ -300,6 +300,7 @@ def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
 def _code_change(base: _Hashes, head: _Hashes) -> str:
     if not base and not head:
         return ""
+    # a side that compiled nothing says nothing about a change
     if not head:
         return "only on the base"
     if not base:
@@ -346,6 +347,7 @@ def geomean_of(rows: Iterable[ComparedRow]) -> Geomean | None:
         return None
     mean = statistics.fmean(logs)
     interval = None
+    # two cases have a spread that says nothing
     if len(logs) > 2:
         error = statistics.stdev(logs) / math.sqrt(len(logs))
         half_width = critical_t(len(logs) - 1, _CONFIDENCE) * error
@@ -370,6 +372,7 @@ def summarise(rows: Sequence[ComparedRow]) -> RunnerSummary:
     shares = [row.utilisations for row in rows]
     roof_shares = [(base, head) for base, head in shares if base is not None and head is not None]
     roofs = None
+    # of the same cases on both sides: a case that one side lacks would move the median
     if roof_shares:
         roofs = (
             statistics.median(base for base, _ in roof_shares),

@@ -73,6 +73,7 @@ class Filters:
             "profiles",
             "imported",
         )
+        # everything that a record says of a case goes with the case
         admitted = set(filter(self.admits_case, case_ids))
         narrowed_parts: dict[str, tuple[Any, ...]] = {}
         for name in parts:

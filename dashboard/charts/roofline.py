@@ -89,6 +89,7 @@ class _Roofline:
         rates = [point.flop_per_s for point in points] + [flat.per_s for flat in self.flats]
         for flat in self.flats:
             intensities += [flat.per_s / slope.per_s for slope in self.slopes]
+        # room for the slopes left of the points, and for the flat roofs right of the ridges
         self.x_range = _padded(intensities, _ROOM)
         self.y_range = _padded(rates, _ROOM)
 
@@ -134,6 +135,7 @@ class _Roofline:
 
     def _slope(self, slope: Ceiling) -> str:
         """Draw a memory roof up to the highest compute roof of the same source."""
+        # a measured slope ends at a measured roof: the datasheet's would promise more
         comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
         top = min(max(comparable, default=self.y_range[1]), self.y_range[1])
         start = max(self.x_range[0], self.y_range[0] / slope.per_s)
@@ -192,6 +194,7 @@ class _Roofline:
         names = self._names()
         marks: list[str] = []
         for point in self.points:
+            # a symbol for each colour: the implementations differ without it too
             symbol, colour = _SYMBOLS[names.index(point.measurement.implementation) % len(_SYMBOLS)]
             marks.append(
                 f'<text x="{self.x(point.intensity):.1f}" y="{self.y(point.flop_per_s) + 5:.1f}" '

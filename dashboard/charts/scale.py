@@ -60,6 +60,7 @@ def round_values(scale: ValueScale) -> list[float]:
     rough_step = (scale.high - scale.low) / _VALUE_TICKS
     power = 10.0 ** math.floor(math.log10(rough_step))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough_step)
+    # multiples of the step, so that zero is one of them where it is in the range
     first = math.ceil(scale.low / step)
     last = math.floor(scale.high / step)
     return [number * step for number in range(first, last + 1)]
@@ -91,6 +92,7 @@ def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
     """Return round dates: hours, days, weeks, months or years."""
     start, end = scale.start.astimezone(zone), scale.end.astimezone(zone)
     days = (end - start) / timedelta(days=1)
+    # the widest unit whose dates still fit under the drawing
     if days > max_count * _DAY_STEPS[-1]:
         moments, pattern = _months(start, end, max_count), "%b %Y"
     elif days > max_count / 2:

@@ -26,11 +26,13 @@ def setting_changes(series: Iterable[Series]) -> list[SetupMark]:
     changes: list[SetupMark] = []
     for line in series:
         points_of_class = by_class.setdefault(line.key.runner_class, {})
+        # every case of a run has the same setting, so one point stands for the run
         points_of_class.update({point.run_id: point for point in line.points})
         changes += _timing_changes(line.points)
     for points in by_class.values():
         ordered = sorted(points.values(), key=lambda point: (point.commit, point.measured_at))
         settings = [(point.commit, point.setting) for point in ordered]
+        # imported runs know no setting, which is no change
         known_settings = [(commit, setting) for commit, setting in settings if setting is not None]
         for (_, previous), (commit, setting) in pairwise(known_settings):
             if previous != setting:

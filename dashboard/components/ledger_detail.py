@@ -170,6 +170,7 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
     )
     lines = {line.key: line for line in data.ask(questions.read_trend, question).series}
     line = lines.pop(series, None)
+    # a change that only a pair shows has no series
     if line is None:
         st.html("<p class=rw-soft>This series has no runs outside pairs.</p>")
         return
@@ -303,6 +304,7 @@ def _show_standing(view: View, part: TriagedRegression) -> None:
 
 def _step_costs(view: View, regression: Regression) -> list[str]:
     """Predict what it costs the step of a workload, if the share of its kernel is known."""
+    # shares of a step are known for one runner class, so only its changes count
     best = regression.change_points[0]
     on_runner = [
         point

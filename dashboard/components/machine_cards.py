@@ -160,6 +160,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
             f"<span class={kind}>{percent(change)}</span>"
         )
     sibling_rates = [_rates(sibling) for sibling in siblings]
+    # the median over ceilings: one that a sibling never measured does not count
     ratios: list[float] = []
     for name, (_, values) in rates.items():
         medians = [
@@ -214,6 +215,7 @@ def noise_of(machine: Machine, recent: Iterable[RecentRuns]) -> dict[str, float]
     for runner in recent:
         if runner.runner_class != machine.runner_class:
             continue
+        # pairs measure old commits again, so they say nothing about noise from run to run
         positions = {
             position for position, commit in enumerate(runner.commits) if commit.sha in shas
         }
@@ -280,6 +282,7 @@ def _minutes_html(machine: Machine, facts: FleetFacts) -> str:
             spent[str(job.kind)] += round(job.spent_s)
     since = facts.now - timedelta(days=DAYS)
     recent = [run for run in machine.runs if run.started_at >= since]
+    # a machine without jobs of the agenda was started by hand: its runs say what took the time
     if not spent:
         for run in recent:
             for activity, spent_ns in run.spent_ns.items():

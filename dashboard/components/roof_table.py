@@ -79,6 +79,7 @@ def peak_share(cell: RoofCell, run: FleetRun) -> float | None:
     published = datasheet_ceilings(run.device_name, [dtype])
     measured = [ceiling for ceiling in run.ceilings if ceiling.source == "measured"]
     for peak in published:
+        # the peak of what limits the case, at its level of memory or of its dtype
         if peak.resource != cell.bound:
             continue
         for ceiling in measured:
@@ -152,6 +153,7 @@ def table_html(
     drawn = list(rows)
     if not is_whole:
         drawn = drawn[:ROWS_AT_FIRST]
+    # an address may choose a row that is not among the worst
     if chosen not in drawn:
         drawn.append(chosen)
     further = ""

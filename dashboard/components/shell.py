@@ -67,12 +67,14 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
         if newest is not None:
             since = newest - timedelta(days=days)
         ranges.append(TimeRange(name, f"{days} days", since))
+    # releases after the days: most readers ask about this week
     ranges.append(TimeRange(_ALL, "all time"))
     for base, head in reversed(list(pairwise(releases))):
         ranges.append(
             TimeRange(
                 name=f"{base.name}..{head.name}",
                 title=f"{base.name} to {head.name}",
+                # the release itself is not what came after it
                 since=base.commit.committed_at + timedelta(microseconds=1),
                 until=head.commit.committed_at,
             )
@@ -210,6 +212,7 @@ def _chips_html(header: ShellHeader) -> str:
     chips: list[str] = []
     for device, runners in list(by_device.items())[:_CHIPS]:
         classes = [runner.runner_class for runner in runners]
+        # one chip for a device, whose drivers are runner classes of their own
         is_chosen = not chosen.isdisjoint(classes)
         state = state_of(max(runners, key=lambda runner: runner.result_times[0]), now)
         address = escape(header.with_choice("class", () if is_chosen else classes))
