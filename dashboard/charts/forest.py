@@ -32,9 +32,9 @@ STYLE = f"""
   .changes tr {{ display: flex; flex-wrap: wrap; align-items: center;
     border-bottom: 1px solid rgba(128, 128, 128, 0.4) }}
   .changes tbody th {{ flex: 1 1 100%; white-space: normal; overflow-wrap: anywhere }}
-  .changes thead th:not(:nth-child(2)) {{ display: none }}
+  .changes thead {{ display: none }}
   .changes td, .changes th {{ border: 0 }}
-  .changes td:nth-child(2), .changes thead th {{ flex: 1 1 40%; width: auto }}
+  .changes td:nth-child(2) {{ flex: 1 1 40%; width: auto }}
 }}
 """
 

@@ -277,9 +277,9 @@ function card(regression) {
   const settled = regression.is_open || regression.verdict !== "regressed" ? null : element("p", { class: "quiet", text: `settled: ${regression.settled_by}` });
   const outline = regression.outline.length ? sparkline(regression.outline, regression.changed_at) : null;
   return element("article", {},
-    element("h2", {},
+    element("h2", {}, outline,
       element("span", { class: regression.verdict, text: verdictText(regression.verdict) }),
-      link("regression", { id: regression.id }, regression.kernel), outline),
+      link("regression", { id: regression.id }, regression.kernel)),
     element("p", { text: regression.summary }),
     element("p", { class: "quiet" },
       element("code", { text: regression.range }),

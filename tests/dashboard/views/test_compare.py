@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
+from roofwatch.dashboard.comparison import Group
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.measurement import MemoryUse
 from tests.builders import (
@@ -77,6 +78,9 @@ def test_releases_are_compared_on_every_runner_that_measured_both(
         # no slower, no faster, three that cannot be said
         assert cells[:4] == ["+10.0% [+10.0%, +10.0%]", "0", "0", "3"]
         assert cells[-1] == "50.0% → 50.0%"
+    heads = markup(app).partition("</thead>")[0]
+    counted = [group for group in Group if f">{group}</th>" in heads]
+    assert counted == [Group.SLOWER, Group.FASTER, Group.CANNOT_SAY], "no columns of zeros"
     assert not app.warning
 
 

@@ -457,6 +457,13 @@ def test_a_commit_is_a_link_to_its_forge(
     assert f'href="{url}"' in body(open_view("ledger", commit=sha))
 
 
+def test_a_name_written_from_right_to_left_leaves_the_date_next_to_it_alone(
+    open_view: OpenView, judged: list[Regression]
+) -> None:
+    html = body(open_view("ledger", commit=sha_of(SLOWER_AT)))
+    assert f"<bdi>{judged[0].commit.author}</bdi> · 2026-" in html
+
+
 def test_suspects_are_listed_with_their_weights(open_view: OpenView, store: Engine) -> None:
     judged = store_history(store)
     suspects = (
