@@ -165,7 +165,8 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
     except SuiteError:
         raise
     except (Exception, SystemExit) as error:
-        raise SuiteError(f"{file}: {_where(error, file)}{type(error).__name__}: {error}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise SuiteError(f"{file}: {_where(error, file)}{problem}") from error
     return module
 
 
@@ -212,8 +213,9 @@ def digest_of_suite(source: SuiteSource) -> str:
     if repository is not None:
         files |= set(_changed_code(repository))
     # Relative names: the same checkout in another folder is the same suite.
-    root = repository or (path if path.is_dir() else path.parent)
-    named = [(_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files]
+    folder = path if path.is_dir() else path.parent
+    root = (repository or folder).resolve()
+    named = [(_name(file.resolve(), root), digest_of_file(file)) for file in files]
     return digest_of(sorted(named))
 
 

@@ -193,7 +193,8 @@ def _of_step(
     peak = _datasheet_peak(ceilings, case.dtype)
     if peak is not None and (median_ns := measured.median_ns):
         executed = None if profile is None else profile.flop_count
-        per_peak = f"{median_ns:.6g} ns / {peak.per_s:.6g} FLOP/s of {case.dtype} ({peak.method})"
+        rate = f"{peak.per_s:.6g} FLOP/s of {case.dtype} ({peak.method})"
+        per_peak = f"{median_ns:.6g} ns / {rate}"
         for metric, flop_count, counter in (
             ("MFU", case.flop_count, "of the model"),
             ("HFU", executed, "executed, counted by torch.utils.flop_counter"),
@@ -358,10 +359,13 @@ def _of_loops(
 def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
     value = _values_of(measured, better=Better.LOWER)
     clock = f"of {len(served)} stored requests on a virtual clock"
+    ttfts_ns = [request.ttft_ns for request in served]
     tpots_ns = [request.tpot_ns for request in served if request.tpot_ns is not None]
-    gaps_ns = [after - before for request in served for before, after in pairwise(request.token_ns)]
+    gaps_ns: list[float] = []
+    for request in served:
+        gaps_ns += [after - before for before, after in pairwise(request.token_ns)]
     for metric, values_ns, formula in (
-        ("TTFT", [request.ttft_ns for request in served], f"first token - arrival, {clock}"),
+        ("TTFT", ttfts_ns, f"first token - arrival, {clock}"),
         ("ITL", gaps_ns, f"each gap between two tokens of a request, {clock}"),
         ("TPOT", tpots_ns, f"(latency - TTFT) / (N - 1), {clock}"),
     ):

@@ -268,9 +268,10 @@ def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tenso
     # two values always have one factor
     if actual.ndim < 2 or actual.shape[-1] < _FEWEST_COLUMNS or not bool(mask.all()):
         return None
-    row_count = max(1, _MAX_SAMPLE_ELEMENTS // actual.shape[-1])
-    actual_rows = actual.detach().reshape(-1, actual.shape[-1])[:row_count].to(torch.float64)
-    expected_rows = expected.reshape(-1, actual.shape[-1])[:row_count].to(torch.float64)
+    n_cols = actual.shape[-1]
+    row_count = max(1, _MAX_SAMPLE_ELEMENTS // n_cols)
+    actual_rows = actual.detach().reshape(-1, n_cols)[:row_count].to(torch.float64)
+    expected_rows = expected.reshape(-1, n_cols)[:row_count].to(torch.float64)
     # the smallest values are mostly rounding
     is_large = expected_rows.abs() > _NEAR * expected_rows.abs().amax(dim=-1, keepdim=True)
     ratios = torch.where(is_large, actual_rows / expected_rows, torch.nan)

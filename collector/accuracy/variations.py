@@ -85,7 +85,8 @@ def _with_other_lengths(case: Case, chosen: set[str], random: secrets.SystemRand
 def _other_lengths(length: int) -> list[int]:
     # The largest power of two up to the length is the likely tile.
     tile = 1 << (length.bit_length() - 1)
-    primes = [number for number in range(max(2, length // 2), length + 1) if _is_prime(number)]
+    half = max(2, length // 2)
+    primes = [*filter(_is_prime, range(half, length + 1))]
     return [
         tile // 2 + 1,
         length - 1,

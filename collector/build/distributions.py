@@ -110,7 +110,8 @@ def read_distribution(folder: Path) -> Distribution | None:
     layout = _layout(backend, Project(folder=folder, document=project, name=name))
     if layout is None:
         return None
-    roots = tuple(dict.fromkeys(root.resolve() for root in layout.roots if root.is_dir()))
+    folders = [root.resolve() for root in layout.roots if root.is_dir()]
+    roots = tuple(dict.fromkeys(folders))
     return Distribution(
         name=name,
         folder=folder,

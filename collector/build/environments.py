@@ -70,7 +70,8 @@ def _requirement_lines(file: Path) -> list[str]:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    stripped_lines = map(str.strip, lines)
+    return [line for line in stripped_lines if line and not line.startswith("#")]
 
 
 def _install(

@@ -208,7 +208,8 @@ class _Installations:
 def _installations(source: SuiteSource) -> _Installations:
     files: set[str] = set()
     folders: list[str] = []
-    in_tree = tuple(_with_slash(folder) for folder in (*source.import_roots, *source.builds))
+    folders_of_tree = (*source.import_roots, *source.builds)
+    in_tree = tuple(map(_with_slash, folders_of_tree))
     for name in source.distributions:
         for distribution in importlib.metadata.distributions(name=name):
             # What lies in the tree itself is the measured code.

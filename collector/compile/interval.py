@@ -164,7 +164,8 @@ def _ceil_divide(x: Interval, y: Interval) -> Interval:
 
 
 def _next_power(x: Interval, y: Interval) -> int:
-    largest = max(abs(x.low), abs(x.high), abs(y.low), abs(y.high))
+    ends = (x.low, x.high, y.low, y.high)
+    largest = max(map(abs, ends))
     return 1 << largest.bit_length()
 
 

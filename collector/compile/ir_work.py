@@ -61,7 +61,9 @@ def ir_work(
 def _program(operation: Operation, grid: tuple[int, int, int], sample: int) -> Interval:
     axis = _AXES.index(operation.text.strip()[0])
     position = (sample * _STRIDES[axis] % _PROGRAMS + 0.5) / _PROGRAMS
-    number = min(int(position * grid[axis]), max(grid[axis] - 1, 0))
+    program_count = grid[axis]
+    last = max(program_count - 1, 0)
+    number = min(int(position * program_count), last)
     return Interval(number, number)
 
 
@@ -73,7 +75,8 @@ def _trips(ranges: Ranges, loop: Operation) -> float | None:
         step_bounds = ranges.of(step)
         distance = distance_between(ranges, stop, start)
         if distance is None:
-            start_bounds, stop_bounds = ranges.of(start), ranges.of(stop)
+            start_bounds = ranges.of(start)
+            stop_bounds = ranges.of(stop)
             if start_bounds.unknown is not None or stop_bounds.unknown is not None:
                 return None
             low = stop_bounds.interval.low - start_bounds.interval.high
@@ -81,7 +84,8 @@ def _trips(ranges: Ranges, loop: Operation) -> float | None:
         elif distance.unknown is not None:
             return None
         else:
-            low, high = distance.interval.low, distance.interval.high
+            low = distance.interval.low
+            high = distance.interval.high
     except (TooComplexError, RecursionError):
         return None
     if step_bounds.unknown is not None or step_bounds.interval.low < 1:
@@ -90,7 +94,9 @@ def _trips(ranges: Ranges, loop: Operation) -> float | None:
     low = high if low <= 0 else low
     # another bound that an outer loop changes is averaged over that loop
     step_size = (step_bounds.interval.low + step_bounds.interval.high) / 2
-    return (max(0, math.ceil(low / step_size)) + max(0, math.ceil(high / step_size))) / 2
+    fewest_trips = max(0, math.ceil(low / step_size))
+    most_trips = max(0, math.ceil(high / step_size))
+    return (fewest_trips + most_trips) / 2
 
 
 def _collect(
@@ -139,9 +145,11 @@ def _flop(operation: Operation) -> float:
         shapes.append([int(length) for length in lengths.split("x") if length])
     if len(shapes) < 2 or len(shapes[0]) < 2:
         return 0.0
+    inner_length = shapes[0][-1]
     # of packed 4-bit operands, each element holds two
-    packed = 2 if "e2m1" in operation.text and operation.name == "tt.dot_scaled" else 1
-    return 2.0 * math.prod(shapes[-1]) * shapes[0][-1] * packed
+    if operation.name == "tt.dot_scaled" and "e2m1" in operation.text:
+        inner_length *= 2
+    return 2.0 * math.prod(shapes[-1]) * inner_length
 
 
 def _dtype(operation: Operation) -> str:

@@ -69,8 +69,8 @@ def _parts(name: str, value: Any, kind: Any) -> Iterator[Part]:
 
 
 def three(grid: Any) -> tuple[int, int, int]:
-    sizes = [int(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,))]
-    padded = [*sizes, 1, 1, 1]
+    sizes = grid if isinstance(grid, (tuple, list)) else (grid,)
+    padded = [*map(int, sizes), 1, 1, 1]
     return padded[0], padded[1], padded[2]
 
 

@@ -49,7 +49,7 @@ class _OnCpu(TorchFunctionMode):
         ):
             self._on_wait()
         moved = [on_cpu(argument) for argument in args]
-        return func(*moved, **{name: on_cpu(value) for name, value in keyword_arguments.items()})
+        return func(*moved, **_on_cpu(keyword_arguments))
 
 
 class _FactoriesOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is not typed
@@ -62,7 +62,11 @@ class _FactoriesOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return func(*args, **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
+        return func(*args, **_on_cpu(kwargs or {}))
+
+
+def _on_cpu(keyword_arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: on_cpu(value) for name, value in keyword_arguments.items()}
 
 
 def _names_cpu(arguments: Sequence[object]) -> bool:

@@ -74,7 +74,11 @@ def prove_case(
             trace = prover.trace(case, ranges=_ranges_of_inputs(spec, case))
             count, unproven = prover.check(trace)
     proofs = {access.proof for access in unproven}
-    worst = next((proof for proof in (Proof.UNSAFE, Proof.UNKNOWN) if proof in proofs), Proof.FITS)
+    worst = Proof.FITS
+    if Proof.UNSAFE in proofs:
+        worst = Proof.UNSAFE
+    elif Proof.UNKNOWN in proofs:
+        worst = Proof.UNKNOWN
     is_triton = any(launch.is_triton for launch in trace.launches)
     size_limits = FoundLimits()
     if worst is not Proof.UNSAFE and is_triton:

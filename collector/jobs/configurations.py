@@ -48,11 +48,15 @@ def compile_configurations(
             function=tuned.name, configuration=tuned.configuration, facts=(facts,)
         )
         # one call may launch the function with several specialisations
-        is_known = codes and codes[-1].configuration == code.configuration
-        if is_known and codes[-1].function == code.function:
-            codes[-1] = code.model_copy(update={"facts": (*codes[-1].facts, facts)})
-        else:
+        last = codes[-1] if codes else None
+        if (
+            last is None
+            or last.function != code.function
+            or last.configuration != code.configuration
+        ):
             codes.append(code)
+        else:
+            codes[-1] = code.model_copy(update={"facts": (*last.facts, facts)})
     return tuple(codes)
 
 

@@ -195,10 +195,11 @@ class _Export:
         columns = [column[0] for column in cursor.description]
         gpus: list[JsonObject] = []
         for row in cursor:
-            cells = dict(zip(columns, row, strict=True))
-            gpu = {name: cell for name, cell in cells.items() if name in _GPU_COLUMNS}
-            # JSON has no bytes.
-            gpu = {name: cell for name, cell in gpu.items() if not isinstance(cell, bytes)}
+            gpu: JsonObject = {}
+            for name, cell in zip(columns, row, strict=True):
+                # JSON has no bytes.
+                if name in _GPU_COLUMNS and not isinstance(cell, bytes):
+                    gpu[name] = cell
             gpus.append(gpu)
         return gpus
 

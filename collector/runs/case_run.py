@@ -226,7 +226,8 @@ def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseR
     if plan.tags is not None:
         return tuple(case for case in offered if set(plan.tags) <= set(case.tags))
     usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
-    return tuple(case for case in offered if usual in case.tags or not case.tags) or offered
+    usual_cases = tuple(case for case in offered if usual in case.tags or not case.tags)
+    return usual_cases or offered
 
 
 def check_jobs(cases: Sequence[CaseRun], *, has_regimes: bool) -> list[CheckAccuracy]:

@@ -66,7 +66,8 @@ def deal(selected: Sequence[CaseRun], share_count: int) -> tuple[Share, ...]:
             run.case.case_id for run in selected if run.rank_count == rank_count
         ).items():
             # a case goes to the share that contains its middle
-            by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
+            middle = total_count + count / 2
+            by_share.setdefault(int(middle / fair_count), []).append(case_id)
             total_count += count
         shares += [Share(tuple(case_ids), rank_count) for case_ids in by_share.values()]
     return tuple(shares)
@@ -302,11 +303,16 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     """
     by_environment: dict[str, list[RunRecord]] = {}
     for record in records:
-        by_environment.setdefault(record.environment.model_dump_json(), []).append(record)
-    ids = [run_id, *(uuid.uuid5(run_id, environment) for environment in list(by_environment)[1:])]
-    return tuple(
-        _joined(same, its_id) for same, its_id in zip(by_environment.values(), ids, strict=True)
-    )
+        environment = record.environment.model_dump_json()
+        by_environment.setdefault(environment, []).append(record)
+    joined: list[RunRecord] = []
+    for environment, same in by_environment.items():
+        joined_id = run_id
+        # two records cannot have one ID
+        if joined:
+            joined_id = uuid.uuid5(run_id, environment)
+        joined.append(_joined(same, joined_id))
+    return tuple(joined)
 
 
 _RESULTS = (

@@ -69,7 +69,11 @@ def last_level_cache_bytes(device: str) -> int:
         "M": 2**20,
         "G": 2**30,
     }
-    return max(int(size[:-1]) * units[size[-1]] for size in sizes)
+    sizes_bytes: list[int] = []
+    for size in sizes:
+        number, unit = size[:-1], size[-1]
+        sizes_bytes.append(int(number) * units[unit])
+    return max(sizes_bytes)
 
 
 def cache_preparation(state: CacheState, device: str) -> Callable[[], None]:

@@ -285,7 +285,10 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
     """
     if rank_count == 1:
         return replies[0]
-    failures = {rank: reply.failure for rank, reply in replies.items() if reply.failure is not None}
+    failures: dict[int, Failure] = {}
+    for rank, reply in replies.items():
+        if reply.failure is not None:
+            failures[rank] = reply.failure
     if failures:
         return Reply(failure=_combined_failure(failures, rank_count))
 

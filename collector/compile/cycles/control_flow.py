@@ -244,10 +244,12 @@ def _leave(
     entered: dict[int, float],
 ) -> None:
     """Let each way out of a loop take what entered it, once."""
-    exits = [item for item in block.successors if item not in loop.blocks]
-    for successor in exits:
-        if successor in inflow:
-            inflow[successor] = min(1.0, max(inflow[successor], entered.get(loop.header, 1.0)))
+    entries = entered.get(loop.header, 1.0)
+    for successor in block.successors:
+        if successor in loop.blocks or successor not in inflow:
+            continue
+        largest = max(inflow[successor], entries)
+        inflow[successor] = min(1.0, largest)
 
 
 def _scale_entry(loop: Loop, blocks: Sequence[BasicBlock], entries: float) -> None:

@@ -28,7 +28,12 @@ _DOUBLE_NAMES = re.compile(r"D(ADD|MUL|FMA|SETP|MNMX)")
 _SYNC_PRODUCT = re.compile(r"[HIBDQO]MMA")
 _GROUP_PRODUCT = re.compile(r"[HIQB]GMMA")
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
-_SYNC_SHAPES = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "16832": 16 * 8 * 32, "884": 8 * 8 * 4}
+_SYNC_SHAPES = {
+    "16816": 16 * 8 * 16,
+    "1688": 16 * 8 * 8,
+    "16832": 16 * 8 * 32,
+    "884": 8 * 8 * 4,
+}
 _USUAL_SHAPE = "16816"
 _UNIFORM = re.compile(r"U[A-Z]|S2U?R|R2UR|CS2R|L?DCU?$|ULDC|LDC")
 _CONTROL = re.compile(r"BRA|BSSY|BSYNC|EXIT|NOP|WARPSYNC|DEPBAR|BAR|SYNCS|CALL|RET|WARPGROUP|FENCE")
@@ -256,8 +261,11 @@ def _gcn_width(word: str) -> int:
     match = _GCN_BYTES.match(word)
     if match is None or match[1] is None:
         return 4
+    count = int(match[1])
     # `dwordx4` counts words, `b128` bits
-    return 4 * int(match[1]) if word.startswith("dword") else int(match[1]) // 8
+    if word.startswith("dword"):
+        return 4 * count
+    return count // 8
 
 
 def _add_lds(work: Work, name: str, rates: Rates) -> None:

@@ -7,6 +7,7 @@ one iteration, where both say how much work that is.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from roofwatch.collector.compile.cycles.costs import Work
 from roofwatch.collector.compile.cycles.ir_region import IrRegion
@@ -131,22 +132,24 @@ def _work_ratio(
 # --- matching
 
 
+_ScoredMatch = tuple[float, tuple[int | None, ...]]
+"""Score, and the number of the source of each loop; None without one."""
+
+
 def _aligned(
     loops: Sequence[Region], sources: Sequence[IrRegion]
 ) -> list[tuple[Region, IrRegion | None]]:
     """Match loops in order for the most agreement; several loops may come from one of the IR."""
     if not sources:
         return [(loop, None) for loop in loops]
-    best: dict[tuple[int, int], tuple[float, tuple[int | None, ...]]] = {}
 
-    def solve(index: int, first: int) -> tuple[float, tuple[int | None, ...]]:
+    @cache
+    def solve(index: int, first: int) -> _ScoredMatch:
         """Best score of the loops from `index` on, with sources from `first` on."""
         if index == len(loops):
             return 0.0, ()
-        if (index, first) in best:
-            return best[index, first]
         skipped, rest = solve(index + 1, first)
-        choice: tuple[float, tuple[int | None, ...]] = (skipped, (None, *rest))
+        choice: _ScoredMatch = (skipped, (None, *rest))
         for number in range(first, len(sources)):
             # the remainder of an unrolled loop has the same source as the loop
             for following, bonus in ((number + 1, 0.5), (number, 0.0)):
@@ -154,7 +157,6 @@ def _aligned(
                 score = later + bonus + _agreement(loops[index], sources[number])
                 if score > choice[0]:
                     choice = (score, (number, *rest))
-        best[index, first] = choice
         return choice
 
     _, chosen = solve(0, 0)
@@ -165,7 +167,8 @@ def _aligned(
 
 
 def _agreement(loop: Region, source: IrRegion) -> float:
-    of_loop, of_source = _traits_of_code(loop), _traits_of_ir(source)
+    of_loop = _traits_of_code(loop)
+    of_source = _traits_of_ir(source)
     products = 2.0 if of_loop.has_products == of_source.has_products else -3.0
     accesses = 1.0 if of_loop.has_accesses == of_source.has_accesses else -0.5
     nesting = 0.5 if bool(loop.loops) == bool(source.loops) else 0.0
