@@ -64,7 +64,10 @@ class Score:
 
     def rate(self, low: int = _LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
-        value_count = sum(max(min(count, high) - low, 0) for count in self.value_counts)
+        value_count = 0
+        for count in self.value_counts:
+            seen_within = min(count, high) - low
+            value_count += max(seen_within, 0)
         false_count = sum(low < seen_count <= high for seen_count in self.false_at)
         return 1_000 * false_count / value_count
 

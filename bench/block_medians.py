@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from roofwatch.ci.history.recent import Spread
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 
@@ -21,14 +22,12 @@ def pooled_median(measurement: Measurement) -> float:
 
 
 def main(paths: list[str]) -> None:
-    pooled = defaultdict[tuple[str, str], list[float]](list)
-    of_blocks = defaultdict[tuple[str, str], list[float]](list)
-    pooled = defaultdict[tuple[str, str], list[float]](list)
-    of_blocks = defaultdict[tuple[str, str], list[float]](list)
+    pooled = defaultdict[CaseKey, list[float]](list)
+    of_blocks = defaultdict[CaseKey, list[float]](list)
     for path in paths:
         for measurement in RunRecord.read(Path(path)).measurements:
             if measurement.median_ns is not None:
-                key = measurement.case_id, measurement.implementation
+                key = measurement.case_key
                 pooled[key].append(pooled_median(measurement))
                 of_blocks[key].append(measurement.median_ns)
     ratios: list[float] = []

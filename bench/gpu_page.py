@@ -12,6 +12,7 @@ from bench.gpu_targets import measured_targets, timed_by_subject
 from roofwatch.ci.static.prediction import estimates_of_call
 from roofwatch.collector.compile.cycles.rates import RATES
 from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.metrics import format_counter, format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
@@ -110,7 +111,7 @@ def _time_text(time: float | str) -> str:
 
 def compare_timers(records: Mapping[str, RunRecord]) -> Iterator[str]:
     """Median by each timer, and the highest relative to the lowest."""
-    rows: dict[tuple[str, str], dict[str, float]] = {}
+    rows: dict[CaseKey, dict[str, float]] = {}
     for timer, record in records.items():
         for subject, measurement in timed_by_subject(record).items():
             if measurement.median_ns:

@@ -54,7 +54,8 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     # a system call, as for the CPU time, would hand a busy core to others here
     start_ns = time.perf_counter_ns()
     values = x.numpy().astype(np.float64)
-    root_mean_square = np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6)
+    mean_square = np.mean(values * values, axis=-1, keepdims=True)
+    root_mean_square = np.sqrt(mean_square + 1e-6)
     normed = values / root_mean_square * weight.numpy()
     result = torch.from_numpy(normed.astype(np.float32))
     now_ns = time.perf_counter_ns()

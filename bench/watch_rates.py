@@ -335,7 +335,8 @@ def make_series(
             rng=rng,
         )
         # Drawn for each series: the published figures depend on the order of the draws.
-        size = max(float(rng.uniform(*_WIDTHS)) * width, math.log1p(_SMALLEST_STEP))
+        drawn_size = float(rng.uniform(*_WIDTHS)) * width
+        size = max(drawn_size, math.log1p(_SMALLEST_STEP))
         log_step = 0.0
         if step_at is not None:
             log_step = size * float(rng.choice([-1, 1]))

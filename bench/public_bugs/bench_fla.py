@@ -12,6 +12,9 @@ import torch.nn.functional as F  # noqa: N812  the usual name
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
+MadeInputs = dict[str, Any]
+"""Inputs of a case by name."""
+
 Shapes = dict[str, tuple[str | int, ...]]
 
 
@@ -42,8 +45,8 @@ def declare(
     small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **of_every_case)
     large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **of_every_case)
 
-    def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-        inputs: dict[str, Any] = {}
+    def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
+        inputs: MadeInputs = {}
         for key, dims in shapes.items():
             inputs[key] = make.normal(*[case[d] if isinstance(d, str) else d for d in dims])
         return inputs

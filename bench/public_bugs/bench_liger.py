@@ -10,6 +10,9 @@ import torch.nn.functional as F  # noqa: N812  the usual name
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
+MadeInputs = dict[str, Any]
+"""Inputs of a case by name."""
+
 
 def apply(module: str, function: str, *arguments: Any) -> Any:
     """Call an autograd function of the release that is on the import path."""
@@ -19,7 +22,7 @@ def apply(module: str, function: str, *arguments: Any) -> Any:
 def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **shape: int) -> None:
     """Declare a function of matrices, at a small and a large size."""
 
-    def make_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
         return {key: make.normal(case["n_rows"], case["n_cols"]) for key in inputs}
 
     # backward passes of Liger write gradients into what the forward pass saved
@@ -106,7 +109,7 @@ elementwise(
 )
 
 
-def norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.normal(case["n_rows"], case["n_cols"]),
         "weight": make.weights(case["n_cols"]),
@@ -137,7 +140,7 @@ rms_rows.implementation("triton")(
 )
 
 
-def layer_norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def layer_norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {**norm_inputs(case, make), "bias": make.weights(case["n_cols"])}
 
 
@@ -154,7 +157,7 @@ layer.implementation("triton")(
 )
 
 
-def dyt_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def dyt_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.gates(case["n_rows"], case["n_cols"]),
         "alpha": make.weights(1),
@@ -176,8 +179,10 @@ dyt.implementation("triton")(
 )
 
 
-def rope_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    batch, tokens, heads = case["batch"], case["tokens"], case["heads"]
+def rope_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    batch = case["batch"]
+    tokens = case["tokens"]
+    heads = case["heads"]
     return {
         "q": make.normal(batch, heads, tokens, 128),
         "k": make.normal(batch, heads, tokens, 128),
@@ -209,7 +214,7 @@ rope.implementation("triton")(
 )
 
 
-def pair_of_values(case: Case, make: InputMaker) -> dict[str, Any]:
+def pair_of_values(case: Case, make: InputMaker) -> MadeInputs:
     return {key: make.normal(case["n_rows"], case["n_cols"], dtype="float32") for key in "pq"}
 
 
@@ -224,7 +229,7 @@ tvd = declare(
 tvd.implementation("triton")(lambda p, q: apply("tvd", "LigerTVDLossFunction", p, q))
 
 
-def image_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def image_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.normal(case["batch"], 8, case["height"], 16, dtype="float32"),
         "weight": make.weights(8, dtype="float32"),
@@ -246,7 +251,7 @@ group.implementation("triton")(
 )
 
 
-def loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def loss_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.logits(case["n_rows"], case["n_cols"]),
         "target": make.integers(case["n_rows"], high=case["n_cols"]),
@@ -272,8 +277,10 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
     return function.apply(x, target, *options)[0]
 
 
-def head_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    tokens, hidden, vocabulary = case["tokens"], case["hidden"], case["vocabulary"]
+def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    tokens = case["tokens"]
+    hidden = case["hidden"]
+    vocabulary = case["vocabulary"]
     return {
         "x": make.normal(tokens, hidden),
         "weight": make.normal(vocabulary, hidden, scale=0.02),
@@ -297,7 +304,7 @@ head.implementation("triton")(
 )
 
 
-def pair_of_logits(case: Case, make: InputMaker) -> dict[str, Any]:
+def pair_of_logits(case: Case, make: InputMaker) -> MadeInputs:
     shape = (case["n_rows"], case["n_cols"])
     return {key: make.logits(*shape, dtype="float32") for key in ("x", "target_logits")}
 
@@ -323,9 +330,12 @@ capped.implementation("triton")(capped_loss)
 
 def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     """The mean of both divergences from the mixture, in the logarithm throughout."""
-    q, p = x.log_softmax(-1), target_logits.log_softmax(-1)
+    q = x.log_softmax(-1)
+    p = target_logits.log_softmax(-1)
     mixture = torch.logsumexp(torch.stack((p, q)), 0) - math.log(2)
-    return (p.exp() * (p - mixture) + q.exp() * (q - mixture)).sum() / 2 / x.shape[0]
+    divergence_of_p = (p.exp() * (p - mixture)).sum()
+    divergence_of_q = (q.exp() * (q - mixture)).sum()
+    return (divergence_of_p + divergence_of_q) / 2 / x.shape[0]
 
 
 jsd = declare(
@@ -364,7 +374,7 @@ kl.implementation("triton")(
 )
 
 
-def block_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def block_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "values": make.normal(case["blocks"], 1, 3, 32, dtype="float32"),
         "query": make.normal(32, dtype="float32"),
@@ -373,8 +383,10 @@ def block_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def block_reference(values: Any, query: Any, weight: Any) -> Any:
-    scores = (F.rms_norm(values, (32,), weight, 1e-6) * query).sum(-1)
-    return (scores.softmax(0)[..., None] * values).sum(0)
+    normed = F.rms_norm(values, (32,), weight, 1e-6)
+    scores = (normed * query).sum(-1)
+    shares = scores.softmax(0)[..., None]
+    return (shares * values).sum(0)
 
 
 blocks = declare(name="attn_res", make_inputs=block_inputs, reference=block_reference, blocks=40)
@@ -385,8 +397,10 @@ blocks.implementation("triton")(
 )
 
 
-def sections_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    batch, tokens, heads = case["batch"], case["tokens"], case["heads"]
+def sections_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    batch = case["batch"]
+    tokens = case["tokens"]
+    heads = case["heads"]
     inputs = {key: make.normal(batch, heads, tokens, 128) for key in ("q", "k")}
     angles = {key: make.weights(3, batch, tokens, 128) for key in ("cos", "sin")}
     return {**inputs, **angles}

@@ -19,6 +19,9 @@ from packaging.version import Version
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
+MadeInputs = dict[str, Any]
+"""Inputs of a case by name."""
+
 NOT_INSTALLED = (
     "bitsandbytes",
     "transformers",
@@ -85,7 +88,7 @@ def declare(
     globals()[name] = spec
 
 
-def dequant_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def dequant_inputs(case: Case, make: InputMaker) -> MadeInputs:
     rows, cols = case["rows"], case["cols"]
     return {
         "x": make.normal(rows, cols),
@@ -109,7 +112,7 @@ declare(
 )
 
 
-def norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.normal(1, case["n_rows"], case["n_cols"]),
         "weight": make.weights(case["n_cols"]),
@@ -130,7 +133,7 @@ declare(
 )
 
 
-def layer_norm_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def layer_norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {**norm_inputs(case, make), "bias": make.weights(case["n_cols"])}
 
 
@@ -148,7 +151,7 @@ declare(
 )
 
 
-def loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+def loss_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {
         "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
         "target": make.integers(case["n_rows"], high=case["n_cols"]),
