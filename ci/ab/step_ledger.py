@@ -132,14 +132,17 @@ def find_ledger(
         else:
             matched_ns += row.change_ns
     # profilers slow a step down, so its measured time is the better one
-    steps_ns = measured_ns or (base.step_ns / base.step_count, head.step_ns / head.step_count)
+    base_step_ns = base.step_ns / base.step_count
+    head_step_ns = head.step_ns / head.step_count
+    if measured_ns is not None:
+        base_step_ns, head_step_ns = measured_ns
     return StepLedger(
         title=title,
         base=base,
         head=head,
         rows=tuple(sorted(rows, key=lambda row: -abs(row.change_ns))),
-        base_step_ns=steps_ns[0],
-        head_step_ns=steps_ns[1],
+        base_step_ns=base_step_ns,
+        head_step_ns=head_step_ns,
         matched_ns=matched_ns,
         added_ns=added_ns,
         removed_ns=removed_ns,

@@ -48,7 +48,7 @@ def _newest_value(regression: Regression, state: ProjectState, now: datetime) ->
 
 
 def _value_in(cases: Sequence[MeasuredCase], point: ChangePoint) -> float | None:
-    subject = point.series.case_id, point.series.implementation
+    subject = point.series.case_key
     for case in cases:
         if case.case_key == subject:
             value = getattr(case, point.series.metric, None)

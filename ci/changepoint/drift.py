@@ -103,17 +103,18 @@ class _RampFit:
         if it does not.
         """
         inflation = self.noise.mean_inflation
-        price = penalty(len(logs))
+        # of one step or bend
+        price = penalty(len(logs)) * inflation
         flat = logs - _fit_levels(logs, [], self.deviation)
         flat_cost = _cost(flat, self.noise)
-        ramp_cost = _cost(self.ramp.residuals, self.noise) + self.bends * price * inflation
+        ramp_cost = _cost(self.ramp.residuals, self.noise) + self.bends * price
         gain_over_flat = flat_cost - ramp_cost
         # steps are costly to fit, so only where the ramp beats a flat line
         if gain_over_flat <= 0:
             return 0.0
         starts = fit_levels(logs, floor=self.floor).starts
         step_residuals = logs - _fit_levels(logs, starts, self.deviation)
-        step_cost = _cost(step_residuals, self.noise) + len(starts) * price * inflation
+        step_cost = _cost(step_residuals, self.noise) + len(starts) * price
         gain_over_steps = step_cost - ramp_cost - _MARGIN * inflation
         return min(gain_over_flat, gain_over_steps) / inflation
 

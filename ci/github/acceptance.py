@@ -3,6 +3,7 @@
 Pure.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,7 +69,8 @@ class Acceptance(_Document):
         sizes = findings.least.get(self.grain, {}).items()
         if not sizes:
             return False
-        return all(key in self.most and size <= self.most[key] for key, size in sizes)
+        # what was not accepted has no size up to which it is covered
+        return all(size <= self.most.get(key, -math.inf) for key, size in sizes)
 
 
 def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Findings | None:
@@ -180,7 +182,10 @@ def _badness(facts: CodeFacts) -> dict[str, float]:
     """Return the numbers by which machine code is judged, as sizes that grow when it gets worse."""
     widths = {"read": facts.reads.main_width, "write": facts.writes.main_width}
     sizes = {name: facts.values[name] for name in DECISIVE_FACTS if name in facts.values}
-    sizes |= {f"{name} instructions per byte": 8 / width for name, width in widths.items() if width}
-    return sizes | (
-        {} if facts.tensor_path is None else {"tensor path": 1 / (1 + facts.tensor_path)}
-    )
+    for name, width in widths.items():
+        # without accesses there is no width
+        if width:
+            sizes[f"{name} instructions per byte"] = 8 / width
+    if facts.tensor_path is not None:
+        sizes["tensor path"] = 1 / (1 + facts.tensor_path)
+    return sizes

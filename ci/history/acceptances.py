@@ -103,7 +103,7 @@ def _points_to_accept(regression: Regression) -> list[ChangePoint]:
 def _covers(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
     """Return whether a change was accepted, and is not noticeably larger than then."""
     series = point.series
-    subject = series.case_id, series.implementation
+    subject = series.case_key
     if is_outcome(point):
         return _covers_failure(acceptance, point)
     names: list[tuple[str, ...]]
@@ -136,7 +136,7 @@ def _smallest_change(point: ChangePoint) -> float | None:
 
 def _covers_failure(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
     series = point.series
-    subject = series.case_id, series.implementation
+    subject = series.case_key
     if series.definition.layer is Layer.ACCURACY:
         # a failed check of accuracy may be a wrong result, which is accepted by name only
         wrong = (*subject, Reason.WRONG_RESULT, "rmse_ratio")

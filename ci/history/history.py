@@ -190,7 +190,8 @@ def choose_alerts(
 def _joint_p_value(p_values: Iterable[float]) -> float:
     """The p-value of the hypothesis that none of several series changed (Simes 1986)."""
     ordered = sorted(p_values)
-    corrected = [p * len(ordered) / rank for rank, p in enumerate(ordered, start=1)]
+    series_count = len(ordered)
+    corrected = [p * series_count / rank for rank, p in enumerate(ordered, start=1)]
     return min(1.0, *corrected)
 
 

@@ -211,26 +211,26 @@ class _Rows:
 
     def autotuning(self) -> Iterator[Row]:
         for case in self.judgement.cases:
-            for flip in case.evidence.flips if case.verdict is not Verdict.UNCHANGED else ():
+            # another choice matters only where the time changed
+            if case.verdict is Verdict.UNCHANGED:
+                continue
+            for flip in case.evidence.flips:
                 yield flip.quoted(code), self._benchmark([case])
 
     def _linked(self, name: str, line: SourceLine) -> str:
         if self.source_url is None:
             return name
-        return f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
+        path = urllib.parse.quote(line.file)
+        return f"[{name}]({self.source_url}/{path}#L{line.line})"
 
     def _benchmark(self, group: Sequence[Change[Any]], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
         worst = group[0]
         kernel, _, shape = worst.case_id.partition("/")
         is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
-        function = None
+        name = cell_code(kernel)
         if is_compiled:
-            function = worst.subject.part
-        if function is None:
-            name = cell_code(kernel)
-        else:
-            name = f"{cell_code(function)} in {cell_code(kernel)}"
+            name = f"{cell_code(worst.subject.part)} in {name}"
         line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
@@ -240,7 +240,8 @@ class _Rows:
             text += f"<br>and {count_of(case_count - 1, 'more case')}"
             # without both times there is no ratio
             if log_ratios and all(map(math.isfinite, log_ratios)):
-                text += f", median {percent(math.expm1(statistics.median(log_ratios)))}"
+                median = math.expm1(statistics.median(log_ratios))
+                text += f", median {percent(median)}"
         return text
 
 

@@ -162,7 +162,7 @@ def _tensors_of(records: Sequence[RunRecord]) -> dict[CaseKey, set[str]]:
     tensors: dict[CaseKey, set[str]] = defaultdict(set)
     for record in records:
         for accuracy in record.accuracies:
-            subject = accuracy.case_id, accuracy.implementation
+            subject = accuracy.case_key
             tensors[subject].update(error.tensor for error in accuracy.tensors)
     return tensors
 
@@ -170,7 +170,7 @@ def _tensors_of(records: Sequence[RunRecord]) -> dict[CaseKey, set[str]]:
 def _errors(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
     """A failed check counts for all tensors."""
     for accuracy in run.record.accuracies:
-        subject = accuracy.case_id, accuracy.implementation
+        subject = accuracy.case_key
         ratios = {error.tensor: error.rmse_ratio for error in accuracy.tensors}
         key = run.key_on_runner(*subject, _ERROR)
         for tensor in tensors[subject] or {""}:
