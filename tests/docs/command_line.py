@@ -31,6 +31,7 @@ _OTHERS = {
     ".",
     "cp",
     "curl",
+    "pg_basebackup",
     "echo",
 }
 """Further programs that documents may use."""
