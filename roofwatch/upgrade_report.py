@@ -8,7 +8,8 @@ from pathlib import Path
 from roofwatch.arguments import suite_source
 from roofwatch.ci.report.upgrade_page import UpgradeStep, to_markdown
 from roofwatch.ci.static.comparison import judge_static
-from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan
 from roofwatch.collector.runs.static_compiler import analyse_suite
 from roofwatch.model.errors import ToolchainError
 from roofwatch.model.results import StaticFacts
@@ -49,7 +50,7 @@ def write_page(
             )
             steps.append(step)
     return to_markdown(
-        steps, command=_command(paths, releases), date=datetime.now(UTC).date().isoformat()
+        steps, command=_command(paths, releases, plan), date=datetime.now(UTC).date().isoformat()
     )
 
 
@@ -63,8 +64,12 @@ def _compile(
     return analyse_suite(source, plan, show, packages=toolchain.packages, has_proofs=False).facts
 
 
-def _command(paths: Sequence[Path], releases: Sequence[str]) -> str:
+def _command(paths: Sequence[Path], releases: Sequence[str], plan: RunPlan) -> str:
     words = ["roofwatch", "upgrade-report", *map(str, paths)]
+    if plan.kernels != ALL:
+        words += [word for kernel in plan.kernels for word in ("--kernel", kernel)]
+    if plan.targets != DEFAULT_TARGETS:
+        words += ["--targets", ",".join(plan.targets)]
     for release in releases:
         words += ["--triton", release]
     return shlex.join(words)

@@ -79,3 +79,15 @@ def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
         (tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors
     }
     return sum(tensor.numel() * tensor.element_size() for tensor in by_view.values())
+
+
+def bound_options(function: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the options that `JITFunction.run` of the installed Triton adds to a launch's."""
+    from triton import knobs
+
+    options = {**kwargs, "debug": kwargs.get("debug", function.debug)}
+    # Triton has it since 3.6
+    mode = getattr(knobs.compilation, "instrumentation_mode", None)
+    if mode is not None:
+        options["instrumentation_mode"] = mode
+    return options

@@ -29,8 +29,14 @@ from roofwatch.collector.compile.autotuned import (
     name_of_tuned,
     tuning_with,
 )
-from roofwatch.collector.compile.launch_arguments import LaunchShape, Part, parts_of, shape_of
-from roofwatch.collector.compile.target_device import target_driver
+from roofwatch.collector.compile.launch_arguments import (
+    LaunchShape,
+    Part,
+    bound_options,
+    parts_of,
+    shape_of,
+)
+from roofwatch.collector.compile.target_device import active_driver, target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.model.errors import ToolchainError
@@ -168,7 +174,6 @@ def _compiling_triton(
 ) -> Iterator[None]:
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
@@ -220,7 +225,7 @@ def _compiling_triton(
     with (
         _replaced(owner=JITFunction, name="run", value=compile_only),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
-        _replaced(owner=driver, name="_active", value=target_driver(gpu, target)),
+        active_driver(target_driver(gpu, target)),
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times
@@ -243,14 +248,8 @@ def _launch_shape(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
 ) -> LaunchShape | None:
     """Bind the arguments as `JITFunction.run` does, which has just compiled the function."""
-    import triton
-
     *_, backend, binder = function.device_caches[0]
-    options = {
-        **kwargs,
-        "debug": kwargs.get("debug", function.debug),
-        "instrumentation_mode": triton.knobs.compilation.instrumentation_mode,
-    }
+    options = bound_options(function, kwargs)
     try:
         bound, specialization, parsed = binder(*args, **options)
         _, signature, _, _ = function._pack_args(backend, options, bound, specialization, parsed)

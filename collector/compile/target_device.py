@@ -189,13 +189,12 @@ def pretending_driver(name: str) -> Iterator[None]:
     look for `nvidia-smi`, as some packages do when they are imported.
     """
     from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
 
     target = parse_target(name)
     gpu = GPUTarget(target.backend, target.arch, target.warp_size)
     with (
         answering_for(name),
-        replaced(owner=driver, name="_active", value=target_driver(gpu, name)),
+        active_driver(target_driver(gpu, name)),
         tempfile.TemporaryDirectory(prefix="roofwatch-pretended-") as folder,
     ):
         program = Path(folder) / "nvidia-smi"
@@ -207,6 +206,15 @@ def pretending_driver(name: str) -> Iterator[None]:
             yield
         finally:
             os.environ["PATH"] = path
+
+
+def active_driver(driver: SimpleNamespace) -> contextlib.AbstractContextManager[None]:
+    """Make Triton use a driver within the block."""
+    from triton.runtime import driver as configured
+
+    # a property since Triton 3.5
+    name = "_active" if hasattr(configured, "_active") else "active"
+    return replaced(owner=configured, name=name, value=driver)
 
 
 def install_driver(name: str) -> None:

@@ -16,12 +16,13 @@ from roofwatch.collector.compile.autotuned import (
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.launch_arguments import (
     Part,
+    bound_options,
     bytes_of,
     integers_of,
     parts_of,
     three,
 )
-from roofwatch.collector.compile.target_device import replaced, target_driver
+from roofwatch.collector.compile.target_device import active_driver, replaced, target_driver
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import Function, parse_function
 from roofwatch.collector.relaunch import LaunchedKernel
@@ -79,7 +80,6 @@ def tracing_launches(
 ) -> Iterator[list[TracedLaunch]]:
     """Record each launch within the block and launch nothing; yield the list of launches."""
     from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
     launches: list[TracedLaunch] = []
@@ -136,7 +136,7 @@ def tracing_launches(
         replaced(owner=JITFunction, name="run", value=trace_only),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
         replaced(owner=CudaKernel, name="launch", value=trace_cuda),
-        replaced(owner=driver, name="_active", value=target_driver(gpu, target)),
+        active_driver(target_driver(gpu, target)),
     ):
         yield launches
 
@@ -188,16 +188,11 @@ def _specialise(
 
     Source: `JITFunction.run` and `triton.compile`, up to the first stage.
     """
-    import triton
     from triton._C.libtriton import ir
     from triton.compiler import ASTSource
 
     *_, target, backend, binder = function.device_caches[0]
-    kwargs = {
-        **kwargs,
-        "debug": kwargs.get("debug", function.debug),
-        "instrumentation_mode": triton.knobs.compilation.instrumentation_mode,
-    }
+    kwargs = bound_options(function, kwargs)
     bound, specialization, options = binder(*args, **kwargs)
     options, signature, constants, attributes = function._pack_args(
         backend, kwargs, bound, specialization, options
