@@ -5,6 +5,7 @@ from pathlib import Path
 
 from roofwatch.ci.messages import count_of, listed
 from roofwatch.measurement.explain_check import check_summary, repeat_command
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
@@ -15,7 +16,7 @@ def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> s
     summary = check_summary(suite.reports)
     failed = [report for report in suite.reports if report.outcome.is_failure]
     if failed:
-        names = [f"{_kernel(report.case_id)} {report.implementation}" for report in failed]
+        names = [f"{kernel_of(report.case_id)} {report.implementation}" for report in failed]
         repeat = repeat_command(target, failed[0], device)
         return f"wrong: {listed(dict.fromkeys(names))}; {summary}; next: {repeat}"
     if any(report.outcome is Outcome.OK for report in suite.reports):
@@ -28,8 +29,8 @@ def headline_of_run(record: RunRecord, path: Path | None) -> str:
     suite_words = [] if path is None else [str(path)]
     failed = [result for result in record.measurements if result.outcome.is_failure]
     if failed:
-        names = [f"{_kernel(result.case_id)} {result.implementation}" for result in failed]
-        words = ["roofwatch", "check", *(suite_words or [_kernel(failed[0].case_id)])]
+        names = [f"{kernel_of(result.case_id)} {result.implementation}" for result in failed]
+        words = ["roofwatch", "check", *(suite_words or [kernel_of(failed[0].case_id)])]
         return (
             f"failed: {listed(dict.fromkeys(names))}, {len(failed)} of "
             f"{count_of(len(record.measurements), 'result')}; next: {shlex.join(words)}"
@@ -39,9 +40,5 @@ def headline_of_run(record: RunRecord, path: Path | None) -> str:
     fastest = fastest_lines(record)
     if not fastest:
         return counted
-    words = ["roofwatch", "diagnose", _kernel(fastest[0]), *suite_words]
+    words = ["roofwatch", "diagnose", kernel_of(fastest[0]), *suite_words]
     return f"{counted}; furthest from its limit: {fastest[0]}; next: {shlex.join(words)}"
-
-
-def _kernel(case_id: str) -> str:
-    return case_id.partition("/")[0]

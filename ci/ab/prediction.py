@@ -18,7 +18,7 @@ from typing import Any
 
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.collector.workload_values import function_name
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.metrics import SHARE_OF_STEP, TIME
 from roofwatch.model.results import ImportedValue, StaticFacts
@@ -110,7 +110,7 @@ def predict_steps(
         functions: Compiled functions of each case and implementation.
         shares: Of functions in steps; of several for one function and step the first counts.
     """
-    workloads = {share.case_id.partition("/")[0] for share in shares}
+    workloads = {kernel_of(share.case_id) for share in shares}
     groups: dict[_Group, list[Change[Any]]] = defaultdict(list)
     for change in changes:
         parts = change.case_id.split("/")

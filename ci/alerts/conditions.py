@@ -24,6 +24,7 @@ from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
 from roofwatch.model.alert import AlertCondition, Fact, Link, Message, ReportedValue
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -151,10 +152,6 @@ class ProjectState:
         parameters = urlencode({"project": self.project, **query})
         url = f"{self.dashboard_url.rstrip('/')}/{view}?{parameters}"
         return (Link(name, url),)
-
-
-def kernel_of(case_id: str) -> str:
-    return case_id.partition("/")[0]
 
 
 # --- regressions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.static.comparison import StaticChange, has_one_toolchain
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
@@ -71,7 +71,7 @@ class CodeStates:
     def state(self, key: CaseKey) -> CodeState:
         if key in self.changed:
             return CodeState.CHANGED
-        kernel = key[0].partition("/")[0]
+        kernel = kernel_of(key[0])
         base = self.base_sources.get(kernel)
         head = self.head_sources.get(kernel)
         if base is None or head is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from roofwatch.ci.messages import Remark
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import Reason, Verdict
@@ -31,7 +31,7 @@ class ChangeSubject:
 
     @property
     def kernel(self) -> str:
-        return self.case_id.partition("/")[0]
+        return kernel_of(self.case_id)
 
     @property
     def case_key(self) -> CaseKey:

@@ -13,7 +13,7 @@ from roofwatch.ci.ab.compare import PairedEstimate, compare
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
@@ -138,7 +138,7 @@ def find_new_implementations(
         # an implementation that cannot run here is no news
         if {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
             continue
-        kernel = case_id.partition("/")[0]
+        kernel = kernel_of(case_id)
         groups[kernel, implementation].append((case_id, result))
     implementations: list[NewImplementation] = []
     for (kernel, implementation), results in groups.items():

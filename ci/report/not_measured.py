@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import code, code_block, plain
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import RecordError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import Commit, Side
@@ -136,7 +137,7 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
         all_ids |= by_case.keys()
     by_kernel: dict[str, list[str]] = {}
     for case_id in sorted(all_ids):
-        by_kernel.setdefault(case_id.partition("/")[0], []).append(case_id)
+        by_kernel.setdefault(kernel_of(case_id), []).append(case_id)
     gaps: list[CoverageGap] = []
     for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
         for gap in Gap:

@@ -33,6 +33,7 @@ from roofwatch.ci.static.comparison import (
     moved_facts_of,
     word_of,
 )
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
@@ -281,5 +282,5 @@ def _by_kernel(
     """
     groups: dict[Hashable, list[_Changed]] = defaultdict(list)
     for item in items:
-        groups[item.case_id.partition("/")[0], item.implementation, kind(item)].append(item)
+        groups[kernel_of(item.case_id), item.implementation, kind(item)].append(item)
     return list(groups.values())

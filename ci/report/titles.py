@@ -12,6 +12,7 @@ from roofwatch.ci.report.cells import percent
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times
 from roofwatch.ci.static.comparison import CodeEvidence, StaticChange
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Reason, Verdict
@@ -91,7 +92,7 @@ def untimed_words(judgement: PullRequestJudgement) -> str:
 
 
 def _kernels(cases: Iterable[Change[CaseEvidence]]) -> str:
-    return count_of(len({case.case_id.partition("/")[0] for case in cases}), "kernel")
+    return count_of(len({kernel_of(case.case_id) for case in cases}), "kernel")
 
 
 def _why(cases: Iterable[Change[CaseEvidence]]) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.record import RunRecord
 
 _TIMED_SHARE = 0.1
@@ -42,7 +42,7 @@ def _configurations(record: RunRecord, subject: CaseKey) -> dict[tuple[str, str]
 
 
 def _has_same_host_code(base: RunRecord, head: RunRecord, subject: CaseKey) -> bool:
-    kernel = subject[0].partition("/")[0]
+    kernel = kernel_of(subject[0])
     digest = base.host_digests.get(kernel)
     return digest is not None and digest == head.host_digests.get(kernel)
 
@@ -56,7 +56,7 @@ def rotating_share(
         timed_at: When each case was timed last.
         kernels: Whose times are carried.
     """
-    carried = [subject for subject in timed_at if subject[0].partition("/")[0] in kernels]
+    carried = [subject for subject in timed_at if kernel_of(subject[0]) in kernels]
     count = math.ceil(_TIMED_SHARE * len(carried))
     oldest_first = sorted(carried, key=lambda subject: (timed_at[subject], subject))
     return frozenset(oldest_first[:count])

@@ -8,6 +8,7 @@ from enum import StrEnum
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.steps import TIME
 from roofwatch.model.agenda import SuspectCase, WatchState
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState
 from roofwatch.model.verdict import Verdict
 
@@ -151,7 +152,7 @@ def _unconfirmed(suspects: Iterable[SuspectCase], now: datetime) -> Iterator[New
         case_id, implementation = suspect.subject
         yield News(
             kind=NewsKind.UNCONFIRMED,
-            kernels=(case_id.split("/")[0],),
+            kernels=(kernel_of(case_id),),
             sha=suspect.head.sha,
             subject=suspect.head.subject,
             base_count=suspect.base.first_parent_count,

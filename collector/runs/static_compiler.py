@@ -20,6 +20,7 @@ from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan, Steps
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof
@@ -249,7 +250,7 @@ def _cache_keys(
     return {
         subject: digest_of(
             toolchain,
-            codes[subject.case_id.partition("/")[0]],
+            codes[kernel_of(subject.case_id)],
             subject.case_id,
             subject.implementation,
             asked_for,

@@ -38,6 +38,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import JournalError, SuiteError
 from roofwatch.model.files import atomic_write, reason_of
 from roofwatch.model.record import RunRecord, utc_now
@@ -152,7 +153,7 @@ class _Bisection:
         self.subject = Subject(commit_range.case_id, implementation)
         self.run_plan = replace(
             plan.run,
-            kernels=(commit_range.case_id.partition("/")[0],),
+            kernels=(kernel_of(commit_range.case_id),),
             # A name may contain characters of a pattern.
             cases=(glob.escape(commit_range.case_id),),
             implementations=(glob.escape(implementation),),

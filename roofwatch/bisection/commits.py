@@ -20,6 +20,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.measurement.revisions import affects_every_kernel, open_suite, source_digests
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.machine import Environment, Outcome
@@ -236,7 +237,7 @@ def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | N
     Raises:
         SuiteError: the suite does not have it, or has several and none is named.
     """
-    plan = RunPlan(kernels=(case_id.partition("/")[0],), cases=(glob.escape(case_id),))
+    plan = RunPlan(kernels=(kernel_of(case_id),), cases=(glob.escape(case_id),))
     implementations = [task.implementation for task in select(info, plan)]
     if info.device == "cpu":
         # Triton and CUDA C++ are only interpreted or compiled there

@@ -15,6 +15,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.importers import ImportedRow, ImportedRun
 from roofwatch.importers.source_identity import names_of, plain_name
 from roofwatch.measurement.revisions import source_digests
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.code_identity import CodeIdentity
 from roofwatch.model.errors import CollectorError, GitError
 from roofwatch.model.machine import Outcome
@@ -97,7 +98,7 @@ class CompiledCommits:
             sources = _sources_of(suite)
         facts_by_kernel: dict[str, list[StaticFacts]] = defaultdict(list)
         for fact in results.facts:
-            facts_by_kernel[fact.case_id.split("/")[0]].append(fact)
+            facts_by_kernel[kernel_of(fact.case_id)].append(fact)
         identities: dict[str, CodeIdentity] = {}
         for kernel in facts_by_kernel.keys() | sources.keys():
             identities[plain_name(kernel)] = CodeIdentity(

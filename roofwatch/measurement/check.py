@@ -15,6 +15,7 @@ from roofwatch.collector.runs.run_plan import ALL, OnProgress, RunPlan, Steps, m
 from roofwatch.collector.runs.static_compiler import compilers, prove_subjects
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.proofs import CaseProof, KernelPackage
@@ -245,7 +246,7 @@ def _compiled_jobs(info: SuiteInfo, jobs: Iterable[CheckAccuracy]) -> set[CheckA
                 compiled.add((kernel.name, implementation.name))
     of_compiled: set[CheckAccuracy] = set()
     for job in jobs:
-        kernel_name = job.case_id.partition("/")[0]
+        kernel_name = kernel_of(job.case_id)
         if (kernel_name, job.implementation) in compiled:
             of_compiled.add(job)
     return of_compiled

@@ -10,7 +10,7 @@ from typing import Any
 
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.measurement.proofs import proofs_of
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.proofs import KernelPackage, OverflowProof, Proof
@@ -151,25 +151,21 @@ def explain_overflows(proofs: Sequence[OverflowProof]) -> Iterator[str]:
 
 def _each_kernel_first(first: CheckReport, others: Sequence[CheckReport]) -> list[CheckReport]:
     """Order failures so that a list that is cut off names as many kernels as it can."""
-    named_kernels = {_kernel(first)}
+    named_kernels = {kernel_of(first.case_id)}
     new: list[CheckReport] = []
     repeated: list[CheckReport] = []
     for report in others:
-        if _kernel(report) in named_kernels:
+        if kernel_of(report.case_id) in named_kernels:
             repeated.append(report)
         else:
-            named_kernels.add(_kernel(report))
+            named_kernels.add(kernel_of(report.case_id))
             new.append(report)
     return [*new, *repeated]
 
 
-def _kernel(report: CheckReport) -> str:
-    return report.case_id.partition("/")[0]
-
-
 def _cause(report: CheckReport) -> tuple[object, ...]:
     """What failures with one cause have in common."""
-    kernel = _kernel(report)
+    kernel = kernel_of(report.case_id)
     # A fault has a place in the code, whatever the case.
     if report.faults:
         fault = report.faults[0]

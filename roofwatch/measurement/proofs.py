@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from roofwatch.ci.messages import count_of
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
@@ -58,7 +59,7 @@ def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> SuiteC
     ok_count = sum(report.outcome is Outcome.OK for report in reports)
     # One failure refutes the claim, whatever the others say.
     if failures:
-        kernels = sorted({report.case_id.partition("/")[0] for report in failures})
+        kernels = sorted({kernel_of(report.case_id) for report in failures})
         detail = f"{len(failures)} of {len(reports)} fail: {', '.join(kernels[:_MAX_NAMED])}"
         if len(kernels) > _MAX_NAMED:
             detail += ", …"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from roofwatch.model.case_key import kernel_of
+
 MAX_BOUNDS = 400
 """More do not fit into the hidden state of a comment, so findings are then bounded in groups."""
 
@@ -27,7 +29,7 @@ class Grain(StrEnum):
         case_id, implementation, *_, reason, measure = name
         group = name
         if self is Grain.KERNEL:
-            group = (case_id.partition("/")[0], implementation, reason, measure)
+            group = (kernel_of(case_id), implementation, reason, measure)
         elif self is Grain.MEASURE:
             group = (reason, measure)
         return hashlib.sha256("\0".join(group).encode()).hexdigest()[:8]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import (
     RATIO_TO,
@@ -106,7 +106,7 @@ class SeriesKey:
     @property
     def kernel(self) -> str:
         """The first part of the case id."""
-        return self.case_id.split("/", 1)[0]
+        return kernel_of(self.case_id)
 
     @property
     def is_share_of_step(self) -> bool:

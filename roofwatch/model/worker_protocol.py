@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckReport, Layout
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
@@ -206,7 +207,7 @@ class CompileStatic(CaseJob):
     @property
     def group(self) -> str:
         """The kernel, whose cases share code that is compiled once."""
-        return self.case_id.partition("/")[0]
+        return kernel_of(self.case_id)
 
 
 class CompileConfigurations(CaseJob):
@@ -223,7 +224,7 @@ class ProveCase(CaseJob):
 
     @property
     def group(self) -> str:
-        return self.case_id.partition("/")[0]
+        return kernel_of(self.case_id)
 
 
 class PrepareCall(CaseJob):

@@ -10,7 +10,7 @@ from roofwatch.ci.agenda import make_agenda
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.agenda import ChangedRange, Job, JobKind
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef, Regression
 from roofwatch.model.record import RunRecord, utc_now
@@ -171,7 +171,7 @@ class FactSearch:
         self, changed: ChangedRange, commits: Sequence[CommitRef], branch: Branch
     ) -> ChangedRange:
         inside = [commit for commit in commits if changed.base < commit <= changed.head]
-        kernel = self.subject[0].split("/")[0]
+        kernel = kernel_of(self.subject[0])
         candidates = branch.candidates(changed.base, inside, [kernel])
         return replace(changed, candidates=candidates or None)
 

@@ -18,7 +18,7 @@ from roofwatch.measurement.run import (
     is_noise_floor_unknown,
 )
 from roofwatch.model.agenda import Job, JobKind
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord
 from roofwatch.model.worker_protocol import Subject
@@ -134,7 +134,7 @@ class JobRunner:
 
 
 def _kernels_of(subjects: Iterable[CaseKey]) -> tuple[str, ...]:
-    return tuple(sorted({case_id.split("/")[0] for case_id, _ in subjects}))
+    return tuple(sorted({kernel_of(case_id) for case_id, _ in subjects}))
 
 
 def _find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:

@@ -11,7 +11,7 @@ from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.agenda import ChangedRange, Job, JobKind
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord, utc_now
@@ -127,7 +127,7 @@ class Watch:
             return changed
         commits = self.branch.commits()
         inside = [commit for commit in commits if changed.base < commit <= changed.head]
-        kernels = {case_id.split("/")[0] for case_id, _ in changed.subjects}
+        kernels = {kernel_of(case_id) for case_id, _ in changed.subjects}
         candidates = self.branch.candidates(changed.base, inside, kernels)
         # A change without a change of the sources may come from anywhere.
         return replace(changed, candidates=candidates or None)

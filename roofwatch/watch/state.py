@@ -15,7 +15,7 @@ from roofwatch.model.agenda import (
     OpenRegression,
     WatchState,
 )
-from roofwatch.model.case_key import CaseKey
+from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.history import (
     ChangePoint,
     CommitRef,
@@ -188,7 +188,7 @@ def _open_regressions(
         if regression.verdict is not Verdict.REGRESSED or not is_open or not timed_points:
             continue
         subjects = frozenset(point.series.case_key for point in timed_points)
-        kernels = {case_id.split("/")[0] for case_id, _ in subjects}
+        kernels = {kernel_of(case_id) for case_id, _ in subjects}
         changed_again_at = _last_change(
             kernels=kernels,
             since=regression.commit,
