@@ -12,6 +12,8 @@ class Bug:
     claim: str
     """That the broken release refutes; `cost` is judged against the other release."""
     symptom: str
+    suite: str = ""
+    """Benchmark file; by default the package's."""
 
 
 LIGER, FLA, UNSLOTH = "liger-kernel", "fla-core", "unsloth"
@@ -186,6 +188,32 @@ BUGS = (
         symptom="angles of the first sequence for all",
     ),
     Bug(
+        package=LIGER,
+        kernel="tvd",
+        broken="0.7.0",
+        fixed="0.8.0",
+        claim="cost",
+        symptom="the gradient is divided in a pass of its own",
+    ),
+    Bug(
+        package=LIGER,
+        kernel="loss_of_each_row",
+        broken="0.5.8",
+        fixed="0.5.9",
+        claim="results",
+        symptom="upstream gradients of rows after the first are ignored",
+        suite="bench_liger_losses.py",
+    ),
+    Bug(
+        package=LIGER,
+        kernel="llama4_rope",
+        broken="0.8.3",
+        fixed="0.8.4",
+        claim="offsets",
+        symptom="32-bit offset of a token",
+        suite="bench_liger_losses.py",
+    ),
+    Bug(
         package=FLA,
         kernel="causal_conv1d",
         broken="0.3.2",
@@ -304,6 +332,54 @@ BUGS = (
         fixed="0.6.0",
         claim="offsets",
         symptom="32-bit offset of a chunk (#1082)",
+    ),
+    Bug(
+        package=FLA,
+        kernel="mean_pooling",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="offsets",
+        symptom="32-bit offset of a sequence (#1082)",
+    ),
+    Bug(
+        package=FLA,
+        kernel="row_softmax",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="offsets",
+        symptom=ROW,
+    ),
+    Bug(
+        package=FLA,
+        kernel="hgrn",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="offsets",
+        symptom="grid y beyond 65,535",
+    ),
+    Bug(
+        package=FLA,
+        kernel="chunk_hgrn",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="offsets",
+        symptom="32-bit offset, backward pass",
+    ),
+    Bug(
+        package=FLA,
+        kernel="wide_attention",
+        broken="0.5.0",
+        fixed="0.5.1",
+        claim="results",
+        symptom="several programs store one gradient",
+    ),
+    Bug(
+        package=FLA,
+        kernel="log_linear_attention",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="bounds",
+        symptom="rows past the end read their scales (#1142)",
     ),
     Bug(
         package=UNSLOTH,

@@ -45,12 +45,17 @@ def install(package: str, release: str, folder: Path) -> Path:
     return target
 
 
-def check_release(package: str, release: str, kernels: Sequence[str], folder: Path) -> CheckedSuite:
+def suite_of(bug: Bug) -> str:
+    return bug.suite or SUITES[bug.package]
+
+
+def check_release(
+    package: str, release: str, suite: str, kernels: Sequence[str], folder: Path
+) -> CheckedSuite:
     """Run `roofwatch check` with the release on the import path."""
     path = [str(install(package, release, folder)), os.environ.get("PYTHONPATH", "")]
     cases = [word for kernel in kernels for word in ("--case", f"{kernel}/*")]
-    suite = str(HERE / SUITES[package])
-    command = [sys.executable, "-m", "roofwatch", "check", suite, *cases]
+    command = [sys.executable, "-m", "roofwatch", "check", str(HERE / suite), *cases]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     done = subprocess.run(
         [*command, "--json"],
@@ -106,23 +111,27 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
     options = parser.parse_args()
     bugs = [bug for bug in BUGS if options.only in ("", bug.kernel)]
-    kernels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    kernels: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for bug in bugs:
         for release in (bug.broken, bug.fixed):
             # each release is checked once for all of its kernels
-            kernels[bug.package, release].append(bug.kernel)
-    suites: dict[tuple[str, str], CheckedSuite] = {}
-    for (package, release), names in kernels.items():
+            kernels[bug.package, release, suite_of(bug)].append(bug.kernel)
+    suites: dict[tuple[str, str, str], CheckedSuite] = {}
+    for (package, release, suite), names in kernels.items():
         print(f"{package} {release}: {', '.join(names)}", file=sys.stderr, flush=True)
-        suites[package, release] = check_release(
-            package=package, release=release, kernels=names, folder=options.folder
+        suites[package, release, suite] = check_release(
+            package=package,
+            release=release,
+            suite=suite,
+            kernels=names,
+            folder=options.folder,
         )
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")
     wrong_count = 0
     for bug in bugs:
-        broken = of_kernel(suites[bug.package, bug.broken], bug.kernel)
-        fixed = of_kernel(suites[bug.package, bug.fixed], bug.kernel)
+        broken = of_kernel(suites[bug.package, bug.broken, suite_of(bug)], bug.kernel)
+        fixed = of_kernel(suites[bug.package, bug.fixed, suite_of(bug)], bug.kernel)
         is_found, words = describe(bug, broken, fixed)
         is_alarm, alarm = describe(bug, fixed, broken)
         broken_mark = bug.broken
