@@ -64,6 +64,8 @@ class Capture:
             patch_interpreter()
             Autotuner.run = _run_first_configuration  # the interpreter compiles nothing to tune
             kinds.append(InterpretedFunction)
+            # what is left of this type is Gluon's, which the interpreter cannot run
+            JITFunction.run = _run_nothing
         for kind in kinds:
             kind.run = self._recorded(kind.run)
 
@@ -112,6 +114,11 @@ class Capture:
                 self._is_within_launch = False
 
         return record_and_run
+
+
+def _run_nothing(self: Any, *_args: Any, **_kwargs: Any) -> None:
+    name = self.fn.__name__
+    print(f"roofwatch: {name} is recorded and not run: Gluon needs a GPU", file=sys.stderr)
 
 
 def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:

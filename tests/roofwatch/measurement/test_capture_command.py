@@ -150,3 +150,38 @@ def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
     messages = " ".join(fact["message"] for fact in facts)
     assert "no parameter 'gone'" in messages
     assert "the launch has no value for 'y_ptr'" in messages
+
+
+def test_launches_of_gluon_kernels_are_captured_and_compiled(tmp_path: Path) -> None:
+    captured = roofwatch(
+        "static", "capture", "-o", "captured.py", "--", SUITES / "bench_gluon.py", cwd=tmp_path
+    )
+
+    assert captured.status == 0, captured.error
+    assert "2 launches in captured.py" in captured.error
+    assert "add_one_in_gluon is recorded and not run" in captured.error
+    targets = "sm_86,sm_89,sm_90"
+    done = roofwatch(
+        "static", SUITES / "bench_gluon.py", "--targets", targets, "--json", cwd=tmp_path
+    )
+    facts = {fact["target"]: fact for fact in done.parsed["static_facts"]}
+    assert {fact["outcome"] for fact in facts.values()} == {"ok"}
+    assert facts["sm_90"]["estimate"]["predicted_ns"] > 0
+    assert facts["sm_86"]["estimate"] is None, "there is no table of rates for it"
+
+
+def test_targets_that_are_not_in_the_default_set_are_compiled_by_name(tmp_path: Path) -> None:
+    names = ["gfx90a", "gfx1100", "gfx1201"]
+    done = roofwatch(
+        "static",
+        SUITES / "bench_tuned.py",
+        "--targets",
+        ",".join(names),
+        "--json",
+        cwd=tmp_path,
+    )
+
+    facts = done.parsed["static_facts"]
+    assert {(fact["target"], fact["outcome"]) for fact in facts} == {(name, "ok") for name in names}
+    with_occupancy = {fact["target"] for fact in facts if fact["theoretical_occupancy"] is not None}
+    assert with_occupancy == {"gfx90a"}
