@@ -147,3 +147,18 @@ def test_the_fp8_rival_accumulates_as_fast_as_libraries_call_it(
         )
 
     assert [call["use_fast_accum"] for call in calls] == [True]
+
+
+def test_grouped_heads_are_refused_where_torch_cannot_take_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = find_kernel("attention_varlen")
+    grouped = next(case for case in spec.cases if case.dtype == "bfloat16")
+
+    def older(q: torch.Tensor, *_arguments: object, window_size: tuple[int, int]) -> torch.Tensor:
+        assert window_size == (-1, 0)
+        return q.clone()
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", older)
+    with counting_calls() as mode, pytest.raises(UnsupportedError, match="no grouped heads"):
+        call_for_target(spec, spec.implementations["flash"], grouped, "sm_90", mode=mode, ranges={})
