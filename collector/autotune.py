@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
+from roofwatch.model.machine import Configuration
 from roofwatch.model.measurement import AutotuneTiming, Autotuning
 
 _NS_PER_MS = 1e6
@@ -125,8 +126,8 @@ def key_text(key: Any) -> str:
     return ", ".join(map(str, parts))[:_MAX_KEY_LENGTH]
 
 
-def plain_config(config: Any) -> dict[str, str | int | float | bool | None]:
-    plain: dict[str, str | int | float | bool | None] = {}
+def plain_config(config: Any) -> Configuration:
+    plain: Configuration = {}
     for name, value in config.all_kwargs().items():
         if isinstance(value, (str, int, float, bool)):
             plain[name] = value

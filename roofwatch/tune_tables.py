@@ -6,9 +6,10 @@ from rich.table import Table
 
 from roofwatch.ci.messages import count_of
 from roofwatch.measurement.tune import TuneResult
+from roofwatch.model.machine import Configuration
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.model.optional import map_optional
-from roofwatch.model.tuning import Configuration, Loss, TriedConfiguration, TunedCase
+from roofwatch.model.tuning import Loss, TriedConfiguration, TunedCase
 from roofwatch.terminal import make_table
 
 _COLUMNS = (

@@ -14,6 +14,7 @@ from itertools import chain
 from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
+from roofwatch.model.machine import Configuration
 from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.results import CaseProfile
@@ -180,8 +181,6 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
 
 
 # --- the autotuner
-
-Configuration = Mapping[str, str | int | float | bool | None]
 
 
 def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:

@@ -2,21 +2,19 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from roofwatch.collector.autotune import plain_config
 from roofwatch.collector.compile.target_device import replaced
+from roofwatch.model.machine import Configuration
 
 MOST_CONFIGURATIONS = 12
 """Of one launch. A backward pass of an attention kernel may have hundreds."""
 
 
-TunedConfiguration = Mapping[str, str | int | float | bool | None]
-
-
 def every_chosen_configuration(
-    tuned: list[TunedConfiguration], most: int | None = MOST_CONFIGURATIONS
+    tuned: list[Configuration], most: int | None = MOST_CONFIGURATIONS
 ) -> Callable[..., Any]:
     """Make a replacement of `Autotuner.run` that launches each chosen configuration once.
 
@@ -73,12 +71,12 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
         yield
 
 
-def name_of_tuned(function: str, tuned: list[TunedConfiguration]) -> str:
+def name_of_tuned(function: str, tuned: list[Configuration]) -> str:
     """Name a function with the configuration that is being launched, if it is autotuned."""
     return function + "".join(map(_in_words, tuned))
 
 
-def _in_words(configuration: TunedConfiguration) -> str:
+def _in_words(configuration: Configuration) -> str:
     options = [f"{name}={value}" for name, value in configuration.items()]
     return f"[{','.join(options)}]"
 

@@ -24,7 +24,6 @@ from typing import Any
 
 from roofwatch.collector.compile.autotuned import (
     MOST_CONFIGURATIONS,
-    TunedConfiguration,
     every_chosen_configuration,
     name_of_tuned,
     tuning_with,
@@ -40,10 +39,8 @@ from roofwatch.collector.compile.target_device import active_driver, target_driv
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.model.errors import ToolchainError
-from roofwatch.model.machine import Outcome
+from roofwatch.model.machine import Configuration, Outcome
 from roofwatch.spec import UnsupportedError
-
-Configuration = dict[str, str | int | float | bool | None]
 
 _OPTION_NAMES = (
     "num_warps",
@@ -178,7 +175,7 @@ def _compiling_triton(
 
     original_run = JITFunction.run
     stage_ns: dict[str, dict[str, int]] = {}
-    tuned: list[TunedConfiguration] = []
+    tuned: list[Configuration] = []
 
     def note_times(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:

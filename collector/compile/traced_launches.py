@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from roofwatch.collector.compile.autotuned import (
-    TunedConfiguration,
     every_chosen_configuration,
     name_of_tuned,
     tuning_with,
@@ -27,6 +26,7 @@ from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import Function, parse_function
 from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.cuda import CudaKernel
+from roofwatch.model.machine import Configuration
 
 _MAX_FUNCTION_NAME = 400
 _MAX_MESSAGE = 2_000
@@ -83,7 +83,7 @@ def tracing_launches(
     from triton.runtime.jit import JITFunction
 
     launches: list[TracedLaunch] = []
-    tuned: list[TunedConfiguration] = []
+    tuned: list[Configuration] = []
 
     def trace_only(
         self: Any,

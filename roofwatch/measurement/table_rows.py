@@ -9,7 +9,8 @@ from typing import Any
 
 from roofwatch.collector.compile.targets import target_of_device
 from roofwatch.model.errors import CollectorError
-from roofwatch.model.tuning import Configuration, TableRow, TunedTable
+from roofwatch.model.machine import Configuration
+from roofwatch.model.tuning import TableRow, TunedTable
 from roofwatch.spec.tuned import FORMAT
 
 _DEVICE = re.compile(r"device_name=([^,]+)|^(gfx[0-9a-f]+)-")

@@ -25,6 +25,8 @@ PositiveNs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _MAX_INTEGER = 2**63 - 1
 Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
 Integer = Annotated[int, Field(ge=-_MAX_INTEGER, le=_MAX_INTEGER)]
+Configuration = dict[str, str | Integer | float | bool | None]
+"""Constants and compile options of a function, by name."""
 
 
 def _to_utc(time: datetime) -> datetime:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.machine import (
     CaseResult,
+    Configuration,
     Count,
     DeviceState,
     Integer,
@@ -135,7 +136,7 @@ class MemoryUse(Part):
 
 
 class AutotuneTiming(Part):
-    configuration: dict[str, str | Integer | float | bool | None]
+    configuration: Configuration
     time_ns: PositiveNs | None
     """None if it could not run."""
 

@@ -7,7 +7,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.model.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
+from roofwatch.model.machine import (
+    CaseResult,
+    Configuration,
+    Count,
+    Message,
+    Name,
+    Outcome,
+    Part,
+)
 from roofwatch.model.metrics import Better, imported_key
 from roofwatch.model.regime import Regime
 
@@ -116,7 +124,7 @@ class StaticFacts(CaseResult):
     target: Name
     outcome: Outcome
     message: Message | None = None
-    configuration: dict[str, str | Integer | float | bool | None] = Field(default_factory=dict)
+    configuration: Configuration = Field(default_factory=dict)
     """constexprs and compile options such as num_warps."""
     toolchain: dict[str, str] = Field(default_factory=dict)
     """Compiler versions: `triton`, and `ptxas`, `llvm` or `nvrtc`."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import CommitRef, Pair, Series, SeriesKey
-from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.machine import Ceiling, Configuration, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Artefact, PairMember
 from roofwatch.model.results import CaseProfile, Counters
@@ -88,7 +88,7 @@ class StaticRow:
     target: str
     outcome: Outcome
     message: str | None
-    configuration: dict[str, str | int | float | bool | None]
+    configuration: Configuration
     registers: int | None
     spilled_registers: int | None
     local_bytes: int | None

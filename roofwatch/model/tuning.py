@@ -5,10 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from roofwatch.model.machine import Count, Integer, Message, Name, Part, PositiveNs
+from roofwatch.model.machine import Configuration, Count, Message, Name, Part, PositiveNs
 from roofwatch.model.results import StaticFacts
-
-Configuration = dict[str, str | Integer | float | bool | None]
 
 
 class ConfiguredCode(Part):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckReport, Layout
 from roofwatch.model.errors import CollectorError
-from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.machine import Ceiling, Configuration, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import Origin
@@ -18,7 +18,7 @@ from roofwatch.model.regime import Regime
 from roofwatch.model.results import CaseProfile, StaticFacts, TensorError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
-from roofwatch.model.tuning import Configuration, ConfiguredCode
+from roofwatch.model.tuning import ConfiguredCode
 from roofwatch.model.worker_mode import Mode
 
 
