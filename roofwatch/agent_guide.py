@@ -278,18 +278,25 @@ def _after_profile(
     lines = sorted(steps[0]["lines"], key=lambda line: -line["innermost_ns"])
     if not lines:
         return None
-    functions = steps[0]["functions"][:1]
-    for function in functions:
+    file = lines[0]["name"].partition(":")[0]
+    for function in steps[0]["functions"][:1]:
         inclusive_ns = function["forward_ns"] + function["backward_ns"]
         if inclusive_ns >= _CULPRIT_SHARE * steps[0]["total_ns"]:
-            file = lines[0]["name"].partition(":")[0]
-            named = {"function": f"{file}::{function['name']}"}
-            return NextCall(
-                "propose", named, f"{function['name']} takes the time: measure it alone"
-            )
-    return NextCall(
-        "profile", again, f"change the code at {lines[0]['name']}, then profile the program again"
-    )
+            return _propose(file, function["name"])
+    culprit = result.get("culprit")
+    if culprit is None:
+        where = lines[0]["name"]
+    # a method needs its object, so no benchmark file can be proposed for it
+    elif "." in culprit["name"]:
+        where = f"{culprit['detail']} ({culprit['name']})"
+    else:
+        return _propose(culprit["detail"].partition(":")[0], culprit["name"])
+    return NextCall("profile", again, f"change the code at {where}, then profile the program again")
+
+
+def _propose(file: str, function: str) -> NextCall:
+    why = f"{function} takes the time: measure it alone"
+    return NextCall("propose", {"function": f"{file}::{function}"}, why)
 
 
 def _after_history(

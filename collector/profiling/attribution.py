@@ -17,7 +17,7 @@ class AttributedTime:
     name: str
     """Place of a module, numbers as `*`; name of a function; file and line."""
     detail: str
-    """Class of a module, enclosing function of a line."""
+    """Class of a module, place of a Python function, enclosing function of a line."""
     call_count: int
     forward_ns: int
     """For a line: whatever it called itself."""
@@ -42,6 +42,8 @@ class StepAttribution:
     modules: tuple[AttributedTime, ...]
     functions: tuple[AttributedTime, ...]
     """Of the class `torch.autograd.Function`."""
+    calls: tuple[AttributedTime, ...]
+    """Python functions of the program, with everything that they call."""
     lines: tuple[AttributedTime, ...]
     """Lines of the program, not of installed packages."""
 
@@ -61,11 +63,19 @@ def read_attributions(
         total_ns = times[where]["total_ns"]
         if not total_ns:
             continue
-        by_kind: dict[str, list[AttributedTime]] = {"module": [], "function": [], "line": []}
+        by_kind: dict[str, list[AttributedTime]] = {
+            "module": [],
+            "function": [],
+            "call": [],
+            "line": [],
+        }
         for row in times[where]["rows"]:
+            name, detail = _name(row, folders), row["detail"]
+            if row["kind"] == "call":
+                name, detail = _qualified_name(row, folders), name
             time = AttributedTime(
-                name=clean(_name(row, folders)),
-                detail=clean(row["detail"]),
+                name=clean(name),
+                detail=clean(detail),
                 call_count=row["call_count"],
                 forward_ns=row["forward_ns"],
                 backward_ns=row["backward_ns"],
@@ -79,6 +89,7 @@ def read_attributions(
             total_ns=total_ns,
             modules=tuple(by_kind["module"]),
             functions=tuple(by_kind["function"]),
+            calls=tuple(by_kind["call"]),
             lines=_merged(by_kind["line"]),
         )
         attributions.append(attribution)
@@ -105,7 +116,7 @@ def _merged(times: Sequence[AttributedTime]) -> tuple[AttributedTime, ...]:
 
 def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
     name: str = row["name"]
-    if row["kind"] != "line":
+    if row["kind"] not in {"call", "line"}:
         return name
     first_line, last_line = row["first_line"], row["last_line"]
     if first_line != last_line:
@@ -115,6 +126,28 @@ def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
     if first_line == last_line:
         return f"{name}:{first_line}"
     return f"{name}:{first_line}-{last_line or ''}"
+
+
+def _qualified_name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
+    """Name of a function with its class, such as `Rotary.__call__`."""
+    name: str = row["detail"]
+    tree = _parsed(row["name"], folders)
+    if tree is None:
+        return name
+    for owner in ast.walk(tree):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        for node in owner.body:
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if _first_line(node) == row["first_line"]:
+                return f"{owner.name}.{name}"
+    return name
+
+
+def _first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Python counts decorators as part of a function, the syntax tree does not."""
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
 def _narrowed(
@@ -150,10 +183,8 @@ def _end_of_function(tree: ast.Module, line: int) -> int:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        # Python counts decorators as part of a function, the syntax tree does not
-        first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         # inner functions are visited after outer ones
-        if first_line <= line <= (node.end_lineno or 0):
+        if _first_line(node) <= line <= (node.end_lineno or 0):
             last_line = node.end_lineno or last_line
     return last_line
 

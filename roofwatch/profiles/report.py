@@ -19,6 +19,8 @@ from roofwatch.model.metrics import format_ns
 
 _WORTH_NAMING = 0.1
 """Share of a step from which a function or line is named in the summary."""
+_CULPRIT_SHARE = 0.3
+"""Share of a step from which a Python function is named as where to look first."""
 _NAMED_LINES = 3
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
@@ -39,6 +41,8 @@ class ProfileReport:
     """Times of one step of the first trace's process by module, function and line: first where the
     work is done, on devices or the host.
     """
+    culprit: AttributedTime | None
+    """The Python function to look at first, if one takes much of the step."""
     traces: tuple[CapturedTrace, ...]
     """The trace of the steps with the most work comes first, start-up last."""
     kernels: tuple[CapturedKernel, ...]
@@ -70,6 +74,7 @@ def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
         notes=tuple(_notes(capture)),
         traces=tuple(traces),
         step=step,
+        culprit=culprit_of(step[0]) if step else None,
         kernels=capture.kernels,
     )
 
@@ -127,7 +132,10 @@ def _summary(
 
 def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
     """Name the narrowest module, function and line that take much of a step."""
-    where = "a step" if step.where == "host" else "the GPU's time of a step"
+    # Python stacks make the step that has them longer than the others
+    where = f"one step, {format_ns(step.total_ns)} with Python stacks,"
+    if step.where == "device":
+        where = f"the GPU's time of one step, {format_ns(step.total_ns)},"
     module = _narrowest(step.modules, step.total_ns)
     if module is not None:
         share = module.inclusive_ns / step.total_ns
@@ -140,6 +148,13 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
         share = function.inclusive_ns / step.total_ns
         if share >= _WORTH_NAMING:
             yield f"{share:.0%} is in the autograd function {function.name}, backward included."
+    culprit = culprit_of(step)
+    if culprit is not None:
+        share = culprit.inclusive_ns / step.total_ns
+        yield (
+            f"{share:.0%} is in the function {culprit.name} ({culprit.detail}) and what it calls, "
+            f"backward included: called {culprit.call_count} times a step."
+        )
     lines = sorted(step.lines, key=lambda line: -line.innermost_ns)
     listed_lines = []
     for line in lines[:_NAMED_LINES]:
@@ -148,6 +163,15 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
             listed_lines.append(f"{line.name} in {line.detail} ({share:.0%})")
     if listed_lines:
         yield f"The time is spent in the lines {', '.join(listed_lines)}."
+
+
+def culprit_of(step: StepAttribution) -> AttributedTime | None:
+    """The smallest Python function of the program that takes much of a step with what it calls.
+
+    Functions around it take longer only because they call it. None if none takes much.
+    """
+    large = [call for call in step.calls if call.inclusive_ns >= _CULPRIT_SHARE * step.total_ns]
+    return min(large, key=lambda call: call.inclusive_ns, default=None)
 
 
 def _narrowest(modules: Sequence[AttributedTime], total_ns: int) -> AttributedTime | None:
@@ -229,9 +253,9 @@ def _host_sentences(time: TimeSpent) -> Iterator[str]:
         "time in PyTorch operators."
     )
     yield (
-        f"The operator with the most time is {short_name(first.name)}: {_percent(first.share)} of "
-        f"the time, in "
-        f"{first.count} call(s) of {format_ns(first.mean_ns)}."
+        f"The operator with the most time in all steps together is {short_name(first.name)}: "
+        f"{_percent(first.share)} of the time, in {first.count} call(s) of "
+        f"{format_ns(first.mean_ns)}."
     )
     # an annotation that covers more than the operators tells where the rest went
     covering_share = max(inside_share, _MOSTLY_IDLE)

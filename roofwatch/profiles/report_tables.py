@@ -70,6 +70,7 @@ def _step_tables(step: StepAttribution, top: int | None) -> Iterator[Table]:
     sections = (
         ("module", "class", step.modules),
         ("autograd function", "", step.functions),
+        ("function", "at", step.calls),
         ("line", "in", step.lines),
     )
     for kind, detail, times in sections:

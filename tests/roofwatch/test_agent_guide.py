@@ -15,6 +15,11 @@ PROFILED = {
         }
     ]
 }
+SLOW_FUNCTION = {
+    "step": [{**PROFILED["step"][0], "functions": []}],
+    "culprit": {"name": "quantise", "detail": "ops.py:3"},
+}
+SLOW_METHOD = {**SLOW_FUNCTION, "culprit": {"name": "Rotary.__call__", "detail": "model.py:19"}}
 SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
 
 
@@ -27,6 +32,20 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             PROFILED,
             0,
             ("propose", {"function": "train.py::Quantise"}),
+        ),
+        (
+            "profile",
+            {"command": ["train.py"]},
+            SLOW_FUNCTION,
+            0,
+            ("propose", {"function": "ops.py::quantise"}),
+        ),
+        (
+            "profile",
+            {"command": ["train.py"]},
+            SLOW_METHOD,
+            0,
+            ("profile", {"command": ["train.py"]}),
         ),
         (
             "profile",

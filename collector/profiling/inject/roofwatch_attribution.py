@@ -1,4 +1,4 @@
-"""Adds up the time of a recorded step by module, autograd function and source line.
+"""Adds up the time of a recorded step by module, autograd function, Python function and line.
 
 It reads the event tree of torch's profiler, recorded with Python stacks. The standard library only,
 and no other module of ours.
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 class EnclosingScope(NamedTuple):
-    """A module, function or line that encloses events."""
+    """A module, autograd function (`function`), Python function (`call`) or line around events."""
 
     kind: str
     name: str
@@ -54,8 +54,10 @@ class Attribution:
     def __init__(self, source_files: SourceFiles, module_names: dict[int, str]) -> None:
         self._source_files = source_files
         self._module_names = module_names
-        self._forward: dict[int, Context] = {}
-        """Context of the operator that has a sequence number: its backward pass has the same."""
+        self._forward: dict[int, tuple[int, Context]] = {}
+        """End and context of the operator that has a sequence number: its backward pass has the
+        same.
+        """
         self._totals: dict[str, dict[EnclosingScope, Totals]] = {"host": {}, "device": {}}
         self._step_ns = 0
         self._device_ns = 0
@@ -106,6 +108,9 @@ class Attribution:
             line = self._source_files.line(caller)
             if line is not None:
                 context = self._enter(context, line)
+            call = self._source_files.call(getattr(fields, "callsite", None))
+            if call is not None:
+                context = self._enter(context, call)
         module = getattr(fields, "module", None)
         if module is not None:
             name = self._module_names.get(module.self_ptr, module.cls_name)
@@ -120,13 +125,20 @@ class Attribution:
         if _is_custom_function(node):
             context = self._enter(context, EnclosingScope("function", node.name))
         if node.name.startswith(_EVALUATE):
-            return _with_forward(context, self._forward.get(sequence_number, ()))
+            _, forward = self._forward.get(sequence_number, (0, ()))
+            return _with_forward(context, forward)
         if sequence_number >= 0:
-            # an operator inside another one has its number too: the outer one came first
-            self._forward.setdefault(sequence_number, context)
+            # an operator without a backward pass leaves its number to the next one; one inside
+            # another has the number of the outer one, which is the one to name
+            earlier_end_ns, _ = self._forward.get(sequence_number, (0, ()))
+            if node.start_time_ns >= earlier_end_ns:
+                self._forward[sequence_number] = (node.end_time_ns, context)
         return context
 
     def _enter(self, context: Context, scope: EnclosingScope) -> Context:
+        # a comprehension is a frame of its own at the line that it stands in: it counts once
+        if any(_is_same_line(outer_scope, scope) for outer_scope, _ in context):
+            return context
         for where in ("host", "device"):
             totals = self._totals[where].setdefault(scope, Totals())
             totals.call_count += 1
@@ -189,6 +201,13 @@ class Attribution:
                     last_line=last,
                 )
         return lines
+
+
+def _is_same_line(outer: EnclosingScope, inner: EnclosingScope) -> bool:
+    """Whether two lines are one although their frames differ in name."""
+    if outer.kind != "line" or inner.kind != "line" or outer.detail == inner.detail:
+        return False
+    return (outer.name, outer.first_line) == (inner.name, inner.first_line)
 
 
 def _next_lines(callers: Sequence[Any]) -> list[int]:
@@ -268,6 +287,20 @@ class SourceFiles:
             detail=frame.function_name,
             first_line=line,
             last_line=line,
+        )
+
+    def call(self, frame: Any) -> EnclosingScope | None:
+        """The function that a frame begins; None if it is not the program's own, or has no name."""
+        if frame is None or frame.function_name.startswith("<"):
+            return None
+        if not self.is_users(frame.file_name):
+            return None
+        return EnclosingScope(
+            kind="call",
+            name=frame.file_name,
+            detail=frame.function_name,
+            first_line=frame.line_number,
+            last_line=frame.line_number,
         )
 
     def _path(self, file_name: str) -> Path | None:

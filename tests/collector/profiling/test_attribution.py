@@ -45,7 +45,7 @@ OPTIMIZED = """
 optimizer = torch.optim.SGD(model.parameters())
 for _ in range(30):
     with torch.autograd.profiler.record_function("loss"):
-        loss = model(torch.ones(4, 96)).sum()
+        (loss,) = [model(torch.ones(4, 96)).sum() for _ in range(1)]
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -155,8 +155,27 @@ def test_an_autograd_function_has_the_time_inside_it(step: StepAttribution) -> N
 
 
 @pytest.mark.slow
+def test_a_python_function_has_the_time_of_all_that_it_calls(step: StepAttribution) -> None:
+    forward = named(step.calls, "QuantisedLinear.forward")
+    quantised = named(step.calls, "Quantise.forward")
+
+    assert (forward.detail, forward.call_count) == ("train.py:18", 3)
+    assert forward.inclusive_ns > quantised.inclusive_ns > 0
+    assert forward.backward_ns > 0
+
+
+@pytest.mark.slow
 def test_time_inside_an_annotation_counts_once(step: StepAttribution) -> None:
     assert sum(line.innermost_ns for line in step.lines) <= step.total_ns
+
+
+@pytest.mark.slow
+def test_a_line_with_a_comprehension_counts_once(step: StepAttribution) -> None:
+    """It counted twice: as a line of its function, and as one of the comprehension."""
+    longest = max(step.lines, key=lambda line: line.inclusive_ns)
+
+    assert longest.inclusive_ns <= step.total_ns
+    assert sum(line.name == longest.name for line in step.lines) == 1
 
 
 @pytest.mark.slow
