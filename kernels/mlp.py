@@ -23,6 +23,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.models import GEMMA_2_9B
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.building_blocks.shapes import Workload, ffn_rows, model_cases, small_cases
 
@@ -286,3 +287,14 @@ def geglu(gate: Tensor, up: Tensor) -> Tensor:
 @geglu_spec.implementation("torch", compile=True)
 def _geglu_torch(gate: Tensor, up: Tensor) -> Tensor:
     return torch.nn.functional.gelu(gate, approximate="tanh") * up
+
+
+# forward only: their backward passes store the gradients in the inputs
+@liger(swiglu_spec, directions=["fwd"])
+def _swiglu_liger(ops: Any, gate: Tensor, up: Tensor) -> Any:
+    return ops.LigerSiLUMulFunction.apply(gate, up)
+
+
+@liger(geglu_spec, directions=["fwd"])
+def _geglu_liger(ops: Any, gate: Tensor, up: Tensor) -> Any:
+    return ops.LigerGELUMulFunction.apply(gate, up)

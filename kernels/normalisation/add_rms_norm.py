@@ -19,6 +19,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     MAX_ROW_BYTES_BACKWARD,
@@ -342,3 +343,10 @@ def _add_rms_norm_torch(
 ) -> tuple[Tensor, Tensor]:
     h = x + residual
     return torch.nn.functional.rms_norm(h, weight.shape, weight, eps), h
+
+
+@liger(add_rms_norm_spec)
+def _add_rms_norm_liger(
+    ops: Any, x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> Any:
+    return ops.LigerFusedAddRMSNormFunction.apply(x, residual, weight, eps)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.building_blocks.shapes import (
     image_tokens,
@@ -220,3 +221,8 @@ def adaln_modulate(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-6) -
 def _adaln_modulate_torch(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-6) -> Tensor:
     normed = torch.nn.functional.layer_norm(x, x.shape[-1:], eps=eps)
     return normed * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+
+
+@liger(layer_norm_spec)
+def _layer_norm_liger(ops: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Any:
+    return ops.LigerLayerNormFunction.apply(x, weight, bias, eps)

@@ -20,6 +20,7 @@ from torch import Tensor
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     ONLY_NVIDIA,
@@ -342,3 +343,8 @@ def rms_norm_cuda(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """
     _require_operands(x, weight)
     return _rms_norm_cuda_op(x, weight, eps)[0]
+
+
+@liger(rms_norm_spec)
+def _rms_norm_liger(ops: Any, x: Tensor, weight: Tensor, eps: float = 1e-6) -> Any:
+    return ops.LigerRMSNormFunction.apply(x, weight, eps, 0.0, "llama", False)

@@ -20,6 +20,7 @@ from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.exponential import BYTES_PER_LOAD, add_to_lanes, fast_exp
 from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     ONLY_NVIDIA,
@@ -285,3 +286,8 @@ def softmax_cuda(x: Tensor) -> Tensor:
     """
     require_operands("softmax", dims=2, x=x)
     return _softmax_cuda_op(x)
+
+
+@liger(softmax_spec)
+def _softmax_liger(ops: Any, x: Tensor) -> Any:
+    return ops.LigerSoftmaxFunction.apply(x)

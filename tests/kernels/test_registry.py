@@ -1,9 +1,10 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from roofwatch.kernels.building_blocks import models
+from roofwatch.kernels.building_blocks import models, rivals
 from roofwatch.kernels.building_blocks.models import (
     DEEPSEEK_V3,
     LLAMA_3_1_8B,
@@ -11,8 +12,9 @@ from roofwatch.kernels.building_blocks.models import (
     LLAMA_3_1_405B,
     MIXTRAL_8X7B,
 )
+from roofwatch.kernels.building_blocks.rivals import liger
 from roofwatch.kernels.building_blocks.shapes import Workload, model_cases, only, projections
-from roofwatch.kernels.registry import MODULES, single_kernels
+from roofwatch.kernels.registry import MODULES, find_kernel, single_kernels
 
 
 def test_every_kernel_has_our_implementation_and_torch_and_compile():
@@ -27,6 +29,20 @@ def test_every_kernel_has_our_implementation_and_torch_and_compile():
         "softmax",
         "rms_norm",
     }
+
+
+def test_kernels_have_the_implementations_of_packages_that_are_installed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def implementations() -> set[str]:
+        spec = replace(find_kernel("softmax"))  # without implementations
+        liger(spec)(print)
+        return set(spec.implementations)
+
+    monkeypatch.setattr(rivals, "find_spec", {"liger_kernel": True}.get)
+    assert implementations() == {"liger"}
+    monkeypatch.setattr(rivals, "find_spec", {}.get)
+    assert implementations() == set()
 
 
 def test_every_kernel_declares_formula_source_cases_and_edges_in_the_folder_or_file_of_its_family():
