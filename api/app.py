@@ -30,6 +30,7 @@ from roofwatch.api import (
     comparison,
     problems,
     questions,
+    queue,
     regressions,
     runs,
     series,
@@ -167,6 +168,7 @@ def create_app(
         regressions,
         questions,
         agenda,
+        queue,
         acceptances,
     ):
         app.include_router(module.router)

@@ -75,6 +75,10 @@ class Principal:
     """Quarantine records of every project."""
     rate_key: str = ""
     """Requests with one key share a rate limit."""
+    runner_class: str | None = None
+    """Whose queued jobs it may take, with the scope `runner`."""
+    device_minutes: float | None = None
+    """That its queued jobs may take in 24 hours; None for any."""
 
     def may_see(self, project: str) -> bool:
         if self.projects is not None:
@@ -294,7 +298,11 @@ class Authenticator:
             )
             raise _unauthenticated(detail, ', error="invalid_token"')
         self._requests.hit(principal.rate_key)
-        if not principal.scopes & {scope, Scope.ADMIN}:
+        granting = {scope, Scope.ADMIN}
+        # a runner has a class, which only its own tokens name
+        if scope is Scope.RUNNER:
+            granting = {scope}
+        if not principal.scopes & granting:
             raise ProblemError(
                 403,
                 "forbidden",
@@ -327,6 +335,8 @@ class Authenticator:
             projects=None if token.project is None else {token.project: token.is_quarantined},
             is_quarantined=token.is_quarantined,
             rate_key=f"token {token.token_id}",
+            runner_class=token.runner_class,
+            device_minutes=token.device_minutes,
         )
 
 
@@ -353,4 +363,6 @@ def _needing(scope: Scope) -> Callable[..., Principal]:
 Sender = Annotated[Principal, Depends(_needing(Scope.INGEST))]
 Reader = Annotated[Principal, Depends(_needing(Scope.READ))]
 Triager = Annotated[Principal, Depends(_needing(Scope.TRIAGE))]
+Requester = Annotated[Principal, Depends(_needing(Scope.RUN))]
+JobRunner = Annotated[Principal, Depends(_needing(Scope.RUNNER))]
 Administrator = Annotated[Principal, Depends(_needing(Scope.ADMIN))]

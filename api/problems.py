@@ -24,6 +24,8 @@ from roofwatch.db.errors import (
     NotStoredError,
     StoreError,
 )
+from roofwatch.db.leases import ClaimLostError
+from roofwatch.db.queue import QueueFullError
 from roofwatch.db.regressions.decisions import DecisionError
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.model.errors import RecordError
@@ -110,6 +112,8 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (ConflictError, 409, "other-content"),
     (StaleTriageError, 409, "conflict"),
     (NotQuarantinedError, 409, "conflict"),
+    (ClaimLostError, 409, "conflict"),
+    (QueueFullError, 429, "queue-full"),
     (DecisionError, 422, "invalid"),
     (RecordError, 422, "invalid"),
     (IngestError, 422, "invalid"),

@@ -48,6 +48,10 @@ class Token:
     last_used_at: datetime | None
     """To the minute."""
     revoked_at: datetime | None
+    runner_class: str | None = None
+    """Whose jobs a token with the scope `runner` may take."""
+    device_minutes: float | None = None
+    """That jobs queued with it may take in 24 hours; None for any."""
 
     def state(self, now: datetime) -> str:
         if self.revoked_at is not None:
@@ -102,16 +106,26 @@ def create_token(
     now: datetime,
     validity: timedelta,
     is_quarantined: bool = False,
+    runner_class: str | None = None,
+    device_minutes: float | None = None,
     actor: str,
 ) -> NewToken:
     """Create a token for one project, or for all if None; `is_quarantined` quarantines all records
     sent with it.
 
+    Jobs queued with it may take `device_minutes` in 24 hours, None for any. A token with the scope
+    `runner` has no other scope, and takes jobs of its `runner_class`.
+
     Raises:
-        StoreError: no scope, or a validity above `MAX_VALIDITY`.
+        StoreError: no scope, a runner without a class, or a validity above `MAX_VALIDITY`.
     """
     if not scopes:
         raise StoreError(f"a token needs a scope: {', '.join(Scope)}")
+    is_runner = Scope.RUNNER in scopes
+    if is_runner and (runner_class is None or len(scopes) > 1):
+        raise StoreError("a token with the scope runner has no other scope, and needs --class")
+    if runner_class is not None and not is_runner:
+        raise StoreError("only a token with the scope runner has a runner class")
     if not timedelta() < validity <= MAX_VALIDITY:
         raise StoreError(f"a token is valid for 1 to {MAX_VALIDITY.days} days, not {validity.days}")
     token_id = secrets.token_hex(6)
@@ -125,6 +139,8 @@ def create_token(
         is_quarantined=is_quarantined,
         created_at=now,
         expires_at=now + validity,
+        runner_class=runner_class,
+        device_minutes=device_minutes,
     )
     with Session(engine) as session, session.begin():
         session.add(row)

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
+from roofwatch.db.leases import take_first
 from roofwatch.db.schema.agenda import AgendaJobRow
 from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import ProjectRow
@@ -68,26 +69,23 @@ def take_job(
             row.finished_at > func.now() - _RECENT,
             row.claim_id.is_distinct_from(claim_id),
         )
-        free = (
-            select(row.id)
-            .where(
-                is_own,
-                is_open,
-                row.key.in_(keys),
-                or_(~is_leased, row.claim_id == claim_id),
-                row.key.not_in(done_by_others),
-            )
-            .order_by(row.position, row.id)
-            .limit(1)
-            .with_for_update(skip_locked=True)
+        is_free = and_(
+            is_own,
+            is_open,
+            row.key.in_(keys),
+            or_(~is_leased, row.claim_id == claim_id),
+            row.key.not_in(done_by_others),
         )
-        taken = (
-            update(row)
-            .where(row.id == free.scalar_subquery())
-            .values(claim_id=claim_id, leased_until=func.now() + LEASE)
-            .returning(row.key)
+        taken_id = take_first(
+            session,
+            row.id,
+            condition=is_free,
+            order=(row.position, row.id),
+            values={"claim_id": claim_id, "leased_until": func.now() + LEASE},
         )
-        return session.scalar(taken)
+        if taken_id is None:
+            return None
+        return session.scalars(select(row.key).where(row.id == taken_id)).one()
 
 
 def _store(

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
+from roofwatch.db.leases import ClaimLostError, take_first
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.subjects import RegressionId
@@ -49,10 +50,6 @@ _IS_FREE = or_(
     and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
 )
 _RANGE = ("case_id", "implementation", "runner_class", "good_sha", "bad_sha")
-
-
-class ClaimLostError(StoreError):
-    """Another runner has taken the bisection over."""
 
 
 @dataclass(frozen=True)
@@ -215,23 +212,17 @@ def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
 
 
 def _take(session: Session, condition: ColumnElement[bool], claim_id: UUID) -> Claim | None:
-    oldest = (
-        select(BisectionRow.bisection_id)
-        .where(condition)
-        .order_by(BisectionRow.requested_at, BisectionRow.bisection_id)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    taken = session.scalar(
-        update(BisectionRow)
-        .where(BisectionRow.bisection_id == oldest.scalar_subquery())
-        .values(
-            state=BisectionState.RUNNING,
-            claim_id=claim_id,
-            leased_until=func.now() + LEASE,
-            started_at=func.coalesce(BisectionRow.started_at, func.now()),
-        )
-        .returning(BisectionRow.bisection_id)
+    taken = take_first(
+        session,
+        BisectionRow.bisection_id,
+        condition=condition,
+        order=(BisectionRow.requested_at, BisectionRow.bisection_id),
+        values={
+            "state": BisectionState.RUNNING,
+            "claim_id": claim_id,
+            "leased_until": func.now() + LEASE,
+            "started_at": func.coalesce(BisectionRow.started_at, func.now()),
+        },
     )
     if taken is None:
         return None

@@ -10,7 +10,7 @@ from roofwatch.db.access import add_entry
 from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.errors import StoreError
 
-SECRET_COLUMNS = {"token": {"secret_sha256"}}
+SECRET_COLUMNS = {"token": {"secret_sha256"}, "queued_content": {"content"}}
 """Columns that readers cannot see, by table."""
 
 VIEWS = "series_point, regression_point"

@@ -6,6 +6,7 @@ from roofwatch.db.schema import (
     analysis,
     compatibility,
     measurements,
+    queue,
     regressions,
     runs,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "analysis",
     "compatibility",
     "measurements",
+    "queue",
     "regressions",
     "runs",
 ]

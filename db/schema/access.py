@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, Identity, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.schema.table import Base, quoted
+from roofwatch.db.schema.table import Base, not_negative, quoted
 from roofwatch.model.history import Scope
 
 
@@ -18,6 +18,12 @@ class TokenRow(Base):
         CheckConstraint("cardinality(scopes) > 0", name="scopes_not_empty"),
         CheckConstraint(f"scopes <@ ARRAY[{quoted(Scope)}]", name="scopes"),
         CheckConstraint("expires_at > created_at", name="expires_later"),
+        CheckConstraint(
+            "(runner_class IS NOT NULL) = ('runner' = ANY (scopes)) "
+            "AND (runner_class IS NULL OR cardinality(scopes) = 1)",
+            name="runner_has_a_class_and_no_other_scope",
+        ),
+        *not_negative("device_minutes"),
     )
 
     token_id: Mapped[str] = mapped_column(primary_key=True)
@@ -31,6 +37,8 @@ class TokenRow(Base):
     expires_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    runner_class: Mapped[str | None]
+    device_minutes: Mapped[float | None]
 
 
 class TrustedRepositoryRow(Base):

@@ -14,7 +14,6 @@ from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import (
     Claim,
-    ClaimLostError,
     begin_bisection,
     claim_bisection,
     read_bisection,
@@ -22,6 +21,7 @@ from roofwatch.db.bisections import (
 )
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
+from roofwatch.db.leases import ClaimLostError
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import Regression

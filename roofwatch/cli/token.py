@@ -33,8 +33,20 @@ def create(
     ] = False,
     scope: Annotated[
         list[str],
-        typer.Option("--scope", "-s", help="ingest, read, triage, or admin (all); repeatable."),
+        typer.Option(
+            "--scope",
+            "-s",
+            help="ingest, read, triage, run, runner, or admin (all but runner); repeatable.",
+        ),
     ],
+    runner_class: Annotated[
+        str | None,
+        typer.Option("--class", help="Runner class whose jobs a token with scope runner takes."),
+    ] = None,
+    device_minutes: Annotated[
+        float,
+        typer.Option(min=0.0, help="With scope run: minutes on runners in 24 hours."),
+    ] = 120.0,
     days: Annotated[int, typer.Option(help="Days until it expires.", min=1, max=366)] = 90,
     quarantine: Annotated[
         bool,
@@ -60,15 +72,18 @@ def create(
         raise StoreError("use either --project or --all-projects")
     if project is not None:
         _check_project_name(project)
+    scopes = {Scope(word) for word in scope}
     with open_configured_store() as engine:
         new = create_token(
             engine,
             name=name,
             project=project,
-            scopes={Scope(word) for word in scope},
+            scopes=scopes,
             now=datetime.now(UTC),
             validity=timedelta(days=days),
             is_quarantined=quarantine,
+            runner_class=runner_class,
+            device_minutes=device_minutes if Scope.RUN in scopes else None,
             actor=ACTOR,
         )
     expiry = f"shown only once; expires on {new.token.expires_at:%Y-%m-%d}"

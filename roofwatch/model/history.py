@@ -40,11 +40,15 @@ class RegressionState(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a token may do. Only `admin` includes the others."""
+    """What a token may do. Only `admin` includes the others, except `runner`."""
 
     INGEST = "ingest"
     READ = "read"
     TRIAGE = "triage"
+    RUN = "run"
+    """Queue jobs, which run code on runners."""
+    RUNNER = "runner"
+    """Take and finish queued jobs of one runner class, and nothing else."""
     ADMIN = "admin"
 
 

@@ -41,6 +41,8 @@ class Route:
     body: dict[str, Any] | bytes | None = None
     refusal_elsewhere: int | None = 403
     """Status for a token of another project; None if it is allowed."""
+    refusal_of_strangers: int | None = None
+    """Status for a token that did not make the subject, unless its scope is admin."""
 
     def ask(self, client: TestClient, headers: Any) -> Any:
         body: dict[str, Any] = {"content" if isinstance(self.body, bytes) else "json": self.body}
@@ -52,6 +54,8 @@ class Route:
 DECISION = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
 CLAIM = {"runner_class": "GPU A", "claim_id": "7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44"}
+OF_CLAIM = {"claim_id": CLAIM["claim_id"]}
+FREE_RUNNER = OF_CLAIM | {"runner": "gpu-1"}
 ACCEPTANCE = {
     "pull_request": "#12",
     "comment_id": 7,
@@ -108,6 +112,62 @@ ROUTES = [
         OF_PROJECT,
         CLAIM | {"key": "new", "spent_s": 1.0},
     ),
+    Route(
+        "post",
+        "/v1/queue/jobs",
+        Scope.RUN,
+        OF_PROJECT,
+        {"runner_class": "GPU A", "command": ["ab", "bench.py"]},
+    ),
+    Route("get", "/v1/queue/jobs", Scope.RUN, OF_PROJECT),
+    Route("get", "/v1/queue/jobs/{job_id}", Scope.RUN, refusal_elsewhere=404),
+    Route(
+        "put",
+        "/v1/queue/jobs/{job_id}/tree",
+        Scope.RUN,
+        body=b"a bundle",
+        refusal_elsewhere=404,
+        refusal_of_strangers=403,
+    ),
+    Route("get", "/v1/queue/jobs/{job_id}/result", Scope.RUN, refusal_elsewhere=404),
+    Route(
+        "post",
+        "/v1/queue/jobs/{job_id}/cancel",
+        Scope.RUN,
+        body={},
+        refusal_elsewhere=404,
+        refusal_of_strangers=403,
+    ),
+    Route("post", "/v1/queue/take", Scope.RUNNER, body=FREE_RUNNER, refusal_elsewhere=None),
+    Route(
+        "get",
+        "/v1/queue/jobs/{job_id}/tree",
+        Scope.RUNNER,
+        OF_CLAIM,
+        refusal_elsewhere=404,
+    ),
+    Route(
+        "post",
+        "/v1/queue/jobs/{job_id}/progress",
+        Scope.RUNNER,
+        body=OF_CLAIM | {"lines": ["block 1"]},
+        refusal_elsewhere=404,
+    ),
+    Route(
+        "post",
+        "/v1/queue/jobs/{job_id}/release",
+        Scope.RUNNER,
+        body=OF_CLAIM,
+        refusal_elsewhere=404,
+    ),
+    Route(
+        "put",
+        "/v1/queue/jobs/{job_id}/result",
+        Scope.RUNNER,
+        OF_CLAIM | {"exit_status": "0", "spent_s": "1"},
+        body=b"a result",
+        refusal_elsewhere=404,
+    ),
     Route("get", "/v1/acceptances", Scope.READ, OF_PROJECT),
     Route("post", "/v1/acceptances", Scope.TRIAGE, OF_PROJECT, ACCEPTANCE),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
@@ -151,7 +211,11 @@ def test_scopes_open_their_routes(anonymous: TestClient, make_token: MakeToken) 
         for route in ROUTES:
             answer = route.ask(anonymous, headers)
 
-            if scope in (route.scope, Scope.ADMIN):
+            # a runner has a class, which only its own tokens name
+            opening = {route.scope} if route.scope is Scope.RUNNER else {route.scope, Scope.ADMIN}
+            if scope in opening and route.refusal_of_strangers and scope is not Scope.ADMIN:
+                assert answer.status_code == route.refusal_of_strangers, (route, answer.text)
+            elif scope in opening:
                 assert answer.status_code < 300 or answer.status_code == 409, (
                     route,
                     scope,
@@ -163,9 +227,10 @@ def test_scopes_open_their_routes(anonymous: TestClient, make_token: MakeToken) 
 
 
 def test_token_of_another_project_is_refused(anonymous: TestClient, make_token: MakeToken) -> None:
-    headers = headers_of(make_token(*Scope, project=OTHER))
+    persons = headers_of(make_token(project=OTHER))
+    runners = headers_of(make_token(Scope.RUNNER, project=OTHER))
     for route in ROUTES:
-        answer = route.ask(anonymous, headers)
+        answer = route.ask(anonymous, runners if route.scope is Scope.RUNNER else persons)
 
         assert answer.status_code == (route.refusal_elsewhere or 200), route
         assert PROJECT not in answer.text, route

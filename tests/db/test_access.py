@@ -87,7 +87,7 @@ def test_invalid_validity_is_refused(store: Engine, days: int) -> None:
 
 
 def test_token_without_a_scope_is_refused(store: Engine) -> None:
-    with pytest.raises(StoreError, match="ingest, read, triage, admin"):
+    with pytest.raises(StoreError, match="ingest, read, triage, run, runner, admin"):
         create_token(
             store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test"
         )

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from roofwatch.db.bisections import (
     Bisection,
     Claim,
-    ClaimLostError,
     begin_bisection,
     claim_bisection,
     read_bisection,
@@ -19,6 +18,7 @@ from roofwatch.db.bisections import (
     update_bisection,
 )
 from roofwatch.db.errors import StoreError
+from roofwatch.db.leases import ClaimLostError
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.model.triage import (
     Answer,
