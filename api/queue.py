@@ -105,6 +105,7 @@ class Availability(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    runner_class: Annotated[Line, Field(max_length=200, description="That of the token.")]
     claim_id: UUID = Field(description="New for each job.")
     runner: Annotated[Line, Field(max_length=200, description="Name of the machine.")]
 
@@ -166,7 +167,7 @@ async def post_job(
     # everybody's jobs are urgent to themselves
     if new.priority is JobPriority.HIGH and Scope.ADMIN not in requester.scopes:
         raise ProblemError(403, "forbidden", "priority high needs the scope admin; use normal")
-    asked = QueueRequest(
+    queue_request = QueueRequest(
         runner_class=new.runner_class,
         command=tuple(new.command),
         folder=new.folder,
@@ -178,7 +179,7 @@ async def post_job(
         job_id = request_queued_job(
             state.engine,
             project,
-            asked,
+            queue_request,
             actor=requester.actor,
             device_minutes=requester.device_minutes,
         )
@@ -324,6 +325,10 @@ async def post_take(
     """
     runner_class = runner.runner_class
     assert runner_class is not None, "a token with this scope has a class"
+    if free.runner_class != runner_class:
+        raise ProblemError(
+            403, "forbidden", f"this token takes jobs of {runner_class}, not {free.runner_class}"
+        )
     projects = _projects_of(runner)
     job = await run_in_threadpool(
         lambda: take_queued_job(

@@ -48,6 +48,8 @@ _RECENT_JOBS = 20
 _LISTED = timedelta(days=7)
 """Age from which results are removed, and jobs are no longer listed."""
 _KEPT = timedelta(days=90)
+_SENDING = timedelta(hours=1)
+"""Time after which a tree is no longer expected."""
 _WHOLE_LINES_PER_ANSWER = 500
 
 
@@ -69,7 +71,7 @@ def request_queued_job(
         engine: Of the store.
         project: Its name; a new one is made.
         request: What to do.
-        actor: Who asks, as authenticated.
+        actor: Authenticated name.
         device_minutes: Limit of the actor in 24 hours; None for none.
 
     Raises:
@@ -128,12 +130,12 @@ def store_tree(engine: Engine, job_id: UUID, content: bytes) -> None:
     """
     row = QueuedJobRow
     with Session(engine) as session, session.begin():
-        given = session.execute(
+        updated = session.execute(
             update(row)
             .where(row.job_id == job_id, row.has_tree.is_(False), row.outcome.is_(None))
             .values(has_tree=True)
         )
-        if given.rowcount == 0:  # type: ignore[attr-defined]  # of an update
+        if updated.rowcount == 0:  # type: ignore[attr-defined]  # of an update
             raise ConflictError(f"job {job_id}: has a tree already, or has ended")
         session.add(QueuedContentRow(job_id=job_id, content=content))
 
@@ -196,16 +198,16 @@ def read_result(session: Session, job_id: UUID) -> bytes:
 
 
 def cancel_queued_job(engine: Engine, job: QueuedJob, *, actor: str, reason: str = "") -> None:
-    """Cancel a waiting job at once; the runner of a running one is told. Does nothing to one that
+    """Cancel a waiting job at once; the runner of a running one ends it. Does nothing to one that
     has ended.
     """
     row = QueuedJobRow
     is_open = and_(row.job_id == job.job_id, row.outcome.is_(None))
     with Session(engine) as session, session.begin():
-        asked = session.execute(
+        updated = session.execute(
             update(row).where(is_open, row.is_cancelled.is_(False)).values(is_cancelled=True)
         )
-        if asked.rowcount == 0:  # type: ignore[attr-defined]  # of an update
+        if updated.rowcount == 0:  # type: ignore[attr-defined]  # of an update
             return
         add_entry(
             session,
@@ -331,6 +333,11 @@ def _to_job(row: QueuedJobRow, project: str) -> QueuedJob:
 
 def _remove_old(session: Session) -> None:
     row = QueuedJobRow
+    # the client was killed before it sent the tree, or no runner of the class ever came
+    lacks_tree = and_(row.has_tree.is_(False), row.requested_at < func.now() - _SENDING)
+    waits_long = row.requested_at < func.now() - _LISTED
+    is_waiting = and_(row.outcome.is_(None), row.leased_until.is_(None))
+    end_jobs(session, and_(is_waiting, or_(lacks_tree, waits_long)), JobOutcome.CANCELLED)
     aged = select(row.job_id).where(row.finished_at < func.now() - _LISTED)
     session.execute(delete(QueuedContentRow).where(QueuedContentRow.job_id.in_(aged)))
     session.execute(delete(row).where(row.finished_at < func.now() - _KEPT))

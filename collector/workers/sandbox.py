@@ -48,6 +48,7 @@ _NAMESPACES = {
     "mount_namespace": 0x00020000,
 }
 _MS_NOSUID_NODEV = 0x6
+_MS_BIND = 0x1000
 _MS_REC_PRIVATE = 0x44000
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
@@ -118,16 +119,16 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     dependent = ("read_only_root", "scratch_size", "own_proc")
     if attempt((*_NAMESPACES, *dependent), _unshare):
         _fork_into_namespace()
-        attempt("read_only_root", _make_root_read_only)
+        attempt("read_only_root", protect_root)
         attempt(
             "scratch_size",
-            lambda: _mount(
+            lambda: mount_private(
                 kind="tmpfs",
                 mount_point=policy.scratch,
                 options=f"size={policy.scratch_bytes},mode=700",
             ),
         )
-        attempt("own_proc", lambda: _mount(kind="proc", mount_point="/proc", options=None))
+        attempt("own_proc", lambda: mount_private(kind="proc", mount_point="/proc", options=None))
     os.chdir(policy.scratch)  # into what is mounted there now
     attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
     for capability in range(_LAST_CAPABILITY + 1):
@@ -234,10 +235,24 @@ def _is_public(path: Path) -> bool:
     )
 
 
-def _unshare() -> None:
+def enter_namespaces(*, has_network: bool) -> None:
+    """Continue as the first process of new namespaces, as an ordinary user; optionally with the
+    network of the machine.
+
+    Raises:
+        OSError: the kernel or the container denies it.
+    """
+    _unshare(has_network=has_network)
+    _fork_into_namespace()
+
+
+def _unshare(*, has_network: bool = False) -> None:
     user = os.geteuid()
     group = os.getegid()
-    _check(_libc.unshare(sum(_NAMESPACES.values())))
+    flags = sum(_NAMESPACES.values())
+    if has_network:
+        flags &= ~_NAMESPACES["network_namespace"]
+    _check(_libc.unshare(flags))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{_INNER_USER} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{_INNER_USER} {group} 1")
@@ -256,15 +271,23 @@ def _fork_into_namespace() -> None:
         os._exit(code if code >= 0 else 128 - code)
 
 
-def _make_root_read_only() -> None:
+def protect_root(writable: Sequence[str] = ()) -> None:
+    """Make all mounts of this namespace read-only, except some folders."""
     _check(_libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
-    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-    _check(
-        _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes))
-    )
+    for folder in writable:
+        _check(_libc.mount(folder.encode(), folder.encode(), None, _MS_BIND, None))
+    _set_mount(b"/", _AT_RECURSIVE, added=_MOUNT_ATTR_RDONLY)
+    for folder in writable:
+        _set_mount(folder.encode(), 0, removed=_MOUNT_ATTR_RDONLY)
 
 
-def _mount(kind: str, mount_point: str, options: str | None) -> None:
+def _set_mount(path: bytes, flags: int, *, added: int = 0, removed: int = 0) -> None:
+    attributes = struct.pack("QQQQ", added, removed, 0, 0)
+    _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path, flags, attributes, len(attributes)))
+
+
+def mount_private(kind: str, mount_point: str, options: str | None) -> None:
+    """Mount a file system of some kind that nothing outside of this namespace sees."""
     data = map_optional(str.encode, options)
     _check(_libc.mount(kind.encode(), mount_point.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
 

@@ -23,6 +23,7 @@ from roofwatch.cli import (
     post,
     profile,
     publish,
+    queue,
     records,
     serve,
     show,
@@ -64,7 +65,17 @@ _PANELS = {
         "artefact",
     ),
     "Exchange": ("push", "fetch", "export", "redact", "schema"),
-    "Serve": ("publish", "api", "worker", "dashboard", "mcp", "db", "token"),
+    "Serve": (
+        "publish",
+        "api",
+        "worker",
+        "dashboard",
+        "mcp",
+        "queue",
+        "runner",
+        "db",
+        "token",
+    ),
 }
 """Commands by what one wants to do, in the order of `roofwatch --help`."""
 
@@ -107,6 +118,7 @@ for group in (
     triage,
     post,
     publish,
+    queue,
     alert,
     serve,
     db,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from roofwatch.cli.queueable import queueable
 from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
@@ -173,6 +174,7 @@ def list_kernels(
 
 
 @app.command()
+@queueable
 @shared_options("implementation", "device", "timeout")
 def check(
     target: Annotated[
@@ -264,6 +266,7 @@ def check(
 
 
 @app.command()
+@queueable
 @shared_options()
 def run(
     path: SuitePath = None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.cli.queueable import queueable
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
@@ -38,6 +39,7 @@ more.
 
 
 @app.command()
+@queueable
 @shared_options()
 def ab(
     path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
@@ -285,6 +287,7 @@ def calibrate(
 
 
 @app.command()
+@queueable
 def submit(
     candidate: Annotated[
         Path, typer.Argument(metavar="CANDIDATE.py", help="File that defines the candidate.")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.cli.queueable import queueable
 from roofwatch.model.optional import map_optional
 from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import print_error, print_json, print_result, progress, write_text
@@ -15,6 +16,7 @@ app = typer.Typer()
 
 
 @app.command()
+@queueable
 @shared_options("implementation", "targets", "device", "timeout")
 def diagnose(
     case: Annotated[
@@ -89,6 +91,7 @@ def diagnose(
 
 
 @app.command()
+@queueable
 def ncu(
     case: Annotated[
         str,
@@ -186,6 +189,7 @@ def ncu(
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
+@queueable
 def profile(
     command: Annotated[
         list[str],

@@ -107,6 +107,10 @@ def server_at(url: str) -> Server:
     return Server(HttpClient(url, os.environ.get(TOKEN_VARIABLE) or None))
 
 
+class ConflictingStateError(SpoolError):
+    """What the request is about has changed meanwhile."""
+
+
 @dataclass(frozen=True)
 class Server:
     """Every method raises SpoolError if the server cannot be reached, refuses, or answers something
@@ -148,6 +152,18 @@ class Server:
     ) -> _Value:
         """Post a document and return the parsed answer of a route."""
         body = self._read(f"{path}?{_encode(query)}", document, _MAX_ANSWER_BYTES)
+        return self._parse(body, kind)
+
+    def put(
+        self,
+        path: str,
+        query: Mapping[str, object],
+        content: bytes,
+        kind: TypeAdapter[_Value],
+    ) -> _Value:
+        """Put the content of a file and return the parsed answer of a route."""
+        with self._request(f"{path}?{_encode(query)}", content, method="PUT") as response:
+            body = b"".join(self._chunks(response))
         return self._parse(body, kind)
 
     def _post(self, question: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
@@ -198,10 +214,15 @@ class Server:
         return bytes(body)
 
     @contextmanager
-    def _request(self, path: str, document: bytes | None) -> Iterator[HTTPResponse]:
-        method = "GET"
+    def _request(
+        self, path: str, document: bytes | None, *, method: str | None = None
+    ) -> Iterator[HTTPResponse]:
         headers = _HEADERS
-        if document is not None:
+        if method is not None:
+            headers = {**_HEADERS, "Content-Type": "application/octet-stream"}
+        elif document is None:
+            method = "GET"
+        else:
             method = "POST"
             headers = {**_HEADERS, "Content-Type": "application/json"}
         try:
@@ -232,7 +253,11 @@ class Server:
             )
         elif "Retry-After" in response.headers:
             message += f"; after {response.headers['Retry-After']} s"
-        kind = AgedError if response.status == 410 else SpoolError
+        kind: type[Exception] = SpoolError
+        if response.status == 410:
+            kind = AgedError
+        elif response.status == 409:
+            kind = ConflictingStateError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
     def _chunks(self, response: HTTPResponse) -> Iterator[bytes]:

@@ -55,7 +55,7 @@ DECISION = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
 CLAIM = {"runner_class": "GPU A", "claim_id": "7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44"}
 OF_CLAIM = {"claim_id": CLAIM["claim_id"]}
-FREE_RUNNER = OF_CLAIM | {"runner": "gpu-1"}
+FREE_RUNNER = CLAIM | {"runner": "gpu-1"}
 ACCEPTANCE = {
     "pull_request": "#12",
     "comment_id": 7,

@@ -138,6 +138,7 @@ INCOMPLETE_SCHEMAS = {
     "POST /v1/questions/{question}",
     "PUT /v1/runs/{run_id}/artefacts/{sha256}",
     "POST /v1/queue/jobs",
+    "POST /v1/queue/take",
     "PUT /v1/queue/jobs/{job_id}/tree",
     # of a job that the runner holds
     "GET /v1/queue/jobs/{job_id}/tree",

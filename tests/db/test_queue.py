@@ -154,6 +154,16 @@ def test_a_job_without_its_tree_waits(store: Engine) -> None:
     assert taken_id(store) == job_id
 
 
+def test_a_job_whose_tree_never_came_is_cancelled(store: Engine) -> None:
+    job_id = request(store, has_tree=False)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE queued_job SET requested_at = now() - interval '2 hours'"))
+
+    request(store)
+
+    assert read(store, job_id).outcome is JobOutcome.CANCELLED
+
+
 def test_priority_then_fewest_minutes_then_age_decide(store: Engine) -> None:
     first = request(store, "token busy")
     assert taken_id(store) == first

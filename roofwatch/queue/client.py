@@ -1,0 +1,178 @@
+"""Send a command to a runner, follow it, and write what it returns."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from roofwatch.ci.messages import count_of, on_one_line
+from roofwatch.collector.git import find_repository, project_of
+from roofwatch.model.errors import GitError, SpoolError, SuiteError
+from roofwatch.model.queue import (
+    JobOutcome,
+    JobPriority,
+    QueuedJob,
+    QueueForecast,
+    QueueRequest,
+)
+from roofwatch.queue.result import read_result, write_files
+from roofwatch.queue.service import QueueService
+from roofwatch.queue.tree import pack_tree
+from roofwatch.store.server import ConflictingStateError
+from roofwatch.terminal import print_error
+
+_POLL_S = 0.5
+_POLL_WAITING_S = 2.0
+_AWAY_S = 300.0
+"""How long a server may be away while a client follows a job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteCommand:
+    """A command as the client would run it here."""
+
+    words: tuple[str, ...]
+    """After `roofwatch`, without the options that choose a runner."""
+    revisions: tuple[str, ...] = ()
+    """Commits that it needs besides the head."""
+    runner_class: str
+    priority: JobPriority = JobPriority.NORMAL
+
+
+def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
+    """Carry out a command on a runner, with the work tree of the current folder; return its exit
+    status.
+
+    Progress goes to standard error and the output to standard output, and files are written where
+    the command would write them. Ctrl-C cancels the job.
+
+    Raises:
+        GitError: the current folder is in no repository with commits.
+        SuiteError: the tree is too large, or a path is outside the repository.
+        SpoolError: the server cannot be reached or refuses, or the job was lost or cancelled.
+    """
+    folder = Path.cwd()
+    repository = find_repository(folder)
+    if repository is None:
+        raise GitError(f"{folder}: not in a git repository, so there is no tree to send")
+    words = [_relative(word, folder, repository) for word in command.words]
+    tree = pack_tree(repository, command.revisions)
+    request = QueueRequest(
+        runner_class=command.runner_class,
+        command=tuple(words),
+        folder=folder.resolve().relative_to(repository.resolve()).as_posix(),
+        priority=command.priority,
+    )
+    job, forecast = service.request(project_of(repository), request)
+    try:
+        service.send_tree(job.job_id, tree.content)
+        print_error(_announcement(job, forecast))
+        ended = _follow(service, job.job_id)
+    except BaseException:
+        _cancel(service, job.job_id)
+        raise
+    if ended.outcome is not JobOutcome.DONE:
+        raise SpoolError(_end_without_result(ended))
+    return _deliver(service, ended, repository)
+
+
+def _relative(word: str, folder: Path, repository: Path) -> str:
+    """A word of the command with a path that is right on another machine."""
+    path = Path(word)
+    if not path.is_absolute() or not path.exists():
+        return word
+    root = repository.resolve()
+    resolved = path.resolve()
+    if not resolved.is_relative_to(root):
+        raise SuiteError(f"{word}: outside the repository {root}, so the runner would not have it")
+    return os.path.relpath(resolved, folder.resolve())
+
+
+def _announcement(job: QueuedJob, forecast: QueueForecast) -> str:
+    text = f"job {job.job_id} on {job.runner_class}"
+    if forecast.ahead_count:
+        text += f", {count_of(forecast.ahead_count, 'job')} before it"
+        if forecast.ahead_s is not None:
+            text += f" ({_minutes(forecast.ahead_s)})"
+    if forecast.expected_s is not None:
+        text += f", takes about {_minutes(forecast.expected_s)}"
+    return text
+
+
+def _minutes(duration_s: float) -> str:
+    if duration_s < 60:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s / 60:.0f} min"
+
+
+def _follow(service: QueueService, job_id: UUID) -> QueuedJob:
+    """Print the progress of a job until it has ended."""
+    seen_count = 0
+    attempt_count = 0
+    away_since_s: float | None = None
+    while True:
+        try:
+            job, lines = service.follow(job_id, seen_count)
+        except ConflictingStateError:
+            raise
+        except SpoolError:
+            now_s = time.monotonic()
+            away_since_s = away_since_s or now_s
+            if now_s - away_since_s > _AWAY_S:
+                raise
+            time.sleep(_POLL_WAITING_S)
+            continue
+        away_since_s = None
+        if job.attempt_count > attempt_count:
+            attempt_count = job.attempt_count
+            again = f", attempt {attempt_count}" if attempt_count > 1 else ""
+            print_error(f"running on {job.runner}{again}")
+        for line in lines:
+            print(on_one_line(line), file=sys.stderr)
+        seen_count += len(lines)
+        if job.outcome is not None and not lines:
+            return job
+        time.sleep(_POLL_S if attempt_count else _POLL_WAITING_S)
+
+
+def _cancel(service: QueueService, job_id: UUID) -> None:
+    try:
+        service.cancel(job_id)
+    except SpoolError as error:
+        print_error(f"job {job_id} could not be cancelled: {error}")
+    else:
+        print_error(f"job {job_id} is cancelled")
+
+
+def _end_without_result(job: QueuedJob) -> str:
+    if job.outcome is JobOutcome.CANCELLED:
+        return f"job {job.job_id} was cancelled"
+    lost_count = count_of(job.attempt_count, "runner")
+    return f"job {job.job_id} was lost: {lost_count} stopped reporting; see their logs"
+
+
+def _deliver(service: QueueService, job: QueuedJob, repository: Path) -> int:
+    result = read_result(service.result(job.job_id))
+    for name in write_files(result, repository):
+        print_error(f"{name}: not written, because git tracks it or it is a link")
+    sys.stdout.buffer.write(result.output)
+    sys.stdout.flush()
+    assert job.exit_status is not None, "a job that is done has a status"
+    return job.exit_status
+
+
+def describe(job: QueuedJob) -> Sequence[str]:
+    """Columns of a table of jobs."""
+    return (
+        str(job.job_id),
+        job.state,
+        job.runner_class,
+        " ".join(job.command),
+        job.requested_by,
+        f"{job.requested_at:%Y-%m-%d %H:%M}",
+        "" if job.spent_s is None else _minutes(job.spent_s),
+        "" if job.exit_status is None else str(job.exit_status),
+    )

@@ -1,0 +1,153 @@
+"""A laptop without torch measures on a runner in another process, through a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.db.queue import list_queued_jobs
+from roofwatch.model.history import Scope
+from roofwatch.model.queue import JobOutcome
+from roofwatch.model.record import RunRecord
+from tests.api.conftest import RUNNER_CLASS, new_token, served
+from tests.git_repository import commit_file, make_repository
+from tests.roofwatch.command import Done
+from tests.roofwatch.extras import only_with
+
+_COMMAND = (sys.executable, "-m", "roofwatch")
+SUITE = textwrap.dedent('''\
+    """A kernel in torch alone."""
+
+    from helper import total_of
+    from roofwatch import KernelSpec, cases
+
+    total = KernelSpec(
+        name="total",
+        inputs=lambda case, make: {"x": make.normal(case["n"])},
+        reference=lambda x: x.square().sum(),
+        cases=cases(shapes=[{"n": 500}], directions=["fwd"]),
+        flop_count=lambda case: 2 * case["n"],
+        memory_bytes=lambda case: case["n"] * case.itemsize,
+    )
+
+
+    @total.implementation("torch")
+    def total_eager(x):
+        return total_of(x)
+    ''')
+FAST = "def total_of(x):\n    return (x * x).sum()\n"
+SLOW = (
+    "def total_of(x):\n    for _ in range(50):\n        x = x.clone()\n    return (x * x).sum()\n"
+)
+RUNNER_JOB = """\
+#!/bin/sh
+#SBATCH --gres=gpu:1 --time=01:00:00
+exec {python} -m roofwatch runner up --class '{runner_class}' --once
+"""
+"""What is given to `sbatch`."""
+SBATCH = '#!/bin/sh\nnohup sh "$1" > "$1.log" 2>&1 &\necho "Submitted batch job 1"\n'
+"""A stand-in for Slurm's: starts the script in the background."""
+
+
+@dataclass
+class Place:
+    """A server, a repository on a laptop, and what the processes of both sides know."""
+
+    store: Engine
+    url: str
+    repository: Path
+    laptop: dict[str, str]
+    machine: dict[str, str]
+
+    def client(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*_COMMAND, *arguments],
+            cwd=self.repository,
+            env=os.environ | self.laptop,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def outcomes(self) -> list[JobOutcome | None]:
+        with Session(self.store) as session:
+            return [job.outcome for job in list_queued_jobs(session, None)]
+
+
+@pytest.fixture
+def place(store: Engine, tmp_path: Path) -> Iterator[Place]:
+    repository = make_repository(tmp_path / "kernels")
+    (repository / ".gitignore").write_text("roofwatch-records/\n__pycache__/\n")
+    (repository / "helper.py").write_text(FAST)
+    commit_file(repository, "bench_total.py", SUITE)
+    # a change that is not committed, and a file that git does not know
+    (repository / "helper.py").write_text(SLOW)
+    (repository / "notes.txt").write_text("not committed\n")
+    core = tmp_path / "core"
+    core.mkdir()
+    with served(store) as (host, port):
+        url = f"http://{host}:{port}"
+        common = {"ROOFWATCH_SERVER_URL": url, "NO_COLOR": "1"}
+        now = datetime.now(UTC)
+        tokens = {
+            scope: new_token(store, scope, project=None, now=now).text
+            for scope in (Scope.RUN, Scope.RUNNER)
+        }
+        laptop = common | only_with(core) | {"ROOFWATCH_TOKEN": tokens[Scope.RUN]}
+        machine = common | {
+            "ROOFWATCH_TOKEN": tokens[Scope.RUNNER],
+            "ROOFWATCH_DATA_DIR": str(tmp_path / "data"),
+        }
+        yield Place(store, url, repository, laptop, machine)
+
+
+@contextlib.contextmanager
+def runner_of(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [*_COMMAND, "runner", "up", "--class", RUNNER_CLASS, "--every", "0.2"],
+        env=os.environ | place.machine,
+        cwd=place.repository.parent,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def ended(client: subprocess.Popen[str]) -> Done:
+    output, error = client.communicate(timeout=300)
+    return Done(client.returncode, output, error)
+
+
+@pytest.mark.slow
+def test_a_laptop_without_torch_measures_its_work_tree_on_a_runner(place: Place) -> None:
+    measuring = ["--targets", "", "--device", "cpu", "--on", RUNNER_CLASS, "--json"]
+    with runner_of(place):
+        refused = ended(place.client("run", "bench_total.py", "--device", "cpu"))
+        compared = ended(
+            place.client("ab", "bench_total.py", "--base", "HEAD", "--budget", "0", *measuring)
+        )
+        measured = ended(place.client("run", str(place.repository / "bench_total.py"), *measuring))
+
+    assert "import torch" in refused.error
+    assert compared.status == 1, compared.error
+    assert compared.parsed["summary"].startswith("regressed: 1 of 1")
+    for name in compared.parsed["records"]:
+        record = RunRecord.read(place.repository / name)
+        assert (record.project, record.commit.branch) == ("kernels", "main")
+    assert measured.status == 0, measured.error
+    assert "takes about" not in measured.error  # no earlier `run`
+    assert (place.repository / "helper.py").read_text() == SLOW
+    assert place.outcomes() == [JobOutcome.DONE] * 2
