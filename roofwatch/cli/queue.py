@@ -20,7 +20,7 @@ runner_app = typer.Typer(help="Carry out jobs of the queue.", no_args_is_help=Tr
 app.add_typer(queue_app, name="queue")
 app.add_typer(runner_app, name="runner")
 
-_JobId = Annotated[UUID, typer.Argument(metavar="JOB", help="ID, as shown by list.")]
+_JobId = Annotated[UUID, typer.Argument(metavar="JOB", help="ID, as progress_lines by list.")]
 _COLUMNS = ("job", "state", "class", "command", "by", "requested", "took", "exit")
 
 
@@ -58,13 +58,13 @@ def show(job_id: _JobId, *, url: StoreUrl = None, as_json: AsJson = False) -> No
 
     service = _service(url)
     job, lines = service.follow(job_id, 0)
-    shown = list(lines)
+    progress_lines = list(lines)
     # the server answers with some lines at a time
     while lines:
-        job, lines = service.follow(job_id, len(shown))
-        shown += lines
+        job, lines = service.follow(job_id, len(progress_lines))
+        progress_lines += lines
     table = make_table(_COLUMNS, [describe(job)])
-    print_result({"job": job, "lines": shown}, table, *shown, as_json=as_json)
+    print_result({"job": job, "lines": progress_lines}, table, *progress_lines, as_json=as_json)
 
 
 @queue_app.command("cancel")
