@@ -64,7 +64,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Result:
+class JobResult:
     """What a runner returned."""
 
     output: bytes
@@ -73,7 +73,7 @@ class Result:
     """By path in the repository."""
 
 
-def read_result(content: bytes) -> Result:
+def read_result(content: bytes) -> JobResult:
     """Parse what a runner returned.
 
     Raises:
@@ -97,7 +97,7 @@ def read_result(content: bytes) -> Result:
                     files[_inside(member.name)] = stream.read()
     except (tarfile.TarError, EOFError, OSError) as error:
         raise SpoolError(f"the result of the runner is damaged: {error}") from None
-    return Result(output, files)
+    return JobResult(output, files)
 
 
 def _inside(name: str) -> str:
@@ -109,7 +109,7 @@ def _inside(name: str) -> str:
     return str(path)
 
 
-def write_files(result: Result, repository: Path) -> list[str]:
+def write_files(result: JobResult, repository: Path) -> list[str]:
     """Write the files of a result, except those that git tracks; return what was refused.
 
     A command of roofwatch writes no tracked file, so a runner has no reason to send one.

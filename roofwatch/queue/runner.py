@@ -128,7 +128,9 @@ class Runner:
                 )
             self._return(job, claim_id, exit_status, started_s, tree, earlier, command.output)
 
-    def _follow(self, job: TakenJob, claim_id: UUID, command: "Command", started_s: float) -> int:
+    def _follow(
+        self, job: TakenJob, claim_id: UUID, command: "JobProcess", started_s: float
+    ) -> int:
         """Report progress until the command ends, is cancelled, or takes too long."""
         reported_s = time.monotonic()
         while True:
@@ -209,7 +211,7 @@ class Runner:
 # --- the command
 
 
-class Command:
+class JobProcess:
     """A command of a job in processes of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
@@ -259,7 +261,7 @@ class Command:
 
 
 @contextmanager
-def _started(job: TakenJob, work: Path, plan: RunnerPlan) -> Iterator[Command]:
+def _started(job: TakenJob, work: Path, plan: RunnerPlan) -> Iterator[JobProcess]:
     """Start the command of a job; it is stopped at the end."""
     # one ledger per project: its error rate is spent once, however many jobs submit
     ledger = plan.data_dir / "queue" / project_name(Path(job.project.replace("/", "-")))
@@ -302,7 +304,7 @@ def _started(job: TakenJob, work: Path, plan: RunnerPlan) -> Iterator[Command]:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-    command = Command(process, output)
+    command = JobProcess(process, output)
     try:
         yield command
     finally:
