@@ -141,7 +141,7 @@ class EndedJob(BaseModel):
     outcome: JobOutcome
 
 
-class JobChange(BaseModel):
+class JobAccepted(BaseModel):
     """The request was carried out."""
 
     status: Literal["ok"] = "ok"
@@ -194,7 +194,7 @@ async def post_job(
 @router.put(
     "/v1/queue/jobs/{job_id}/tree",
     summary="Send the tree of a job",
-    response_model=JobChange,
+    response_model=JobAccepted,
     openapi_extra=_BINARY_BODY,
 )
 async def put_tree(request: Request, requester: Requester, job_id: _Job) -> Response:
@@ -207,7 +207,7 @@ async def put_tree(request: Request, requester: Requester, job_id: _Job) -> Resp
         state.turn(),
     ):
         await run_in_threadpool(store_tree, state.engine, job_id, content)
-    return as_json(JobChange())
+    return as_json(JobAccepted())
 
 
 @router.get("/v1/queue/jobs", summary="List jobs", response_model=Page[QueuedJob])
@@ -262,7 +262,7 @@ def get_result(request: Request, requester: Requester, job_id: _Job) -> Response
 @router.post(
     "/v1/queue/jobs/{job_id}/cancel",
     summary="Cancel a job",
-    response_model=JobChange,
+    response_model=JobAccepted,
     openapi_extra=body_schema(Cancellation),
 )
 async def post_cancel(
@@ -280,7 +280,7 @@ async def post_cancel(
             state.engine, job, actor=requester.actor, reason=cancellation.reason
         )
     )
-    return as_json(JobChange())
+    return as_json(JobAccepted())
 
 
 def _see_job(state: State, principal: Principal, job_id: UUID) -> QueuedJob:
@@ -388,7 +388,7 @@ async def post_progress(
 @router.post(
     "/v1/queue/jobs/{job_id}/release",
     summary="Give a job back",
-    response_model=JobChange,
+    response_model=JobAccepted,
     openapi_extra=body_schema(ClaimedJob),
 )
 async def post_release(
@@ -401,7 +401,7 @@ async def post_release(
     state = state_of(request)
     await run_in_threadpool(_see_runners_job, state, runner, job_id)
     await run_in_threadpool(release_queued_job, state.engine, job_id, claimed.claim_id)
-    return as_json(JobChange())
+    return as_json(JobAccepted())
 
 
 @router.put(
