@@ -276,7 +276,8 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
     ) -> str:
         options: list[str] = []
         arguments: list[str] = []
-        is_measuring = tool.is_measuring
+        # a job on a runner needs the token, and leaves this machine idle
+        is_measuring = tool.is_measuring and values.get("runner") is None
         if name == "list_kernels" and values["path"] is None and find_repository(jobs.root):
             # read, not imported: it need not wait for the job that measures
             options.append("--source")

@@ -47,28 +47,32 @@ TOOLS = {
         "Triton kernel. Inputs are guessed, and tried; the reference is left to you. An existing "
         "file is never changed.",
     ),
-    "check": Tool("check", measure.check, "target case implementation device like reference"),
+    "check": Tool(
+        "check", measure.check, "target case implementation device like reference runner"
+    ),
     "static": Tool("static compile", static.static, f"path base {_SELECTION} targets"),
     "run": Tool(
         "run",
         measure.run,
-        f"path {_SELECTION} targets static device preset blocks affected base resume",
+        f"path {_SELECTION} targets static device preset blocks affected base resume runner",
     ),
     "ab": Tool(
         "ab",
         pair.ab,
-        f"path base head {_SELECTION} targets static device preset blocks budget affected",
+        f"path base head {_SELECTION} targets static device preset blocks budget affected runner",
     ),
     "submit": Tool(
         "submit",
         pair.submit,
-        "candidate spec rev kernel against entry case budget require_isolation",
+        "candidate spec rev kernel against entry case budget require_isolation runner",
     ),
     "diagnose": Tool(
-        "diagnose", profile.diagnose, "case path record implementation targets device"
+        "diagnose", profile.diagnose, "case path record implementation targets device runner"
     ),
     "profile": Tool(
-        "profile", profile.profile, "command after seconds warmup steps max_seconds shapes stacks"
+        "profile",
+        profile.profile,
+        "command after seconds warmup steps max_seconds shapes stacks runner",
     ),
     "compare": Tool(
         command="compare",
@@ -138,7 +142,9 @@ def words_of(parameter: inspect.Parameter, value: Any, root: Path) -> Iterator[t
     option.
     """
     kind, info = get_args(parameter.annotation)
-    names = [name for name in info.param_decls or () if name.startswith("--")]
+    # in an annotation, typer takes the first name for the default
+    declared = [info.default, *(info.param_decls or ())]
+    names = [name for name in declared if isinstance(name, str) and name.startswith("--")]
     # typer derives the name of an option from the parameter.
     first_name = names[0] if names else f"--{parameter.name}"
     on, _, off = first_name.replace("_", "-").partition("/")

@@ -69,7 +69,7 @@ def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
     job, forecast = service.request(project_of(repository), request)
     try:
         service.send_tree(job.job_id, tree.content)
-        print_error(_announcement(job, forecast))
+        _note(_announcement(job, forecast))
         ended = _follow(service, job.job_id)
     except BaseException:
         _cancel(service, job.job_id)
@@ -129,9 +129,9 @@ def _follow(service: QueueService, job_id: UUID) -> QueuedJob:
         if job.attempt_count > attempt_count:
             attempt_count = job.attempt_count
             again = f", attempt {attempt_count}" if attempt_count > 1 else ""
-            print_error(f"running on {job.runner}{again}")
+            _note(f"running on {job.runner}{again}")
         for line in lines:
-            print(on_one_line(line), file=sys.stderr)
+            _note(line)
         seen_count += len(lines)
         if job.outcome is not None and not lines:
             return job
@@ -144,7 +144,12 @@ def _cancel(service: QueueService, job_id: UUID) -> None:
     except SpoolError as error:
         print_error(f"job {job_id} could not be cancelled: {error}")
     else:
-        print_error(f"job {job_id} is cancelled")
+        _note(f"job {job_id} is cancelled")
+
+
+def _note(text: str) -> None:
+    """Print a line of progress; it has no prefix of an error."""
+    print(on_one_line(text), file=sys.stderr, flush=True)
 
 
 def _end_without_result(job: QueuedJob) -> str:

@@ -491,6 +491,18 @@ def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.Monke
     ask(make_server(jobs), session)
 
 
+def test_a_tool_with_a_runner_measures_in_the_queue_of_the_server_and_not_here(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        waiting = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
+        # it does not wait for the job that measures here
+        answer = await agent.call("run", path=SUITE, runner="h100", wait_s=50)
+        assert answer["exit_status"] == 2, answer
+        assert "no server" in str(answer["errors"]), answer["progress"]
+        await agent.call("result", job=waiting["job"], stop=True, wait_s=50)
+
+    ask(make_server(jobs), session)
+
+
 def test_a_report_about_a_problem_is_written_into_the_repository_without_secrets(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
