@@ -1,12 +1,12 @@
 """Keep a queue of jobs for runners, and what tokens may do with it.
 
-Revision: 0020, after 0019
+Revision: 0021, after 0020
 """
 
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0021"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 oldest_code = "0011"
