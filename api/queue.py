@@ -35,6 +35,7 @@ from roofwatch.db.queue import (
 )
 from roofwatch.db.queue_runners import (
     finish_queued_job,
+    list_waiting_projects,
     read_tree,
     release_queued_job,
     report_progress,
@@ -329,24 +330,21 @@ async def post_take(
         raise ProblemError(
             403, "forbidden", f"this token takes jobs of {runner_class}, not {free.runner_class}"
         )
-    projects = _projects_of(runner)
-    job = await run_in_threadpool(
-        lambda: take_queued_job(
-            state_of(request).engine,
+    state = state_of(request)
+
+    def take() -> TakenJob | None:
+        with state.reading() as session:
+            waiting_projects = list_waiting_projects(session, runner_class)
+        # a token for all projects does not see the trees of restricted ones
+        return take_queued_job(
+            state.engine,
             runner_class,
-            projects,
+            [project for project in waiting_projects if runner.may_see(project)],
             claim_id=free.claim_id,
             runner=free.runner,
         )
-    )
-    return as_json(Assignment(job=job))
 
-
-def _projects_of(principal: Principal) -> list[str] | None:
-    """Names of the projects of a client; None for all."""
-    if principal.projects is None:
-        return None
-    return list(principal.projects)
+    return as_json(Assignment(job=await run_in_threadpool(take)))
 
 
 @router.get(

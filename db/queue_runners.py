@@ -93,6 +93,17 @@ def take_queued_job(
         )
 
 
+def list_waiting_projects(session: Session, runner_class: str) -> list[str]:
+    """Projects with unfinished jobs of a runner class."""
+    query = (
+        select(ProjectRow.name)
+        .join(QueuedJobRow)
+        .where(QueuedJobRow.runner_class == runner_class, QueuedJobRow.outcome.is_(None))
+        .distinct()
+    )
+    return list(session.scalars(query))
+
+
 def _end_lost(session: Session, runner_class: str) -> None:
     row = QueuedJobRow
     is_lost = and_(

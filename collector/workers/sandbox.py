@@ -244,6 +244,8 @@ def enter_namespaces(*, has_network: bool) -> None:
     """
     _unshare(has_network=has_network)
     _fork_into_namespace()
+    # a killed runner leaves no job behind
+    _check(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
 
 def _unshare(*, has_network: bool = False) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 
-SECRET = frozenset({"token", "project_access", "alembic_version"})
+SECRET = frozenset({"token", "project_access", "queued_content", "alembic_version"})
 """Tables that are not exported."""
 # bounds the memory of an export
 _BATCH_ROWS = 10_000

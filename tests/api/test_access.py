@@ -14,11 +14,15 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.db.access import revoke_token
 from roofwatch.db.project_access import restrict_project
+from roofwatch.db.queue import request_queued_job, store_tree
 from roofwatch.model.history import Scope
+from roofwatch.model.queue import QueueRequest
 from tests.api.conftest import (
     NOW,
     PARAMETERS,
+    PEOPLES_SCOPES,
     RECORD,
+    RUNNER_CLASS,
     SECOND_RUN_ID,
     UNLIMITED,
     MakeToken,
@@ -240,7 +244,7 @@ def test_token_of_another_project_is_refused(anonymous: TestClient, make_token: 
 def test_a_restricted_project_needs_a_token_of_its_own(
     filled: Engine, anonymous: TestClient, make_token: MakeToken
 ) -> None:
-    every_scope_but_admin = [scope for scope in Scope if scope is not Scope.ADMIN]
+    every_scope_but_admin = [scope for scope in PEOPLES_SCOPES if scope is not Scope.ADMIN]
     of_all = headers_of(make_token(*every_scope_but_admin, project=None))
     reading = [route for route in ROUTES if route.scope in (Scope.READ, Scope.TRIAGE)]
     assert all(route.ask(anonymous, of_all).status_code < 300 for route in reading)
@@ -259,6 +263,26 @@ def test_a_restricted_project_needs_a_token_of_its_own(
             assert answer.status_code < 300 or answer.status_code == 409, route
     sent = ROUTES[0].ask(anonymous, of_all)
     assert sent.status_code < 300, "sending is not reading"
+
+
+def test_a_runner_of_all_projects_takes_no_job_of_a_restricted_one(
+    filled: Engine, anonymous: TestClient, make_token: MakeToken
+) -> None:
+    queue_request = QueueRequest(runner_class=RUNNER_CLASS, command=("ab", "bench.py"))
+    job_id = request_queued_job(
+        filled, PROJECT, queue_request, actor="token a", device_minutes=None
+    )
+    store_tree(filled, job_id, b"a tree")
+    restrict_project(filled, PROJECT, ["@example.com"], actor="a test")
+
+    taken_ids = []
+    for project in (None, PROJECT):
+        token = make_token(Scope.RUNNER, project=project)
+        answer = anonymous.post("/v1/queue/take", json=FREE_RUNNER, headers=headers_of(token))
+        job = answer.json()["job"]
+        taken_ids.append(job and job["job_id"])
+
+    assert taken_ids == [None, str(job_id)]
 
 
 def test_all_invalid_tokens_get_the_same_refusal(filled: Engine, make_token: MakeToken) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.queue import list_queued_jobs
 from roofwatch.model.history import Scope
-from roofwatch.model.queue import JobOutcome
 from roofwatch.model.record import RunRecord
 from tests.api.conftest import RUNNER_CLASS, new_token, served
 from tests.git_repository import commit_file, make_repository
@@ -80,9 +81,9 @@ class Place:
             text=True,
         )
 
-    def outcomes(self) -> list[JobOutcome | None]:
+    def states(self) -> list[str]:
         with Session(self.store) as session:
-            return [job.outcome for job in list_queued_jobs(session, None)]
+            return [job.state for job in list_queued_jobs(session, None)]
 
 
 @pytest.fixture
@@ -144,10 +145,58 @@ def test_a_laptop_without_torch_measures_its_work_tree_on_a_runner(place: Place)
     assert "import torch" in refused.error
     assert compared.status == 1, compared.error
     assert compared.parsed["summary"].startswith("regressed: 1 of 1")
-    for name in compared.parsed["records"]:
-        record = RunRecord.read(place.repository / name)
-        assert (record.project, record.commit.branch) == ("kernels", "main")
+    base, head = [RunRecord.read(place.repository / name) for name in compared.parsed["records"]]
+    assert base.commit.sha == head.commit.sha
+    assert (base.commit.is_dirty, head.commit.is_dirty) == (False, True)
+    assert (head.project, head.commit.branch) == ("kernels", "main")
     assert measured.status == 0, measured.error
     assert "takes about" not in measured.error  # no earlier `run`
     assert (place.repository / "helper.py").read_text() == SLOW
-    assert place.outcomes() == [JobOutcome.DONE] * 2
+    assert place.states() == ["done", "done"]
+
+
+@pytest.mark.slow
+def test_a_batch_job_of_slurm_takes_over_from_a_killed_runner_and_a_cancelled_job_ends(
+    place: Place, tmp_path: Path
+) -> None:
+    (place.repository / "waits.py").write_text("import time\ntime.sleep(600)\n")
+    client = place.client("check", "bench_total.py", "--device", "cpu", "--on", RUNNER_CLASS)
+    with runner_of(place) as runner:
+        wait_until(lambda: place.states() == ["running"])
+        runner.send_signal(signal.SIGKILL)
+        runner.wait()
+    with place.store.begin() as connection:
+        connection.execute(text("UPDATE queued_job SET leased_until = now()"))
+
+    script = tmp_path / "runner.sh"
+    script.write_text(RUNNER_JOB.format(python=sys.executable, runner_class=RUNNER_CLASS))
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(SBATCH)
+    submitted = subprocess.run(
+        ["sh", str(sbatch), str(script)],
+        env=os.environ | place.machine,
+        capture_output=True,
+        check=True,
+    )
+    assert submitted.stdout.startswith(b"Submitted batch job")
+    checked = ended(client)
+    assert checked.status == 0, checked.error
+    assert "attempt 2" in checked.error
+    wait_until(lambda: "exit status 0" in script.with_suffix(".sh.log").read_text())
+
+    profiled = place.client("profile", "--on", RUNNER_CLASS, "--", "python", "waits.py")
+    with runner_of(place):
+        wait_until(lambda: "running" in place.states())
+        profiled.send_signal(signal.SIGINT)
+        interrupted = ended(profiled)
+        wait_until(lambda: "running" not in place.states())
+    assert interrupted.status == 130
+    assert "is cancelled" in interrupted.error
+    assert sorted(place.states()) == ["cancelled", "done"]
+
+
+def wait_until(is_true: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, "waited too long"
+        time.sleep(0.1)
