@@ -48,7 +48,7 @@ class Race(Generic[Entrant]):
         self, entrants: Sequence[Entrant], *, error_rate: float = ERROR_RATE, margin: float = MARGIN
     ) -> None:
         self.blocks: dict[Entrant, list[Sequence[float]]] = {entrant: [] for entrant in entrants}
-        self.left = list(entrants)
+        self.remaining = list(entrants)
         self.dropped: dict[Entrant, Dropped] = {}
         self.round_count = 0
         self._error_rate = error_rate / max(len(entrants) - 1, 1)
@@ -58,23 +58,23 @@ class Race(Generic[Entrant]):
 
     def add_round(self, samples_ns: Mapping[Entrant, Sequence[float]]) -> None:
         """Add one block of each entrant that is left; what has no block failed, and leaves."""
-        self.left = [entrant for entrant in self.left if samples_ns.get(entrant)]
-        for entrant in self.left:
+        self.remaining = [entrant for entrant in self.remaining if samples_ns.get(entrant)]
+        for entrant in self.remaining:
             self.blocks[entrant].append(samples_ns[entrant])
         self.round_count += 1
-        if self.round_count >= self._next_look and self.left:
+        if self.round_count >= self._next_look and self.remaining:
             self._next_look = math.ceil(self.round_count * _GROWTH)
             self._eliminate()
 
     @property
     def leader(self) -> Entrant | None:
         """The one with the smallest mean log time."""
-        return min(self.left, key=self._mean_log_ns, default=None)
+        return min(self.remaining, key=self._mean_log_ns, default=None)
 
     @property
     def is_over(self) -> bool:
         """Whether one is left, or those that are left differ by less than the margin."""
-        return len(self.left) < 2 or self._is_tied
+        return len(self.remaining) < 2 or self._is_tied
 
     def median_ns(self, entrant: Entrant) -> float | None:
         """Median of the medians of its blocks."""
@@ -87,7 +87,7 @@ class Race(Generic[Entrant]):
         assert leader is not None
         survivors = [leader]
         self._is_tied = True
-        for entrant in self.left:
+        for entrant in self.remaining:
             if entrant == leader:
                 continue
             comparison = self._compare(leader, entrant, self._error_rate)
@@ -98,7 +98,7 @@ class Race(Generic[Entrant]):
             # a wrong tie costs less than the margin, so it takes no part of the error rate
             tie = self._compare(leader, entrant, ERROR_RATE)
             self._is_tied &= tie.log_interval[1] < math.log1p(self._margin)
-        self.left = survivors
+        self.remaining = survivors
 
     def _compare(self, leader: Entrant, entrant: Entrant, error_rate: float) -> PairedEstimate:
         return compare(

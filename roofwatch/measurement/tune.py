@@ -218,10 +218,12 @@ class _Tuner:
         order = random.Random(0)  # noqa: S311  no secret
         ending = ""
         while not race.is_over and not ending:
-            self._steps.say(f"{run.subject}: round {race.round_count + 1}, {len(race.left)} left")
+            self._steps.say(
+                f"{run.subject}: round {race.round_count + 1}, {len(race.remaining)} left"
+            )
             samples: dict[int, Sequence[float]] = {}
             # no configuration always follows the same one
-            for index in order.sample(race.left, len(race.left)):
+            for index in order.sample(race.remaining, len(race.remaining)):
                 reply = self._time(run, _Entrant(index, function, tried[index]))
                 if reply.block is None:
                     losses[index] = (Loss.FAILED, _why(reply))
@@ -234,7 +236,7 @@ class _Tuner:
                 ending = f"undecided after {self._budget_s:.0f} s (--budget)"
         for index, dropped in race.dropped.items():
             losses[index] = (Loss.SLOWER, dropped.in_words)
-        for index in race.left:
+        for index in race.remaining:
             if index != race.leader:
                 losses[index] = (Loss.TIED, "no slower, as far as can be told")
         timed = [

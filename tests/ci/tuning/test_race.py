@@ -15,7 +15,7 @@ def run_race(true_ns: dict[str, float], *, seed: int) -> Race[str]:
         race.add_round(
             {
                 name: rng.normal(true_ns[name], NOISE * true_ns[name], size=5).tolist()
-                for name in race.left
+                for name in race.remaining
             }
         )
     return race
@@ -24,7 +24,7 @@ def run_race(true_ns: dict[str, float], *, seed: int) -> Race[str]:
 def test_a_clear_winner_is_found_in_few_rounds() -> None:
     race = run_race({"slow": 2_000.0, "fast": 1_000.0, "slower": 4_000.0}, seed=1)
 
-    assert race.left == ["fast"]
+    assert race.remaining == ["fast"]
     assert set(race.dropped) == {"slow", "slower"}
     assert race.round_count <= 5
     assert "x slower" in race.dropped["slow"].in_words
@@ -43,14 +43,14 @@ def test_equal_times_end_as_a_tie() -> None:
     race = run_race({"a": 1_000.0, "b": 1_000.0}, seed=3)
 
     assert race.is_over
-    assert len(race.left) == 2
+    assert len(race.remaining) == 2
 
 
 def test_what_has_no_samples_leaves() -> None:
     race = Race(["works", "fails"])
     race.add_round({"works": [1_000.0]})
 
-    assert race.left == ["works"]
+    assert race.remaining == ["works"]
     assert race.is_over
     assert race.median_ns("fails") is None
     assert race.median_ns("works") == 1_000.0
