@@ -295,7 +295,7 @@ def causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     require_operands("causal_conv1d", x=x, weight=weight, bias=bias)
     D = x.shape[2]
     require_equal("causal_conv1d", "the shapes", weight=tuple(weight.shape), channels=(D, WIDTH))
-    require_equal("causal_conv1d", "the channels", x=D, bias=bias.numel())
+    require_equal("causal_conv1d", "the shapes", bias=tuple(bias.shape), channels=(D,))
     require_contiguous("causal_conv1d", weight=weight, bias=bias)
     return _causal_conv1d_op(x, weight, bias)
 
