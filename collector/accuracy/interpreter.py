@@ -49,7 +49,7 @@ _original_implicit_conversion = interpreter._implicit_cvt
 def patch_interpreter() -> None:
     """Correct the interpreter in this process."""
     # Once in a process: a second time would patch the patches.
-    if hasattr(_Builder, "get_bf16"):
+    if interpreter._convert_float is _convert:
         return
     interpreter._convert_float = _convert
     interpreter._implicit_cvt = _convert_argument

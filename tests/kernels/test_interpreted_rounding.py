@@ -1,5 +1,8 @@
 """Conversions in the interpreter, which stands in for a GPU's."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import triton
@@ -113,3 +116,17 @@ def test_a_loop_variable_is_a_tensor_and_one_of_a_static_range_a_number(device: 
     kernel[(1,)](out, 3, BLOCK=2)
 
     assert out.tolist() == [10.0, 11.0] * 3
+
+
+def test_the_interpreter_of_a_triton_that_makes_bfloat16_constants_is_corrected_too() -> None:
+    """Triton 3.9 has `get_bf16` itself: nothing was corrected there, and results were wrong."""
+    script = """
+import triton.runtime.interpreter as interpreter
+from roofwatch.collector.accuracy.interpreter import patch_interpreter
+
+original = interpreter._convert_float
+interpreter.InterpreterBuilder.get_bf16 = lambda builder, value: None
+patch_interpreter()
+assert interpreter._convert_float is not original
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
