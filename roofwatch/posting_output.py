@@ -49,7 +49,7 @@ def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
     if posted.accepted_by is not None:
         yield f"accepted by {posted.accepted_by}"
     for number, action in posted.comments.items():
-        yield f"comment on pull request {number}: {action}"
+        yield f"comment on pull or merge request {number}: {action}"
 
 
 def check_lines(check: check_run.CheckRun) -> Iterator[str]:
