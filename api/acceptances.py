@@ -18,7 +18,7 @@ from roofwatch.api.models import (
     as_json,
     body_schema,
     json_body,
-    page_of,
+    page_by_position,
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
@@ -90,5 +90,4 @@ def get_acceptances(
     reader.check_project(project)
     with state_of(request).reading() as session:
         acceptances = list_acceptances(session, project)
-    numbered = {id(acceptance): number for number, acceptance in enumerate(acceptances)}
-    return page_of(acceptances, limit, cursor, lambda item: numbered[id(item)], int)
+    return page_by_position(acceptances, limit, cursor)

@@ -17,7 +17,7 @@ from roofwatch.api.models import (
     as_json,
     body_schema,
     json_body,
-    page_of,
+    page_by_position,
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
@@ -132,5 +132,4 @@ def get_agenda(
     reader.check_project(project)
     with state_of(request).reading() as session:
         jobs = list_jobs(session, project)
-    numbered = {id(job): number for number, job in enumerate(jobs)}
-    return page_of(jobs, limit, cursor, lambda job: numbered[id(job)], int)
+    return page_by_position(jobs, limit, cursor)

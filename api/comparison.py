@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import ComparedCommits, ComparedRuns, Project, Word, as_json
+from roofwatch.api.models import ComparedCommits, Project, Word, as_json
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
-from roofwatch.ci.ab.noise_floor import stored_floor
+from roofwatch.ci.ab.noise_floor import ComparedRuns, stored_floor
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.db.queries.comparing import REVISION_PATTERN, resolve_revisions
@@ -103,6 +103,4 @@ def get_compared_runs(
             list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
         )
     floor = stored_floor(calibrations)
-    return as_json(
-        ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor)
-    )
+    return as_json(ComparedRuns(base_run_id=base_id, head_run_id=head_id, noise_floor=floor))

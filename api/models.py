@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import state_of
-from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.db.regressions.deciding import DecisionKind
 from roofwatch.model.triage import TriageState
 
@@ -109,17 +108,6 @@ class ComparedCommits(BaseModel):
     judgement: dict[str, Any] = Field(description="As `roofwatch compare --json` prints it.")
 
 
-class ComparedRuns(BaseModel):
-    """The runs of a comparison."""
-
-    base_run_id: str
-    head_run_id: str
-    noise_floor: NoiseFloor | None = Field(
-        default=None,
-        description="From the newest calibrations of the head's runner; null if not requested.",
-    )
-
-
 class Health(BaseModel):
     status: str
 
@@ -147,6 +135,22 @@ def page_of(
     """
     after = read_cursor(cursor, kind)
     return page([item for item in whole if after is None or key(item) > after], limit, key)
+
+
+def page_by_position(whole: Sequence[T], limit: int, cursor: str | None) -> Response:
+    """Respond with the page after a cursor of a short list whose order no field of its items gives.
+
+    The cursor is the position of an item, so a page may skip or repeat items that moved meanwhile.
+    """
+    start = 0
+    last_position = read_cursor(cursor, int)
+    if last_position is not None:
+        start = max(last_position + 1, 0)
+    end = start + limit
+    next_cursor = None
+    if end < len(whole):
+        next_cursor = cursor_after(end - 1)
+    return as_json(Page(items=list(whole[start:end]), next=next_cursor))
 
 
 def cursor_after(key: object) -> str:

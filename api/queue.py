@@ -19,7 +19,7 @@ from roofwatch.api.models import (
     as_json,
     body_schema,
     json_body,
-    page_of,
+    page_by_position,
 )
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
@@ -226,8 +226,7 @@ def get_jobs(
     requester.check_project(project)
     with state_of(request).reading() as session:
         jobs = list_queued_jobs(session, [project])
-    numbered = {job.job_id: number for number, job in enumerate(jobs)}
-    return page_of(jobs, limit, cursor, lambda job: numbered[job.job_id], int)
+    return page_by_position(jobs, limit, cursor)
 
 
 @router.get("/v1/queue/jobs/{job_id}", summary="Follow a job", response_model=FollowedJob)

@@ -7,9 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 from roofwatch.agent_answers import NextCall
+from roofwatch.model.results import CULPRIT_SHARE
 
-_CULPRIT_SHARE = 0.3
-"""Share of a step from which an autograd function is worth a benchmark of its own."""
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
 
 Work flow for "something is slow": `profile` a Python file to find the operator or module that takes
@@ -281,7 +280,7 @@ def _after_profile(
     file = lines[0]["name"].partition(":")[0]
     for function in steps[0]["functions"][:1]:
         inclusive_ns = function["forward_ns"] + function["backward_ns"]
-        if inclusive_ns >= _CULPRIT_SHARE * steps[0]["total_ns"]:
+        if inclusive_ns >= CULPRIT_SHARE * steps[0]["total_ns"]:
             return _propose(file, function["name"])
     culprit = result.get("culprit")
     if culprit is None:

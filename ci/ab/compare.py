@@ -11,8 +11,7 @@ less than theirs.
 
 Blocks may be added until the verdict is clear. Interim analyses are planned at 8, 12, 18, 27, 40
 ... blocks, and each spends half of what is left of the 5 % error rate (alpha spending, Lan and
-  DeMets 1983, with Bonferroni's sum in place
-of the joint distribution).
+DeMets 1983, with Bonferroni's sum in place of the joint distribution).
 """
 
 import math
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from roofwatch.ci.changepoint.student import critical_t, two_sided_p
+from roofwatch.ci.judge.change import expm1
 from roofwatch.model.history import CommitRef
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -85,7 +85,7 @@ class PairedEstimate:
     @property
     def relative_interval(self) -> tuple[float, float]:
         low, high = self.log_interval
-        return _expm1(low), _expm1(high)
+        return expm1(low), expm1(high)
 
     @property
     def change_of_medians(self) -> float | None:
@@ -151,7 +151,7 @@ def compare(
     base_blocks = [_BlockMedian.of(block) for block in base_ns]
     head_blocks = [_BlockMedian.of(block) for block in head_ns]
     neighbours = zip(base_blocks, head_blocks, strict=True)
-    pairs = _Pairs.of([head.log - base.log for base, head in neighbours])
+    pairs = _BlockRatios.of([head.log - base.log for base, head in neighbours])
     comparison = PairedEstimate(
         verdict=Verdict.INCONCLUSIVE,
         reason=Reason.TOO_FEW_BLOCKS,
@@ -302,8 +302,8 @@ def judge_interval(interval: tuple[float, float], edge: float) -> tuple[Verdict,
 
 
 @dataclass(frozen=True)
-class _Pairs:
-    """The log ratios of pairs of blocks, reduced."""
+class _BlockRatios:
+    """Centre and spread of the log ratios of pairs of blocks."""
 
     count: int
     centre: float
@@ -312,7 +312,7 @@ class _Pairs:
     """Winsorised, of one log ratio."""
 
     @classmethod
-    def of(cls, log_ratios: Sequence[float]) -> "_Pairs":
+    def of(cls, log_ratios: Sequence[float]) -> "_BlockRatios":
         count = len(log_ratios)
         if not count:
             raise ValueError("there are no blocks to compare")
@@ -343,7 +343,7 @@ class _Pairs:
         return 0.0
 
 
-def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
+def _more_blocks(pairs: _BlockRatios, edge: float) -> int | None:
     """Blocks to add until the centre would be decided; None if no planned look suffices."""
     distance = abs(abs(pairs.centre) - edge)
     for blocks in looks_after(pairs.count):
@@ -371,9 +371,3 @@ def _degrees(count: int) -> int:
 def critical(degrees: int, error_rate: float) -> float:
     """Student's t of an interval with this error rate."""
     return critical_t(degrees, 1 - error_rate)
-
-
-def _expm1(value: float) -> float:
-    if value > 700:
-        return math.inf
-    return math.expm1(value)

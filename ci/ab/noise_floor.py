@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Self
+from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -181,6 +182,17 @@ class NoiseFloor(BaseModel):
         """
         floors = (case.noise_floor for case in self.cases if case.applies_to(measured))
         return max(_LEAST, FLOOR_FACTOR * next(floors, 0.0))
+
+
+class ComparedRuns(BaseModel):
+    """The runs of a comparison, as the service names them to a client that judges by itself."""
+
+    base_run_id: UUID
+    head_run_id: UUID
+    noise_floor: NoiseFloor | None = Field(
+        default=None,
+        description="From the newest calibrations of the head's runner; null if not requested.",
+    )
 
 
 @dataclass(frozen=True)

@@ -130,18 +130,6 @@ class KernelSuspicion:
         )
 
 
-@dataclass(frozen=True)
-class _Moved:
-    """What series have in common that are one possible change."""
-
-    kernel: str
-    runner_class: str
-    count: int
-    is_growth: bool
-    is_worse: bool
-    is_imported: bool
-
-
 def possible_changes(
     runners: Iterable[RecentRuns], regressions: Iterable[Regression]
 ) -> list[KernelSuspicion]:
@@ -155,7 +143,7 @@ def possible_changes(
     What a pair has decided is no possible change any more; later values may be one.
     """
     judged = _last_judged(regressions)
-    moved: dict[_Moved, list[_MovedSeries]] = defaultdict(list)
+    by_cause: dict[_CommonCause, list[_NewestChange]] = defaultdict(list)
     by_class = {runner.runner_class: runner for runner in runners}
     for runner_class, runner in by_class.items():
         decisions = Decisions(runner.pairs)
@@ -167,12 +155,12 @@ def possible_changes(
             # the history judged it: it is no mere possibility any more
             if last_judged is not None and last_judged >= change.head:
                 continue
-            moved[_kind_of(series, runner_class, change)].append(change)
-    changes = [
-        _possible_change(kind, members, by_class[kind.runner_class])
-        for kind, members in moved.items()
-    ]
-    return sorted(changes, key=_largest_first)
+            by_cause[runner_class, *change.shared_properties].append(change)
+    suspicions: list[KernelSuspicion] = []
+    for (runner_class, *_), changes in by_cause.items():
+        newest_commit = by_class[runner_class].commits[-1]
+        suspicions.append(_suspicion(runner_class, changes, newest_commit))
+    return sorted(suspicions, key=_largest_first)
 
 
 def _last_judged(regressions: Iterable[Regression]) -> dict[SeriesKey, CommitRef]:
@@ -184,10 +172,11 @@ def _last_judged(regressions: Iterable[Regression]) -> dict[SeriesKey, CommitRef
     return judged
 
 
-@dataclass(frozen=True)
-class _MovedSeries:
+@dataclass(frozen=True, kw_only=True)
+class _NewestChange:
     """One series whose newest values left their level."""
 
+    key: SeriesKey
     count: int
     """Of its newest values."""
     log_change: float
@@ -197,10 +186,27 @@ class _MovedSeries:
     """Of the first value of the new one."""
     count_before: int
 
+    @property
+    def is_growth(self) -> bool:
+        return self.log_change > 0
+
+    @property
+    def is_worse(self) -> bool:
+        return self.is_growth is (self.key.definition.better is Better.LOWER)
+
+    @property
+    def shared_properties(self) -> tuple[str, int, bool, bool, bool]:
+        """What is equal in series of one runner class that have one cause."""
+        return self.key.kernel, self.count, self.is_growth, self.is_worse, self.key.is_imported
+
+
+_CommonCause = tuple[str, str, int, bool, bool, bool]
+"""Runner class, and `shared_properties` of its series."""
+
 
 def _newest_change_of(
     series: RecentSeries, runner: RecentRuns, decisions: Decisions
-) -> _MovedSeries | None:
+) -> _NewestChange | None:
     is_control = series.key.is_imported and is_library(series.key.implementation)
     if is_control or not series.places:
         return None
@@ -210,7 +216,8 @@ def _newest_change_of(
     count, log_change = newest_change(_since_decided(series, runner.commits, decisions))
     if not count:
         return None
-    return _MovedSeries(
+    return _NewestChange(
+        key=series.key,
         count=count,
         log_change=log_change,
         base=runner.commits[series.places[-count - 1]],
@@ -219,33 +226,23 @@ def _newest_change_of(
     )
 
 
-def _kind_of(series: RecentSeries, runner_class: str, change: _MovedSeries) -> _Moved:
-    is_growth = change.log_change > 0
-    return _Moved(
-        kernel=series.key.kernel,
-        runner_class=runner_class,
-        count=change.count,
-        is_growth=is_growth,
-        is_worse=is_growth is (series.key.definition.better is Better.LOWER),
-        is_imported=series.key.is_imported,
-    )
-
-
-def _possible_change(
-    kind: _Moved, members: Sequence[_MovedSeries], runner: RecentRuns
+def _suspicion(
+    runner_class: str, changes: Sequence[_NewestChange], newest_commit: CommitRef
 ) -> KernelSuspicion:
-    log_change = statistics.median(series.log_change for series in members)
+    """Sum up the changes of series that have one cause."""
+    example = changes[0]
+    log_change = statistics.median(change.log_change for change in changes)
     return KernelSuspicion(
-        kernel=kind.kernel,
-        runner_class=kind.runner_class,
+        kernel=example.key.kernel,
+        runner_class=runner_class,
         relative_change=math.expm1(log_change),
-        is_worse=kind.is_worse,
-        is_imported=kind.is_imported,
-        series_count=len(members),
-        run_count=kind.count,
-        count_before=min(series.count_before for series in members),
-        base=members[0].base,
-        head=runner.commits[-1],
+        is_worse=example.is_worse,
+        is_imported=example.key.is_imported,
+        series_count=len(changes),
+        run_count=example.count,
+        count_before=min(change.count_before for change in changes),
+        base=example.base,
+        head=newest_commit,
     )
 
 

@@ -59,7 +59,7 @@ class NotComparableError(CollectorError):
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairedCalls:
     """Both sides' calls on the same inputs."""
 
     case: Case
@@ -144,7 +144,7 @@ class Bench:
                 return False
             raise
         self.check(
-            Pair(
+            PairedCalls(
                 case=case,
                 arguments=arguments,
                 base=base,
@@ -154,7 +154,7 @@ class Bench:
         )
         return True
 
-    def time_once(self, trial: Trial, *, is_base_first: bool) -> Pair:
+    def time_once(self, trial: Trial, *, is_base_first: bool) -> PairedCalls:
         """Call both sides on the same inputs, and compare their results with each other.
 
         Raises:
@@ -166,7 +166,7 @@ class Bench:
         # the order alternates: the second call finds a warm cache
         candidate = None if is_base_first else self.call_candidate(arguments)
         base = self._call_base(arguments, self.against)
-        pair = Pair(
+        pair = PairedCalls(
             case=case,
             arguments=arguments,
             base=base,
@@ -177,7 +177,7 @@ class Bench:
             self.check(pair)
         return pair
 
-    def check(self, pair: Pair) -> None:
+    def check(self, pair: PairedCalls) -> None:
         """Compare the candidate's results with the reference.
 
         Raises:
@@ -193,7 +193,7 @@ class Bench:
         if message is not None:
             raise CandidateError(message)
 
-    def exchange_ns(self, pair: Pair) -> float:
+    def exchange_ns(self, pair: PairedCalls) -> float:
         """Time of a call of the implementation's process that does everything but run the
         implementation.
         """
@@ -266,7 +266,7 @@ class Bench:
         baseline = replace(baseline, least_limits=least_limits or {})
         return compare_with_reference(prepared, outputs, baseline)
 
-    def _is_far(self, pair: Pair) -> bool:
+    def _is_far(self, pair: PairedCalls) -> bool:
         """Whether the two results differ by more than two right ones can; compares without the
         reference.
         """
@@ -328,7 +328,7 @@ class Bench:
         return case, replace(arguments, gradients=gradients, upstream=upstream)
 
 
-def _other_form(pair: Pair) -> str | None:
+def _other_form(pair: PairedCalls) -> str | None:
     """How the form of the candidate's results differs from that of the implementation's."""
     base_forms = _forms_of(pair.base)
     candidate_forms = _forms_of(pair.candidate)

@@ -201,6 +201,8 @@ class Counters(CaseResult):
     findings: tuple[ProfilerFinding, ...] = ()
 
 
+CULPRIT_SHARE = 0.3
+"""Share of a step from which a function is named as where to look first."""
 MOST_ROWS = 32
 MOST_NAME = 500
 """Maximum length of a name; template arguments can be far longer."""

@@ -16,11 +16,10 @@ from roofwatch.collector.profiling.profile_program import (
 )
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.metrics import format_ns
+from roofwatch.model.results import CULPRIT_SHARE
 
 _WORTH_NAMING = 0.1
 """Share of a step from which a function or line is named in the summary."""
-_CULPRIT_SHARE = 0.3
-"""Share of a step from which a Python function is named as where to look first."""
 _NAMED_LINES = 3
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
@@ -170,7 +169,7 @@ def culprit_of(step: StepAttribution) -> AttributedTime | None:
 
     Functions around it take longer only because they call it. None if none takes much.
     """
-    large = [call for call in step.calls if call.inclusive_ns >= _CULPRIT_SHARE * step.total_ns]
+    large = [call for call in step.calls if call.inclusive_ns >= CULPRIT_SHARE * step.total_ns]
     return min(large, key=lambda call: call.inclusive_ns, default=None)
 
 

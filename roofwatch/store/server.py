@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from roofwatch import __version__
-from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.ab.noise_floor import ComparedRuns, NoiseFloor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
 from roofwatch.db.errors import AgedError
@@ -56,14 +56,8 @@ class _Page(BaseModel):
     next: str | None
 
 
-class _ComparedRuns(BaseModel):
-    base_run_id: UUID
-    head_run_id: UUID
-    noise_floor: NoiseFloor | None = None
-
-
 _PAGE = TypeAdapter(_Page)
-_COMPARED_RUNS = TypeAdapter(_ComparedRuns)
+_COMPARED_RUNS = TypeAdapter(ComparedRuns)
 _NAMES = TypeAdapter(list[str])
 RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
