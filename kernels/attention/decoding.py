@@ -119,7 +119,7 @@ def _paged_decode_attention_kernel(
 
 
 @triton.jit
-def _merge_splits_kernel(
+def merge_splits_kernel(
     split_out_ptr,  # [B, H, n_splits, D]
     lse_ptr,  # [B, H, n_splits]
     context_lengths_ptr,  # [B]
@@ -225,7 +225,7 @@ def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
         **config,
     )
     if n_splits > 1:
-        _merge_splits_kernel[(B * H,)](
+        merge_splits_kernel[(B * H,)](
             split_out,
             lse,
             context_lengths,

@@ -42,6 +42,11 @@ COSTS = [
         14 * 4 * (32 + 32),
         2 * 14 * 2 * 32 + 2 * 2 * 4 * 32 + 4 * (4 + 2),
     ),
+    (
+        make_case("mla_decode", "bfloat16", B=2, H=4, T=8, latent=16, rope=2, block_size=4),
+        2 * 14 * 4 * (18 + 16),
+        14 * 36 + 8 * (36 + 32) + 4 * (4 + 2),
+    ),
     (make_case("matmul", "bfloat16", M=2, N=3, K=5), 6 * 10, 20 + 30 + 12),
     (
         make_case("fp8_matmul_blockwise", "float8_e4m3fn", M=2, N=130, K=200),
