@@ -68,16 +68,14 @@ class CommitEntry:
     @property
     def worst(self) -> ChangePoint:
         """The change that stands for the row: a time rather than another metric."""
-        ordered = sorted(self.change_points, key=lambda point: -abs(cost_of(point)))
-        timed = [point for point in ordered if point.series.is_performance]
-        if timed:
-            return timed[0]
-        return self.parts[0].regression.change_points[0]
+        timed = [point for point in self.change_points if point.series.is_performance]
+        return max(timed, key=_absolute_cost, default=self.parts[0].regression.change_points[0])
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The most affected first."""
-        return tuple(dict.fromkeys(point.series.kernel for point in self.change_points))
+        """That of the worst change first, then the most affected."""
+        ordered = [self.worst, *sorted(self.change_points, key=_absolute_cost, reverse=True)]
+        return tuple(dict.fromkeys(point.series.kernel for point in ordered))
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
@@ -86,7 +84,7 @@ class CommitEntry:
             for point in self.change_points
             if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
         ]
-        return max(points, key=lambda point: abs(cost_of(point)), default=None)
+        return max(points, key=_absolute_cost, default=None)
 
     @property
     def is_confirmed(self) -> bool:
@@ -141,8 +139,12 @@ def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry
     return sorted(rows, key=lambda row: row.commit, reverse=True)
 
 
+def _absolute_cost(point: ChangePoint) -> float:
+    return abs(cost_of(point))
+
+
 def _largest_cost(triaged: TriagedRegression) -> float:
-    return max(abs(cost_of(point)) for point in triaged.regression.change_points)
+    return max(map(_absolute_cost, triaged.regression.change_points))
 
 
 # --- one line

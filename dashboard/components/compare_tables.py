@@ -6,6 +6,7 @@ Text from records is escaped.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.case_labels import case_labels
@@ -20,7 +21,7 @@ from roofwatch.dashboard.comparison import (
     value_text,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import grouped
+from roofwatch.dashboard.components.table import HtmlColumn, grouped
 from roofwatch.dashboard.headline import once_a_commit
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
@@ -66,41 +67,52 @@ def matrix_html(
         chosen: The one whose rows are shown below.
         choices: Base and head, as the address names them.
     """
-    # of the others, those that some runner has: a phone has no room for columns of zeros
+    # of the other groups, those that some runner has
     seen = Counter[Group](dict.fromkeys(_ALWAYS_COUNTED, 1))
     for summary in summaries.values():
         seen.update(summary.counts)
-    counted = [group for group in Group if seen[group]]
-    heads = "".join(f'<th class="number">{group}</th>' for group in counted)
+    columns = [
+        HtmlColumn(
+            "Geomean",
+            lambda summary: _geomean_html(summary.geomean),
+            "number",
+            help="Geometric mean of head / base over the cases, with its 95 % interval over the "
+            "cases",
+        ),
+        *(
+            HtmlColumn(group, partial(_count_html, group), "number")
+            for group in Group
+            if seen[group]
+        ),
+        HtmlColumn(
+            "Found by history",
+            _found_html,
+            "number",
+            help="Open change points of the history between the two commits, by case",
+        ),
+    ]
+    if any(summary.roofs is not None for summary in summaries.values()):
+        help_text = "Median case, share of what is achievable"
+        columns.append(HtmlColumn("Of achievable", _roofs_text, "number", help=help_text))
     body: list[str] = []
     for runner_class, summary in summaries.items():
         name = escaped(device_text(runner_class))
         link = view.anchor(f"<b>{name}</b>", view.name, runner=runner_class, **choices)
         current = current_attribute(is_current=runner_class == chosen)
-        counts = "".join(_count_cell(summary, group) for group in counted)
-        body.append(
-            f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>'
-            f'<td class="number">{_geomean_html(summary.geomean)}</td>{counts}'
-            f'<td class="number">{_found_html(summary)}</td>'
-            f'<td class="number">{_roofs_text(summary)}</td></tr>'
-        )
+        cells = "".join(column.cell_html(summary) for column in columns)
+        body.append(f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>{cells}</tr>')
+    heads = "".join(column.head_html() for column in columns)
     return (
-        '<div class="rw-scroll rw-matrix"><table class="rw-table"><thead><tr><th>Runner</th>'
-        '<th class="number" title="Geometric mean of head / base over the cases, with its 95 % '
-        'interval over the cases">Geomean</th>'
-        f'{heads}<th class="number" title="Open change points of the history between the two '
-        'commits, by case">Found by history</th>'
-        '<th class="number" title="Median case, share of what is achievable">Of achievable</th>'
-        f"</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        '<div class="rw-matrix"><table class="rw-table"><thead><tr><th>Runner</th>'
+        f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
 
 
-def _count_cell(summary: RunnerSummary, group: Group) -> str:
+def _count_html(group: Group, summary: RunnerSummary) -> str:
     count = summary.counts.get(group, 0)
     if not count:
-        return '<td class="number rw-soft">0</td>'
-    name = _CLASS_OF.get(group, "")
-    return f'<td class="number"><b class="{name}">{count:,}</b></td>'
+        return '<span class="rw-soft">0</span>'
+    return f'<b class="{_CLASS_OF.get(group, "")}">{count:,}</b>'
 
 
 def _geomean_html(geomean: Geomean | None) -> str:
@@ -147,10 +159,12 @@ def forest_html(
     )
     groups = grouped(rows, lambda row: row.group)
     parts = [forest.group_html(group, groups[group]) for group in Group if group in groups]
-    name = "rw-groups"
+    names = ["rw-groups"]
     if chosen is not None:
-        name = "rw-groups rw-narrow"
-    return f'<div class="{name}">{"".join(parts)}</div>'
+        names.append("rw-narrow")
+    elif not any(_shares_text(row) for row in rows):
+        names.append("rw-roofless")
+    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>'
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ def rows_html(
     is_narrow = is_narrow or len(runners) == 1
     heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
     # the file of another tool may name no author
-    has_authors = any(row.commit.author for row in rows)
+    has_authors = any(map(_author_of, rows))
     author = ""
     if has_authors:
         author = "<th class=who>author</th>"
@@ -123,21 +123,16 @@ def _row_html(
 ) -> str:
     commit = row.commit
     current = current_attribute(is_current=is_chosen)
-    subject = escaped(shortened(commit.subject, length=120)) or "no subject"
-    regression = row.parts[0].regression
-    if regression.is_range:
-        subject = f"<i>{escaped(regression.range_text)}</i>"
     when = escape(short_date(commit.committed_at, view.zone))
-    name = f"<code>{escaped(commit.short_sha)}</code> {subject}"
     link = view.anchor(
-        name,
+        _commit_html(row),
         "ledger",
         commit=commit.sha,
         verdict=str(row.verdict),
     )
     author = ""
     if has_authors:
-        author = f"<td class=who>{escaped(shortened(commit.author, length=24))}</td>"
+        author = f"<td class=who>{escaped(shortened(_author_of(row), length=24))}</td>"
     return (
         f'<tr data-row="{escape(row.key)}"{current}>'
         f"<td class=when>{when}</td>"
@@ -146,6 +141,24 @@ def _row_html(
         f"<td class=kernels>{_dots_html(row, runners)}</td>"
         f"<td class=real>{_real_html(row)}</td><td class=state>{escaped(row.state)}</td></tr>"
     )
+
+
+def _author_of(row: CommitEntry) -> str:
+    """Return whose commit it is; nobody's while it is one of a range."""
+    if row.parts[0].regression.is_range:
+        return ""
+    return row.commit.author
+
+
+def _commit_html(row: CommitEntry) -> str:
+    """Write a commit with its subject, or a range of commits as Git does."""
+    regression = row.parts[0].regression
+    sha = escaped(row.commit.short_sha)
+    if regression.is_range:
+        text = escaped(regression.range_text)
+        return f'<code title="{text}">{escaped(regression.base.short_sha)}..{sha}</code>'
+    subject = escaped(shortened(row.commit.subject, length=120)) or "no subject"
+    return f"<code>{sha}</code> {subject}"
 
 
 def bar_html(point: ChangePoint) -> str:
@@ -231,8 +244,9 @@ def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJo
         head=head.sha,
     )
     series = f"{change.series_count} series"
+    kernel = escaped(change.kernel)
     return (
-        f"<tr><td class=kernel>{escaped(change.kernel)} <span class=rw-soft>{series}</span></td>"
+        f'<tr><td class=kernel title="{kernel}">{kernel} <span class=rw-soft>{series}</span></td>'
         f"<td class=runner>{escaped(device_text(change.runner_class))}</td>"
         f"<td class='seen number' title='{escaped(change.claim)}'>"
         f"{percent(change.relative_change)} ?</td><td class=decides>{decides}</td>"

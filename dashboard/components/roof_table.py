@@ -1,27 +1,32 @@
 """The table of cases by runner: share of the roof, ratio to the vendor's library, and its shape."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from roofwatch.ci.history.commit_rows import cost_of
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard.case_labels import case_labels
 from roofwatch.dashboard.charts.cells import bullet_html, sparkline_html
 from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.table import HtmlColumn
 from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
     current_attribute,
     device_text,
     escaped,
+    headline_text,
     outcome_text,
     shortened,
 )
-from roofwatch.model.history import SeriesKey
+from roofwatch.model.history import ChangePoint, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import RATIO_TO_REFERENCE, metric
 from roofwatch.model.stored_results import FleetRun, RoofCell
+from roofwatch.model.verdict import Verdict
 
 ROWS_AT_FIRST = 100
 
@@ -33,6 +38,8 @@ class RoofRow:
     cell: RoofCell
     peak_share: float | None
     """Peak of the datasheet over the achievable rate; None if either is unknown."""
+    worst_change: ChangePoint | None = None
+    """The worst open slowdown of the case; None without one."""
 
     @property
     def key(self) -> SeriesKey:
@@ -41,22 +48,31 @@ class RoofRow:
     @property
     def rank(self) -> tuple[object, ...]:
         """Return the sort key: what fails first, then the farthest from its roof, then the slowest
-        beside the library, then the rest by name.
+        beside the library, then what became slower, then the rest by name.
         """
         ratio = self.cell.ratio_to_reference
         share = self.cell.utilisation
         is_ok = self.cell.outcome is Outcome.OK
-        return is_ok, share is None, share or 0.0, -(ratio or 0.0), self.key
+        cost = 0.0
+        if self.worst_change is not None:
+            cost = cost_of(self.worst_change)
+        return is_ok, share is None, share or 0.0, -(ratio or 0.0), -cost, self.key
 
 
-def roof_rows(cells: Iterable[RoofCell], newest_runs: Sequence[FleetRun]) -> list[RoofRow]:
+def roof_rows(
+    cells: Iterable[RoofCell],
+    newest_runs: Sequence[FleetRun],
+    unsettled: Iterable[Regression],
+) -> list[RoofRow]:
     """Return the rows of what a project wrote, worst first; libraries' only where nothing else was
     measured.
 
     Args:
         cells: Of any implementation.
         newest_runs: With the ceilings of each runner class.
+        unsettled: Regressions that nobody settled.
     """
+    changes = _worst_changes(unsettled)
     every_cell = list(cells)
     written = {_place(cell.key) for cell in every_cell if not is_library(cell.key.implementation)}
     runs = {run.runner_class: run for run in reversed(newest_runs)}
@@ -65,8 +81,22 @@ def roof_rows(cells: Iterable[RoofCell], newest_runs: Sequence[FleetRun]) -> lis
         if is_library(cell.key.implementation) and _place(cell.key) in written:
             continue
         run = runs.get(cell.key.runner_class)
-        rows.append(RoofRow(cell, None if run is None else peak_share(cell, run)))
+        peak = None if run is None else peak_share(cell, run)
+        rows.append(RoofRow(cell, peak, changes.get(cell.key)))
     return sorted(rows, key=lambda row: row.rank)
+
+
+def _worst_changes(regressions: Iterable[Regression]) -> dict[SeriesKey, ChangePoint]:
+    """Return the worst slowdown of each series."""
+    worst: dict[SeriesKey, ChangePoint] = {}
+    for regression in regressions:
+        for change in regression.change_points:
+            previous = worst.get(change.series)
+            if change.verdict is not Verdict.REGRESSED:
+                continue
+            if previous is None or cost_of(change) > cost_of(previous):
+                worst[change.series] = change
+    return worst
 
 
 def _place(key: SeriesKey) -> tuple[str, str]:
@@ -116,21 +146,6 @@ def dtype_of(key: SeriesKey) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column of the table; one without data in any row is left out."""
-
-    name: str
-    """Its class in the style sheet."""
-    head: str
-    cell: Callable[[RoofRow], str]
-    title: str = ""
-
-    def head_html(self) -> str:
-        title = f' title="{self.title}"' if self.title else ""
-        return f'<th class="{self.name}"{title}>{self.head}</th>'
-
-
 def table_html(
     view: View,
     rows: Sequence[RoofRow],
@@ -162,13 +177,13 @@ def table_html(
         further = view.anchor(label, view.name, rows="all", **choices_of(chosen.key))
     labels = row_labels(rows)
     columns = [
-        _Column("case", "Case", lambda row: _case_html(view, row, labels[row.key], tab)),
+        HtmlColumn("Case", lambda row: _case_html(view, row, labels[row.key], tab), "case"),
         *_value_columns(view, rows, tokens),
     ]
     body: list[str] = []
     for row in drawn:
         current = current_attribute(is_current=row is chosen)
-        cells = "".join(f'<td class="{column.name}">{column.cell(row)}</td>' for column in columns)
+        cells = "".join(column.cell_html(row) for column in columns)
         body.append(f"<tr{current}>{cells}</tr>")
     heads = "".join(column.head_html() for column in columns)
     return (
@@ -192,18 +207,22 @@ def row_labels(rows: Sequence[RoofRow]) -> dict[SeriesKey, str]:
 
 def _value_columns(
     view: View, rows: Sequence[RoofRow], tokens: Mapping[str, float | None]
-) -> Iterator[_Column]:
+) -> Iterator[HtmlColumn[RoofRow]]:
+    """Return the columns for which any row has data."""
     if len({row.key.runner_class for row in rows}) > 1:
-        yield _Column("runner rw-cut", "Runner", _runner_html)
+        yield HtmlColumn("Runner", _runner_html, "runner rw-cut")
     if any(row.cell.utilisation is not None for row in rows):
         title = "Share of the measured ceiling; the peak is dotted"
-        yield _Column("share number", "", _share_html, title)
-        yield _Column("bullet", "Of achievable", _bullet_html, title)
+        yield HtmlColumn("", _share_html, "share number", title)
+        yield HtmlColumn("Of achievable", _bullet_html, "bullet", title)
+    elif any(row.worst_change is not None for row in rows):
+        title = "The worst open change of the case, as the ledger has it"
+        yield HtmlColumn("Open change", _change_html, "change number", title)
     if any(row.cell.ratio_to_reference is not None for row in rows):
         title = "Time over the time of the vendor's library in the same run: below 1 is faster"
-        yield _Column("ratio number", "vs library", _ratio_html, title)
-    yield _Column("newest number", "Newest", lambda row: _newest_html(row, tokens))
-    yield _Column("spark", escaped(view.range.title), _spark_html)
+        yield HtmlColumn("vs library", _ratio_html, "ratio number", title)
+    yield HtmlColumn("Newest", lambda row: _newest_html(row, tokens), "newest number")
+    yield HtmlColumn(escaped(view.range.title), _spark_html, "spark")
 
 
 def choices_of(key: SeriesKey) -> dict[str, str]:
@@ -245,6 +264,15 @@ def _share_html(row: RoofRow) -> str:
 
 def _bullet_html(row: RoofRow) -> str:
     return bullet_html(row.cell.utilisation, row.peak_share)
+
+
+def _change_html(row: RoofRow) -> str:
+    change = row.worst_change
+    if change is None:
+        return ""
+    symbol = VERDICT_MARKS[change.verdict].symbol
+    text = escaped(f"{symbol} {headline_text(change)}")
+    return f'<span class="rw-slower" title="{escaped(change.evidence)}">{text}</span>'
 
 
 def _ratio_html(row: RoofRow) -> str:

@@ -100,6 +100,24 @@ def grouped(
     return groups
 
 
+@dataclass(frozen=True)
+class HtmlColumn(Generic[RowRead]):
+    """A column of a table in HTML. Text from records is escaped by its cells."""
+
+    head: str
+    cell: Callable[[RowRead], str]
+    kind: str = ""
+    """Its class in the style sheet."""
+    help: str = ""
+
+    def head_html(self) -> str:
+        return f'<th class="{self.kind}" title="{self.help}">{self.head}</th>'
+
+    def cell_html(self, row: RowRead) -> str:
+        # a phone has no heads above its cells, so each bears the name of its column
+        return f'<td class="{self.kind}" data-name="{self.head}">{self.cell(row)}</td>'
+
+
 def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
     """Show rows of cells in HTML, which may have links."""
     head = "".join(f"<th scope=col>{title}</th>" for title in titles)

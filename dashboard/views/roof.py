@@ -47,7 +47,9 @@ def show() -> None:
         if not newest_runs:
             show_first_steps(NO_RUNS)
         admitted = [cell for cell in cells if view.filters.admits_case(cell.key.case_id)]
-        rows = roof_rows(admitted, newest_runs)
+        triaged = data.ask(questions.list_triaged, view.project)
+        unsettled = [part.regression for part in triaged if part.is_open]
+        rows = roof_rows(admitted, newest_runs, unsettled)
         if not rows:
             show_no_match(view, "values in these dates")
             return

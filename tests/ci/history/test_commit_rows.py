@@ -35,6 +35,18 @@ def slower(
     return make_regression(number, kernel=series.kernel, change_points=(point,), **fields)
 
 
+def test_the_kernel_of_the_worst_change_is_named_first() -> None:
+    points = (
+        make_change_point(3, series=RMS_NORM, after=11_000.0),
+        make_change_point(3, series=SOFTMAX, after=20_000.0),
+    )
+    event = make_regression(3, kernel="*", change_points=points)
+    (row,) = rows_by_commit([triaged(event)])
+
+    assert row.worst.series == SOFTMAX
+    assert row.kernels == ("softmax", "rms_norm")
+
+
 def test_regressions_of_one_commit_are_one_row_with_the_worst_first() -> None:
     rows = rows_by_commit(
         [triaged(slower(3)), triaged(slower(3, SOFTMAX, after=20_000.0)), triaged(slower(5))]

@@ -120,6 +120,23 @@ def test_a_phone_needs_no_sideways_scrolling_and_shows_more_than_a_verdict(
     assert "triton" in text
 
 
+def test_the_matrix_of_runners_is_two_lines_on_a_phone(watched: Watched) -> None:
+    watched.page.set_viewport_size({"width": PHONE_PX, "height": 844})
+    page = open_screen(watched, COMPARE)
+    row = page.locator(".rw-matrix tbody tr").first
+
+    # all at once: the page may still move
+    boxes = row.locator("td").evaluate_all(
+        "cells => cells.map(cell => cell.getBoundingClientRect())"
+    )
+    assert len({box["top"] for box in boxes}) == 2
+    assert min(box["width"] for box in boxes) > 0
+    assert max(box["right"] for box in boxes) <= PHONE_PX
+    # no head names the counts
+    name = row.locator("td").nth(2).evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert "slower" in name
+
+
 def test_a_row_of_a_comparison_unfolds_with_its_command(watched: Watched) -> None:
     page = open_screen(watched, COMPARE)
     page.locator(".rw-case").filter(has_text="n_rows=4096").first.click()

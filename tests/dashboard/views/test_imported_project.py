@@ -17,6 +17,8 @@ from tests.dashboard.imported_history import store_amdgpu, store_liger
 from tests.dashboard.seen import markup, texts
 from tests.dashboard.views.test_compare import groups
 from tests.dashboard.views.test_every_view import EVERY_PART
+from tests.dashboard.views.test_ledger import body
+from tests.dashboard.views.test_roof import rows
 from tests.databases import Databases
 
 SLOWER_AT = "2845fe83"
@@ -109,6 +111,37 @@ def test_imported_values_have_the_cells_of_measured_ones(
     assert body.count("× ▴") + body.count("× ▾") > 0
     assert 'class="rw-spark"' in body
     assert "e+0" not in html
+
+
+def test_without_a_roof_the_worst_unsettled_slowdown_stands_first(
+    open_view: OpenView, show_database: Callable[[URL], None], amdgpu: Stored
+) -> None:
+    show_database(amdgpu[0])
+    shown = rows(markup(open_view("roof", range="all")))
+
+    changes = [re.search(r"◆ (?:\+(\S+)%|×(\S+))", row) for row in shown]
+    costs = [
+        float(found[1]) / 100 + 1 if found[1] else float(found[2]) for found in changes if found
+    ]
+    assert costs[0] > 2
+    assert costs == sorted(costs, reverse=True)
+    # those without an open slowdown come last
+    assert all(changes[: len(costs)])
+    assert not any(changes[len(costs) :])
+
+
+def test_a_range_of_commits_is_nobodys(
+    open_view: OpenView, show_database: Callable[[URL], None], amdgpu: Stored
+) -> None:
+    show_database(amdgpu[0])
+    html = body(open_view("ledger", range="all"))
+    ranges = [one for one in amdgpu[1] if one.is_range and one.state is RegressionState.OPEN]
+    listed = [f"{one.base.short_sha}..{one.commit.short_sha}" for one in ranges]
+
+    assert len(ranges) > 1
+    assert [text for text in listed if text in html] == listed
+    # the author of the newest of these commits need not be the one who wrote the change
+    assert "<th class=who>" not in html
 
 
 def test_compare_shows_imported_values_with_their_change(
