@@ -270,6 +270,8 @@ def parse_json(document: bytes, limits: Limits) -> object:
         parsed: object = pydantic_core.from_json(document, allow_inf_nan=False, cache_strings="all")
     except ValueError as error:
         raise ProblemError(400, "bad-request", f"the body is not JSON: {error}") from None
+    # the caller keeps no reference: the values alone stay in memory
+    del document
     if not isinstance(parsed, dict):
         _check_values(parsed, limits)
         return parsed

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -66,9 +66,17 @@ class Outcome(StrEnum):
         return f"{DOCUMENTATION_URL}how-to/outcomes.html#{self}"
 
 
+_NO_NAMES: set[str] = set()
+
+
 class Part(BaseModel):
     # fields of a newer minor version are kept and count in the content hash
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+    def model_post_init(self, context: Any, /) -> None:
+        # pydantic keeps the names of the given fields, in a set that is larger than most parts;
+        # nothing reads them, and a large record has a hundred thousand parts
+        object.__setattr__(self, "__pydantic_fields_set__", _NO_NAMES)
 
 
 class CaseResult(Part):

@@ -150,11 +150,17 @@ class Service:
 
     def _start_api(self) -> subprocess.Popen[bytes]:
         url = self._server.url.render_as_string(hide_password=False)
+        # as in the image
+        environment = os.environ | {
+            "ROOFWATCH_DATABASE_URL": url,
+            "NO_COLOR": "1",
+            "MALLOC_ARENA_MAX": "1",
+        }
         with (self.folder / "api.log").open("ab") as log:
             return subprocess.Popen(
                 [*_COMMAND, "api", "--port", str(self.port)],
                 cwd=self.folder,
-                env=os.environ | {"ROOFWATCH_DATABASE_URL": url, "NO_COLOR": "1"},
+                env=environment,
                 stdout=log,
                 stderr=log,
             )

@@ -82,8 +82,17 @@ def test_memory_of_hostile_requests_is_bounded(service: Service, kind: str) -> N
 
 
 def large_record() -> RunRecord:
-    """10,000 measurements of 100 samples, with a result of each."""
+    """41 MB: 10,000 measurements of 100 samples with spans, and a result of each."""
     rng = np.random.default_rng(7)
+    state = DeviceState(
+        reading_count=3,
+        sm_clock_mhz=1_980.0,
+        memory_clock_mhz=2_619.0,
+        power_w=412.5,
+        temperature_c=61.0,
+        memory_temperature_c=71.0,
+        energy_per_launch_j=0.001_23,
+    )
     case_ids = [f"rms_norm/n={number}/float32/fwd" for number in range(10_000)]
     measurements = []
     for case_id in case_ids:
@@ -93,7 +102,11 @@ def large_record() -> RunRecord:
             Block(
                 started_at=NOON,
                 samples_ns=tuple(block_ns),
-                device_state=DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5),
+                span_ns=tuple(time_ns + 1 for time_ns in block_ns),
+                host_ns=1_234.5,
+                launch_delay_ns=777.25,
+                kernel_count=1,
+                device_state=state,
             )
             for block_ns in times_ns.tolist()
         )
