@@ -73,7 +73,7 @@ class Part(BaseModel):
     # fields of a newer minor version are kept and count in the content hash
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, _context: Any, /) -> None:
         # pydantic keeps the names of the given fields, in a set that is larger than most parts;
         # nothing reads them, and a large record has a hundred thousand parts
         object.__setattr__(self, "__pydantic_fields_set__", _NO_NAMES)
