@@ -25,7 +25,7 @@ from roofwatch.kernels.building_blocks.tiles import dot
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
 """Enough to balance sequences of unequal lengths."""
-_MERGED_SPLITS = tl.constexpr(16)
+_MERGED_SPLITS = 16
 # one more than the tiles that fit into shared memory with two or three programs; on AMD loads go to
 # registers
 _STAGES = {"sm_80": 3, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx950": 1}
@@ -129,6 +129,7 @@ def merge_splits_kernel(
     tokens_per_split,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     n_filled = tl.cdiv(tl.load(context_lengths_ptr + row // H), tokens_per_split)
@@ -136,11 +137,11 @@ def merge_splits_kernel(
     acc = tl.zeros((BLOCK_D,), tl.float32)
     total_max = LOWEST
     total_sum = 0.0
-    for first in range(0, n_filled, _MERGED_SPLITS):
-        offs_s = first + tl.arange(0, _MERGED_SPLITS)
+    for first in range(0, n_filled, BLOCK_S):
+        offs_s = first + tl.arange(0, BLOCK_S)
         mask_s = offs_s < n_filled
         rows = row * n_splits + offs_s
-        lse = tl.load(lse_ptr + rows, mask=mask_s, other=-float("inf"))  # [_MERGED_SPLITS]
+        lse = tl.load(lse_ptr + rows, mask=mask_s, other=-float("inf"))  # [BLOCK_S]
         mask = mask_s[:, None] & (offs_d < D)[None, :]
         outs = tl.load(split_out_ptr + rows[:, None] * D + offs_d[None, :], mask=mask, other=0.0)
         new_max = tl.maximum(total_max, tl.max(lse, axis=0))
@@ -153,6 +154,14 @@ def merge_splits_kernel(
     tl.store(
         out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D
     )  # [BLOCK_D]
+
+
+def merge_config(n_splits: int, D: int) -> dict[str, int]:
+    """Splits and dims that a program of the merge loads together."""
+    return {
+        "BLOCK_D": max(triton.next_power_of_2(D), 16),
+        "BLOCK_S": min(triton.next_power_of_2(n_splits), _MERGED_SPLITS),
+    }
 
 
 def paged_decode_attention_config(
@@ -234,5 +243,5 @@ def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
             n_splits,
             per_split,
             D=D,
-            BLOCK_D=config["BLOCK_D"],
+            **merge_config(n_splits, D),
         )

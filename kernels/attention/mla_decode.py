@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.attention.decoding import merge_splits_kernel
+from roofwatch.kernels.attention.decoding import merge_config, merge_splits_kernel
 from roofwatch.kernels.attention.paged_decode_attention import context_lengths_of
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
 from roofwatch.kernels.building_blocks.errors import KernelError
@@ -223,7 +223,7 @@ def _mla_decode_op(q, cache, block_tables, context_lengths, n_rope, scale, out):
             n_splits,
             per_split,
             D=L,
-            BLOCK_D=config["BLOCK_L"],
+            **merge_config(n_splits, L),
         )
 
 
