@@ -41,7 +41,7 @@ def operator(
         name: Of the operator; messages name it as the kernel.
         allocate: Returns uninitialised results. Has the parameters of the operator.
         backward: Computes the gradients. Without it, inputs that require a gradient are rejected.
-        same_gradient: An input, and another one that has the same gradient.
+        same_gradient: An input, and another input or a result that has the same gradient.
 
     Returns:
         Decorator of a launcher, whose parameters are the inputs and the results to fill.
@@ -119,9 +119,10 @@ def _set_gradient(forward: Operator, backward: Operator, same_gradient: Mapping[
             **of_results,
         }
         input_gradients = _as_tuple(backward.call(*(values[name] for name in backward.inputs)))
-        of_inputs = dict(zip(backward.results, input_gradients, strict=True))
+        computed = {**of_results, **dict(zip(backward.results, input_gradients, strict=True))}
         return tuple(
-            of_inputs.get(f"grad_{same_gradient.get(name, name)}") for name in forward.inputs
+            computed.get(f"grad_{same_gradient.get(name, name)}") if is_needed else None
+            for name, is_needed in zip(forward.inputs, ctx.needs_input_grad, strict=True)
         )
 
     forward.call.register_autograd(differentiate, setup_context=save)

@@ -49,6 +49,18 @@ COSTS = [
     ),
     (make_case("matmul", "bfloat16", M=2, N=3, K=5), 6 * 10, 20 + 30 + 12),
     (
+        make_case("linear_epilogue", "bfloat16", M=2, N=3, K=5, activation="gelu", residual="yes"),
+        6 * 10,
+        20 + 30 + 6 + 12 + 12,
+    ),
+    (
+        make_case(
+            "linear_epilogue", "bfloat16", "bwd", M=2, N=3, K=5, activation="silu", residual="no"
+        ),
+        3 * 6 * 10,
+        20 + 30 + 6 + 12 + 20 + 30 + 6,
+    ),
+    (
         make_case("fp8_matmul_blockwise", "float8_e4m3fn", M=2, N=130, K=200),
         104000 + 2 * 260 * 2,
         400 + 26000 + 16 + 16 + 520,
