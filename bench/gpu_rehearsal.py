@@ -34,6 +34,11 @@ _FRESH_PROCESS_S = 5.0
 _TRITON_COMPILE_S = 1.5
 _TORCH_COMPILE_S = 8.0
 """Of one case: Inductor traces, generates and compiles its kernels."""
+_TRITON_AT_ONCE = 16
+_TORCH_AT_ONCE = 8
+"""Processes that compile before anything is launched."""
+_TORCH_CACHED_S = 2.0
+"""Of one case whose graph is in the cache: it is traced again, and its code is loaded."""
 _CHECK_S = 1.0
 """Of one result and its reference in float64, without drawing its inputs."""
 _DRAWN_BYTES_PER_S = 50e9
@@ -134,8 +139,8 @@ def _measured(
     seconds = (
         _START_S
         + (process_count - 1) * _FRESH_PROCESS_S
-        + torch_compile_count * _TORCH_COMPILE_S
-        + triton_count * _TRITON_COMPILE_S
+        + torch_compile_count * (_TORCH_COMPILE_S / _TORCH_AT_ONCE + _TORCH_CACHED_S)
+        + triton_count * _TRITON_COMPILE_S / _TRITON_AT_ONCE
         + len(runs) * _CHECK_S
         + drawn_bytes / _DRAWN_BYTES_PER_S
         + block_count * _block_s(preset)

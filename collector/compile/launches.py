@@ -125,11 +125,13 @@ def compiling_for(
     *,
     deadline_s: float = math.inf,
     most_configurations: int | None = MOST_CONFIGURATIONS,
+    is_for_launch: bool = False,
 ) -> Iterator[list[Launch]]:
     """Compile each launch within the block for a target; yield the list of launches.
 
     After the deadline, on the monotonic clock, launches are listed and not compiled. Of an
-    autotuned function, at most some configurations are compiled, or all.
+    autotuned function, at most some configurations are compiled, or all. Code that is for a launch
+    has line numbers; without them, it does not change with its place in the file.
 
     Raises:
         TargetError: the target is unknown.
@@ -137,7 +139,7 @@ def compiling_for(
     launches: list[Launch] = []
     with (
         without_aslr(),
-        _compiling_triton(target, launches, deadline_s, most_configurations),
+        _compiling_triton(target, launches, deadline_s, most_configurations, is_for_launch),
         _compiling_cuda(target, launches),
     ):
         yield launches
@@ -167,7 +169,11 @@ def without_aslr() -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _compiling_triton(
-    target: str, launches: list[Launch], deadline_s: float, most_configurations: int | None
+    target: str,
+    launches: list[Launch],
+    deadline_s: float,
+    most_configurations: int | None,
+    is_for_launch: bool,
 ) -> Iterator[None]:
     import triton
     from triton.backends.compiler import GPUTarget
@@ -213,6 +219,8 @@ def _compiling_triton(
         else:
             shape = _launch_shape(function=self, args=args, kwargs=kwargs, grid=grid)
             launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}), shape)
+            if is_for_launch:
+                _build_launcher(kernel)
         finally:
             self.device_caches.clear()
         return kernel
@@ -226,10 +234,23 @@ def _compiling_triton(
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times
-        triton.knobs.compilation.disable_line_info = (
-            True  # the code hash must not depend on line numbers
-        )
+        if not is_for_launch:
+            triton.knobs.compilation.disable_line_info = True
         yield
+
+
+def _build_launcher(kernel: Any) -> None:
+    """Build the C function that launches a kernel, which Triton before 3.7 has for each signature.
+
+    The launch itself reports a missing compiler or driver.
+    """
+    from triton.backends.nvidia import driver
+
+    if "cubin" in kernel.asm and hasattr(driver, "make_launcher"):
+        with contextlib.suppress(
+            AssertionError, ImportError, OSError, RuntimeError, subprocess.SubprocessError
+        ):
+            driver.CudaLauncher(kernel.src, kernel.metadata)
 
 
 def _raise_if_tool_is_missing(error: Exception) -> None:

@@ -37,6 +37,7 @@ from roofwatch.collector.compile.target_device import LaunchedAtImportError, pre
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
+from roofwatch.collector.jobs.ahead import compile_ahead
 from roofwatch.collector.jobs.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.jobs.configurations import compile_configurations
 from roofwatch.collector.jobs.kernel_info import describe_kernel, find_case, repository_of
@@ -61,6 +62,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
     ChooseTiming,
+    CompileAhead,
     CompileConfigurations,
     CompileStatic,
     DescribeEnvironment,
@@ -258,6 +260,16 @@ class _Suite:
                 time_limit_s=limit_s,
             )
             return Reply(static_facts=tuple(facts))
+        if isinstance(job, CompileAhead):
+            compile_ahead(
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                target=job.target,
+                launch=self._launcher(spec, implementation),
+                device=self._device,
+            )
+            return Reply()
         if isinstance(job, CompileConfigurations):
             configured = compile_configurations(
                 spec=spec,

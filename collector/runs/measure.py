@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roofwatch.collector.device.device_session import DeviceSession
+from roofwatch.collector.runs.ahead import compile_ahead
 from roofwatch.collector.runs.journal import Journal
 from roofwatch.collector.runs.run_plan import Activity, OnProgress, RunPlan, Steps
 from roofwatch.collector.runs.suite_run import SuiteRun
@@ -193,6 +194,7 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
             loading.result()
     # not during checks on the device, in which Triton's autotuner times kernels
     run.compile()
+    compile_ahead(run, steps)
     run.check(run.workers, run.to_check, worker_count=worker_count)
 
 

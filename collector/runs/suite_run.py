@@ -200,6 +200,11 @@ class SuiteRun:
         return self._device == "cpu"
 
     @property
+    def compile_target(self) -> str | None:
+        """Of the device; None on a CPU, or before the machine is described."""
+        return None if self._environment is None else self._environment.compile_target
+
+    @property
     def to_compile(self) -> list[CaseRun]:
         if not self.plan.targets:
             return []

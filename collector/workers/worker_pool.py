@@ -11,6 +11,7 @@ from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_protocol import (
     CaseJob,
     CheckAccuracy,
+    CompileAhead,
     CompileStatic,
     Failure,
     Job,
@@ -22,7 +23,7 @@ from roofwatch.model.worker_protocol import (
     WorkerSettings,
 )
 
-SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic, ProveCase)
+SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileAhead, CompileStatic, ProveCase)
 
 
 OnBegin = Callable[[Subject], None]
@@ -33,7 +34,7 @@ class WorkerPool:
 
     def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
         self.fork_server = fork_server
-        self._settings = settings
+        self.settings = settings
         self.gpu_count: int | None = None
         """Of this machine; None on a CPU, or if it is not known yet."""
         self._by_rank_count: dict[int, Worker] = {}
@@ -105,7 +106,7 @@ class WorkerPool:
         else:
             alone = [job for job in jobs if job.rank_count > 1]
         if count > 1:
-            settings = self._settings.model_copy(update={"memory_share": 1 / count})
+            settings = self.settings.model_copy(update={"memory_share": 1 / count})
             workers = [Worker(self.fork_server, settings) for _ in range(count)]
             self._parallel += workers
             for job, reply, worker in _do_parallel(
@@ -123,7 +124,7 @@ class WorkerPool:
     @property
     def python(self) -> Path | None:
         """Interpreter of the suite's own environment, if it has one."""
-        return self._settings.source.python
+        return self.settings.source.python
 
     @property
     def loaded(self) -> set[LoadedModule]:
@@ -149,7 +150,7 @@ class WorkerPool:
 
     def _worker(self, rank_count: int) -> Worker:
         if rank_count not in self._by_rank_count:
-            self._by_rank_count[rank_count] = Worker(self.fork_server, self._settings, rank_count)
+            self._by_rank_count[rank_count] = Worker(self.fork_server, self.settings, rank_count)
         return self._by_rank_count[rank_count]
 
 

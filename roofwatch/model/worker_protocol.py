@@ -210,6 +210,17 @@ class CompileStatic(CaseJob):
         return kernel_of(self.case_id)
 
 
+class CompileAhead(CaseJob):
+    """Fill the compilers' caches with what a call needs on this machine's GPU."""
+
+    job: Literal["compile_ahead"] = "compile_ahead"
+    target: str
+
+    @property
+    def group(self) -> str:
+        return kernel_of(self.case_id)
+
+
 class CompileConfigurations(CaseJob):
     """Compile a case in given configurations, or in all of its spec or its autotuner."""
 
@@ -253,6 +264,7 @@ Job = (
     | ChooseTiming
     | CheckAccuracy
     | CompileStatic
+    | CompileAhead
     | CompileConfigurations
     | ProveCase
     | PrepareCall
