@@ -5,6 +5,8 @@ Pure.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -66,97 +68,144 @@ class Acceptance(_Document):
         """Return whether every finding was accepted, and none is noticeably larger than then."""
         if findings.wrong_count and not self.wrong_results:
             return False
-        sizes = findings.least.get(self.grain, {}).items()
-        if not sizes:
+        least_sizes = findings.least.get(self.grain, {})
+        # a state of an older version has no sizes to compare
+        if not least_sizes:
             return False
-        # what was not accepted has no size up to which it is covered
-        return all(size <= self.most.get(key, -math.inf) for key, size in sizes)
+        for key, least_size in least_sizes.items():
+            # what was not accepted has no size up to which it is covered
+            is_covered = key in self.most and least_size <= self.most[key]
+            if not is_covered:
+                return False
+        return True
 
 
 def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Findings | None:
     """Return what can be accepted in a commit: regressions and removed benchmarks; None without
     any.
     """
-    sizes: list[_Size] = []
+    sizes: list[_FindingSize] = []
     cases: list[Change[CaseEvidence]] = []
     for judgement in judgements:
         sizes += _sizes(judgement)
         cases += judgement.cases
     if not sizes:
         return None
-    largest_sizes = [(name, size) for name, _, size in sizes]
-    smallest_sizes = [(name, size) for name, size, _ in sizes]
-    most = {grain: _largest(grain, largest_sizes) for grain in Grain}
-    least = {grain: _largest(grain, smallest_sizes) for grain in Grain}
+    most = {grain: _most_by_group(sizes, grain) for grain in Grain}
     # there are fewer reasons and measures than bounds, so the coarsest always fits
-    grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
+    finest_grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
     regressed = [case for case in worst_first(cases) if case.verdict is Verdict.REGRESSED]
-    slower = [case.case_key for case in regressed if case.log_interval is not None]
+    wrong = [case for case in regressed if case.reason is Reason.WRONG_RESULT]
     return Findings(
         head_sha=head_sha,
-        most=most[grain],
-        grain=grain,
-        worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
-        least=least,
+        most=most[finest_grain],
+        grain=finest_grain,
+        worst=_worst_series(regressed),
+        least={grain: _least_by_group(sizes, grain) for grain in Grain},
         project=judgements[0].project,
-        wrong_count=sum(case.reason is Reason.WRONG_RESULT for case in regressed),
+        wrong_count=len(wrong),
     )
 
 
-def _largest(grain: Grain, sizes: Iterable[tuple[tuple[str, ...], float]]) -> dict[str, float]:
-    """Return the largest size of each group, by the group's key."""
+def _worst_series(regressed: Iterable[Change[CaseEvidence]]) -> tuple[str, str] | None:
+    """Case and implementation of the first slower case; None if its name is too long to store."""
+    slower = (case.case_key for case in regressed if case.log_interval is not None)
+    worst = next(slower, None)
+    if worst is None or len("".join(worst)) > MAX_SERIES:
+        return None
+    return worst
+
+
+# --- sizes of findings
+
+
+@dataclass(frozen=True)
+class _FindingSize:
+    """How bad one finding is, in the unit of its measure; 0 for what has no size."""
+
+    name: tuple[str, ...]
+    """Of the finding and of its measure."""
+    least: float = 0.0
+    """The smallest credible size."""
+    most: float = 0.0
+    """Up to which an acceptance covers it."""
+
+
+def _most_by_group(sizes: Iterable[_FindingSize], grain: Grain) -> dict[str, float]:
+    return _largest_of_groups((grain.key_of(size.name), size.most) for size in sizes)
+
+
+def _least_by_group(sizes: Iterable[_FindingSize], grain: Grain) -> dict[str, float]:
+    return _largest_of_groups((grain.key_of(size.name), size.least) for size in sizes)
+
+
+def _largest_of_groups(sizes: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the largest size of each group, with four digits, by the group's key."""
     largest: dict[str, float] = {}
-    for name, size in sizes:
-        key = grain.key_of(name)
-        largest[key] = max(float(f"{size:.4g}"), largest.get(key, 0.0))
+    for key, size in sizes:
+        rounded = float(f"{size:.4g}")
+        largest[key] = max(rounded, largest.get(key, 0.0))
     return largest
 
 
-_Size = tuple[tuple[str, ...], float, float]
-"""Names of the finding and its measure, its smallest credible size, and the size up to which it is
-accepted.
-"""
-
-
-def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
+def _sizes(judgement: PullRequestJudgement) -> Iterator[_FindingSize]:
     for case in judgement.cases:
         if case.verdict is Verdict.REGRESSED:
             yield from _case_sizes(case)
         elif is_removed(case):
             # a removed case has no size that could grow
-            yield (*case.case_key, Reason.REMOVED_CASE, ""), 0.0, 0.0
+            yield _FindingSize((*case.case_key, Reason.REMOVED_CASE, ""))
     for code in judgement.static:
         if code.verdict is Verdict.REGRESSED:
             subject = code.subject
             function = (*subject.case_key, subject.part, subject.target, code.reason)
             for measure, size in _code_sizes(code).items():
-                yield (*function, measure), size, size
+                yield _FindingSize((*function, measure), least=size, most=size)
     for launch in judgement.secondary_changes:
         if launch.verdict is Verdict.REGRESSED:
-            exact = launch.relative_change, launch.relative_change
-            # a counted value is exact
-            low, high = launch.relative_interval or exact
-            name = (*launch.case_key, launch.reason, launch.metric)
-            yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
+            yield _relative_size(launch, measure=launch.metric)
 
 
-def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_Size]:
-    name = *case.case_key, case.reason
-    base = case.evidence.base
+def _relative_size(change: Change[Any], measure: str) -> _FindingSize:
+    """The relative change of a value, which may be infinite, as a finite size."""
+    low = high = change.relative_change
+    # a counted value is exact and has no interval
+    if change.relative_interval is not None:
+        low, high = change.relative_interval
+    return _FindingSize(
+        name=(*change.case_key, change.reason, measure),
+        least=min(low, _MAX_CHANGE),
+        most=min(high, _MAX_CHANGE),
+    )
+
+
+def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_FindingSize]:
+    """The size of a slower, failing or wrong case."""
     head = case.evidence.head
     if case.relative_interval is not None:
-        low, high = case.relative_interval
-        yield (*name, "time"), min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
-    elif head is None or case.reason is not Reason.WRONG_RESULT:
-        yield (*name, "" if head is None else str(head.failure)), 0.0, 0.0
-    else:
-        # a tensor with NaN or infinity has no error, so it is missing among the tensors
-        tensor_count = 1 if base is None else base.tensor_count
-        for measure in ("rmse_ratio", "max_abs_error"):
-            error = getattr(head, measure)
-            if error is None or head.tensor_count < tensor_count:
-                error = _NOT_FINITE
-            yield (*name, measure), error, error * (1 + THRESHOLDS.error_relative_change)
+        yield _relative_size(case, measure="time")
+        return
+    name = (*case.case_key, case.reason)
+    # a failure has no size, only a kind
+    if head is None:
+        yield _FindingSize((*name, ""))
+        return
+    if case.reason is not Reason.WRONG_RESULT:
+        yield _FindingSize((*name, str(head.failure)))
+        return
+    base = case.evidence.base
+    tensor_count = 1 if base is None else base.tensor_count
+    # a tensor with NaN or infinity has no error, so it is missing among the tensors
+    is_finite = head.tensor_count >= tensor_count
+    for measure in ("rmse_ratio", "max_abs_error"):
+        error = getattr(head, measure)
+        if error is None or not is_finite:
+            error = _NOT_FINITE
+        yield _FindingSize(
+            name=(*name, measure),
+            least=error,
+            most=error * (1 + THRESHOLDS.error_relative_change),
+        )
 
 
 def _code_sizes(change: StaticChange) -> dict[str, float]:
@@ -165,27 +214,27 @@ def _code_sizes(change: StaticChange) -> dict[str, float]:
     if isinstance(evidence, AnalysisEvidence):
         return evidence.head.badness
     # a failure has no size, only a kind
-    if evidence.head is None or evidence.head.outcome is not Outcome.OK:
-        return {"" if evidence.head is None else str(evidence.head.outcome): 0.0}
+    if evidence.head is None:
+        return {"": 0.0}
+    if evidence.head.outcome is not Outcome.OK:
+        return {str(evidence.head.outcome): 0.0}
     sizes = _badness(code_facts(evidence.head))
     if evidence.base is not None and evidence.base.outcome is Outcome.OK:
         base_sizes = _badness(code_facts(evidence.base))
-        sizes = {
-            name: size
-            for name, size in sizes.items()
-            if name in base_sizes and size > base_sizes[name]
-        }
+        # what the base does not have cannot have grown
+        grown = [name for name in sizes if sizes[name] > base_sizes.get(name, math.inf)]
+        sizes = {name: sizes[name] for name in grown}
     return sizes or {"": 0.0}
 
 
 def _badness(facts: CodeFacts) -> dict[str, float]:
     """Return the numbers by which machine code is judged, as sizes that grow when it gets worse."""
-    widths = {"read": facts.reads.main_width, "write": facts.writes.main_width}
     sizes = {name: facts.values[name] for name in DECISIVE_FACTS if name in facts.values}
-    for name, width in widths.items():
+    widths_bits = {"read": facts.reads.main_width, "write": facts.writes.main_width}
+    for name, width_bits in widths_bits.items():
         # without accesses there is no width
-        if width:
-            sizes[f"{name} instructions per byte"] = 8 / width
+        if width_bits:
+            sizes[f"{name} instructions per byte"] = 8 / width_bits
     if facts.tensor_path is not None:
         sizes["tensor path"] = 1 / (1 + facts.tensor_path)
     return sizes

@@ -103,32 +103,31 @@ class CompiledHistory:
 
         Only the code for the timed device counts, if it is known.
         """
-        base_facts = self._compiled_at(key, base)
-        head_facts = self._compiled_at(key, head)
-        common = sorted(base_facts.keys() & head_facts.keys())
-        device_targets = _device_targets(head_facts.values())
-        # code for other targets says nothing about the timed device
-        timed = [function for function in common if function[-1] in device_targets] or common
-        targets = {function[-1] for function in timed}
+        base_functions = self._compiled_at(key, base)
+        head_functions = self._compiled_at(key, head)
+        timed = _timed_functions(base_functions, head_functions)
+        targets = {target for _, target in timed}
         if not targets:
             return None
         changed_targets: set[str] = set()
-        for function in base_facts.keys() | head_facts.keys():
+        for function in base_functions.keys() | head_functions.keys():
+            _, target = function
             # a function of one side alone is a change too
-            if _code_hash(base_facts, function) != _code_hash(head_facts, function):
-                changed_targets.add(function[-1])
-        words: list[str] = []
+            if _code_hash(base_functions, function) != _code_hash(head_functions, function):
+                changed_targets.add(target)
+        descriptions: list[str] = []
         is_worse = False
         for function in timed:
-            base_function = base_facts[function]
-            head_function = head_facts[function]
-            if base_function.code_hash != head_function.code_hash:
-                words.append(facts_in_words(base_function.values, head_function.values))
-                is_worse |= base_function.verdict_on(head_function) is verdict
+            base_facts = base_functions[function]
+            head_facts = head_functions[function]
+            if base_facts.code_hash != head_facts.code_hash:
+                descriptions.append(facts_in_words(base_facts.values, head_facts.values))
+                is_worse |= base_facts.verdict_on(head_facts) is verdict
         return CodeObservation(
             changed_targets=len(changed_targets & targets),
             known_targets=len(targets),
-            facts=max(words, key=len, default=""),
+            # the longest one names the most facts
+            facts=max(descriptions, key=len, default=""),
             is_worse=is_worse,
         )
 
@@ -141,6 +140,17 @@ class CompiledHistory:
             if facts is not None and facts.code_hash is not None:
                 compiled[function] = facts
         return compiled
+
+
+def _timed_functions(
+    base: Mapping[_Function, _Facts], head: Mapping[_Function, _Facts]
+) -> list[_Function]:
+    """Functions of both sides for the timed device; of all targets if it is not known."""
+    common = sorted(base.keys() & head.keys())
+    device_targets = _device_targets(head.values())
+    # code for other targets says nothing about the timed device
+    timed = [function for function in common if function[1] in device_targets]
+    return timed or common
 
 
 def _code_hash(facts: Mapping[_Function, _Facts], function: _Function) -> str | None:
@@ -166,17 +176,23 @@ def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding
 
 
 def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
-    old = before.point.setting
-    new = after.point.setting
-    if old is None or new is None or old.toolchain == new.toolchain:
-        return weigh({Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")})
-    old_versions = dict(old.toolchain)
-    moved = [
-        f"{name} {old_versions.get(name, 'unset')} → {version}"
-        for name, version in new.toolchain
-        if old_versions.get(name) != version
+    """Blame the toolchain if it is known to differ, else the code."""
+    base_setting = before.point.setting
+    head_setting = after.point.setting
+    blame_of_code = {Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")}
+    if base_setting is None or head_setting is None:
+        return weigh(blame_of_code)
+    if base_setting.toolchain == head_setting.toolchain:
+        return weigh(blame_of_code)
+    base_versions = dict(base_setting.toolchain)
+    changed = [
+        f"{name} {base_versions.get(name, 'unset')} → {version}"
+        for name, version in head_setting.toolchain
+        if base_versions.get(name) != version
     ]
-    sentence = f"{', '.join(moved) or 'a setting was dropped'} between the two compilations"
+    # a version that only the base names is not in the list
+    description = ", ".join(changed) or "a setting was dropped"
+    sentence = f"{description} between the two compilations"
     return weigh({Cause.TOOLCHAIN: Odds(_TOOLCHAIN_ODDS, sentence)})
 
 
@@ -198,11 +214,10 @@ def _changes(
     elif works or worked:
         # compiling began to fail, or works again
         verdict = Verdict.of_change(is_worse=not works)
-        names = [
-            name
-            for name in (*DECISIVE_FACTS, *after.keys)
-            if name in after.keys and name in before.keys
-        ][:1]
+        both_have = after.keys.keys() & before.keys.keys()
+        facts_in_order = [name for name in (*DECISIVE_FACTS, *after.keys) if name in both_have]
+        # all facts of the function are lost together, so one stands for them
+        names = facts_in_order[:1]
         outcomes = f"compiling was {before.point.outcome}, is {after.point.outcome}"
         evidence = f"{outcomes}{_in_brackets(after.point.message)}"
     else:
@@ -252,35 +267,38 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
         return
     by_commit = points_by_commit(points)
     ends = [(commit, _end_of(runs)) for commit, runs in by_commit.items()]
-    for position, (before_end, after_end) in enumerate(pairwise(ends), start=1):
-        (previous, before), (commit, after) = before_end, after_end
+    for position, (base_end, head_end) in enumerate(pairwise(ends), start=1):
+        previous_commit, before = base_end
+        commit, after = head_end
         works = after.outcome is Outcome.OK
-        if (before.outcome is Outcome.OK) == works:
+        worked = before.outcome is Outcome.OK
+        if works == worked:
             continue
-        # the run of failing commits that begins or ends here
         if works:
-            side = ends[:position][::-1]
+            failed = before
+            earlier = "it failed at the commit before"
+            failing_side = ends[:position][::-1]
         else:
-            side = ends[position:]
-        failing = takewhile(lambda end: end[1].outcome is not Outcome.OK, side)
+            failed = after
+            earlier = "it worked at the commit before"
+            failing_side = ends[position:]
+        # the run of failing commits that begins or ends here
+        failing = takewhile(lambda end: end[1].outcome is not Outcome.OK, failing_side)
         failing_runs = sum(len(by_commit[failing_commit]) for failing_commit, _ in failing)
+        status = Status.CONFIRMED
+        # once may be the machine's fault
+        if failed.outcome in _MACHINE_DEPENDENT and failing_runs < 2:
+            status = Status.UNCONFIRMED
         change = ChangePoint(
             series=series.key,
             commit=commit,
-            previous_commit=previous,
+            previous_commit=previous_commit,
             verdict=Verdict.of_change(is_worse=not works),
             before=before.value,
             after=after.value,
             evidence=_outcomes_in_words(series.key, before, after),
         )
-        failed = before if works else after
-        is_sure = failed.outcome not in _MACHINE_DEPENDENT or failing_runs >= 2
-        earlier = f"it {'failed' if works else 'worked'} at the commit before"
-        yield TrendFinding.at_commit(
-            change,
-            Status.CONFIRMED if is_sure else Status.UNCONFIRMED,
-            explain_outcome(before, after, earlier),
-        )
+        yield TrendFinding.at_commit(change, status, explain_outcome(before, after, earlier))
 
 
 def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:

@@ -10,7 +10,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from roofwatch.ci.causes.odds import Odds, cause_of, combine, weigh
@@ -58,21 +58,26 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
     events, rest = _take_events(findings, population)
     by_kernel: dict[tuple[_Kind, str], list[TrendFinding]] = defaultdict(list)
     for finding in rest:
-        # findings of another kind never have the same cause
-        change = finding.change
-        kind = (
-            change.series.project,
-            change.verdict,
-            change.is_gradual,
-            _is_machine([finding]),
-        )
-        by_kernel[kind, finding.kernel].append(finding)
-    by_kind: dict[_Kind, list[Site]] = defaultdict(list)
-    for (kind, _), of_kernel in by_kernel.items():
-        by_kind[kind].extend(find_sites(of_kernel))
-    joined = [site for of_kind in by_kind.values() for site in _join_kernels(of_kind)]
+        by_kernel[_kind_of_finding(finding), finding.kernel].append(finding)
+    sites_by_kind: dict[_Kind, list[Site]] = defaultdict(list)
+    for (kind, _), kernel_findings in by_kernel.items():
+        sites_by_kind[kind].extend(find_sites(kernel_findings))
+    joined: list[Site] = []
+    # findings of another kind never have the same cause
+    for sites in sites_by_kind.values():
+        joined.extend(_join_kernels(sites))
     grouped = [_grouped(site, population) for site in _join_keys(joined)]
     return sorted([*events, *grouped], key=lambda pair: worst_first(pair[0]))
+
+
+def _kind_of_finding(finding: TrendFinding) -> _Kind:
+    change = finding.change
+    return (
+        change.series.project,
+        change.verdict,
+        change.is_gradual,
+        _is_machine([finding]),
+    )
 
 
 def _grouped(site: Site, population: Population) -> Grouped:
@@ -89,55 +94,76 @@ def _grouped(site: Site, population: Population) -> Grouped:
 
 def _join_kernels(sites: Sequence[Site]) -> list[Site]:
     """Join sites of several kernels that share a cause."""
-    ordered = sorted(
-        sites, key=lambda site: (site.core.first, site.core.last, sorted(site.kernels))
-    )
+    ordered = sorted(sites, key=_place_and_kernels)
     places_per_commit = _places_per_commit(ordered)
     joined: list[Site] = []
-    near: list[int] = []  # positions in `joined` that a later site can still meet
+    # positions in `joined` that a later site can still meet
+    near: list[int] = []
     for site in ordered:
         near = [position for position in near if joined[position].reach.last >= site.reach.first]
-        partners = (
-            position
-            for position in near
-            if _is_one_cause(joined[position], site, places_per_commit)
-        )
-        partner = next(partners, None)
-        if partner is None:
+        for position in near:
+            if _is_one_cause(joined[position], site, places_per_commit):
+                joined[position] = joined[position].joined(site)
+                break
+        else:
             near.append(len(joined))
             joined.append(site)
-        else:
-            joined[partner] = joined[partner].joined(site)
     return joined
 
 
+def _place_and_kernels(site: Site) -> tuple[float, float, list[str]]:
+    return site.core.first, site.core.last, sorted(site.kernels)
+
+
 def _is_one_cause(site: Site, other_site: Site, places_per_commit: float) -> bool:
-    if not site.series.isdisjoint(other_site.series) or not site.reach.touches(other_site.reach):
+    """Whether a common cause of two sites is likelier than a coincidence.
+
+    Args:
+        site: Of some kernels.
+        other_site: Of others.
+        places_per_commit: How many unrelated changes a commit of this history has.
+    """
+    # one series cannot change twice for one cause
+    if not site.series.isdisjoint(other_site.series):
+        return False
+    if not site.reach.touches(other_site.reach):
         return False
     # a pair that confirms one kernel says nothing about others
     if _best_status(site) != _best_status(other_site):
         return False
-    recorded = _recorded_cause(site)
-    if recorded is not None and recorded is _recorded_cause(other_site):
+    recorded_cause = _recorded_cause(site)
+    if recorded_cause is not None and recorded_cause is _recorded_cause(other_site):
         return True
-    if site.size is None or other_site.size is None or not site.has_size_of(other_site):
+    if site.size is None or other_site.size is None:
         return False
-    last = max(site.core.last, other_site.core.last)
+    if not site.has_size_of(other_site):
+        return False
     first = min(site.core.first, other_site.core.first)
-    meeting = last - first + 1
-    return meeting * places_per_commit <= _MAX_COINCIDENCE or meeting == 1
+    last = max(site.core.last, other_site.core.last)
+    commit_count = last - first + 1
+    # in one and the same commit, a common size is enough
+    if commit_count == 1:
+        return True
+    coincidences = commit_count * places_per_commit
+    return coincidences <= _MAX_COINCIDENCE
 
 
 def _places_per_commit(ordered: Sequence[Site]) -> float:
-    """Rate of changes: places that do not touch, over the commits they are spread over."""
-    count, last = 0, -math.inf
-    for site in ordered:
-        if site.reach.first > last:
-            count += 1
-        last = max(last, site.reach.last)
+    """Rate of changes: places that do not touch, over the commits they are spread over.
+
+    Args:
+        ordered: Sites by their first commit.
+    """
     if not ordered:
         return 0.0
-    return count / (last - ordered[0].core.first + 1)
+    place_count = 0
+    last = -math.inf
+    for site in ordered:
+        if site.reach.first > last:
+            place_count += 1
+        last = max(last, site.reach.last)
+    commit_count = last - ordered[0].core.first + 1
+    return place_count / commit_count
 
 
 def _best_status(site: Site) -> Status:
@@ -146,9 +172,12 @@ def _best_status(site: Site) -> Status:
 
 
 def _recorded_cause(site: Site) -> Cause | None:
-    """The change of the environment that is the likeliest cause."""
-    cause = cause_of(combine([finding.suspects for finding in not_refuted(site.findings)]))
-    return cause if cause in _ENVIRONMENT else None
+    """The change of the environment that is the likeliest cause; None if it is another one."""
+    standing = not_refuted(site.findings)
+    cause = cause_of(combine([finding.suspects for finding in standing]))
+    if cause not in _ENVIRONMENT:
+        return None
+    return cause
 
 
 def _join_keys(sites: Sequence[Site]) -> list[Site]:
@@ -159,17 +188,10 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
     """
     by_key: dict[tuple[object, ...], Site] = {}
     for site in sites:
-        findings = not_refuted(site.findings)
-        change = findings[0].change
-        key = (
-            change.series.project,
-            change.verdict,
-            _kernels_of_key(findings),
-            place_of(findings),
-            _is_machine(findings),
-        )
-        if key in by_key:
-            site = by_key[key].joined(site)
+        key = _key_of_regression(site)
+        same_regression = by_key.get(key)
+        if same_regression is not None:
+            site = same_regression.joined(site)
         by_key[key] = site
     joined = list(by_key.values())
     # joined sites may share a key with others now
@@ -178,11 +200,25 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
     return _join_keys(joined)
 
 
+def _key_of_regression(site: Site) -> tuple[object, ...]:
+    """What two regressions never have in common."""
+    findings = not_refuted(site.findings)
+    change = findings[0].change
+    return (
+        change.series.project,
+        change.verdict,
+        _kernels_of_key(findings),
+        place_of(findings),
+        _is_machine(findings),
+    )
+
+
 def _is_machine(findings: Sequence[TrendFinding]) -> bool:
     """Whether values of another tool changed with the machine."""
     if not findings[0].change.series.is_imported:
         return False
-    return cause_of(combine([finding.suspects for finding in findings])) in _ENVIRONMENT
+    suspects = combine([finding.suspects for finding in findings])
+    return cause_of(suspects) in _ENVIRONMENT
 
 
 def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
@@ -213,51 +249,80 @@ def _take_events(
     kernels. No paired measurement has confirmed it, and old code does not show that the machine
     stayed the same. Changes of several runner classes in one place are one event.
     """
-    unconfirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
-    confirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
+    common: dict[tuple[str, Verdict], list[_CommonChange]] = defaultdict(list)
+    taken_ids: set[int] = set()
+    for (project, runner_class, verdict), steps in _steps_by_machine(findings).items():
+        judged_count = population.count_on(project, runner_class)
+        for site in find_sites(steps.unconfirmed):
+            # the whole machine moved, so the commit is not to blame
+            if _is_common(site, judged_count, steps.confirmed):
+                taken_ids.update(map(id, site.findings))
+                change = _CommonChange(
+                    runner_class=runner_class,
+                    judged_count=judged_count,
+                    site=site,
+                )
+                common[project, verdict].append(change)
+    events: list[Grouped] = []
+    for changes in common.values():
+        simultaneous = _in_one_place(changes)
+        events.extend(_event(group, population) for group in simultaneous)
+    rest = [finding for finding in findings if id(finding) not in taken_ids]
+    return events, rest
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Steps of one runner class in one direction."""
+
+    unconfirmed: list[TrendFinding] = field(default_factory=list)
+    confirmed: list[TrendFinding] = field(default_factory=list)
+    """By a paired measurement."""
+
+
+def _steps_by_machine(findings: Iterable[TrendFinding]) -> dict[tuple[str, str, Verdict], _Steps]:
+    """Group the steps by project, runner class and direction."""
+    by_machine: dict[tuple[str, str, Verdict], _Steps] = defaultdict(_Steps)
     for finding in findings:
         # a drift has no place that several series could share
-        if is_level_step(finding.change):
-            series = finding.change.series
-            steps = unconfirmed
-            if finding.status is Status.CONFIRMED:
-                steps = confirmed
-            steps[series.project, series.runner_class, finding.direction].append(finding)
-    common: dict[tuple[str, Verdict], list[_CommonChange]] = defaultdict(list)
-    taken: set[int] = set()
-    for key, changed in unconfirmed.items():
-        project, runner_class, verdict = key
-        count = population.count_on(project, runner_class)
-        for site in find_sites(changed):
-            # the whole machine moved, so the commit is not to blame
-            if _is_common(site, count, confirmed[key]):
-                taken.update(map(id, site.findings))
-                common[project, verdict].append(
-                    _CommonChange(runner_class=runner_class, judged_count=count, site=site)
-                )
-    events = [
-        _event(together, population)
-        for of_project in common.values()
-        for together in _in_one_place(of_project)
-    ]
-    return events, [finding for finding in findings if id(finding) not in taken]
+        if not is_level_step(finding.change):
+            continue
+        series = finding.change.series
+        steps = by_machine[series.project, series.runner_class, finding.direction]
+        if finding.status is Status.CONFIRMED:
+            steps.confirmed.append(finding)
+        else:
+            steps.unconfirmed.append(finding)
+    return by_machine
 
 
 def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding]) -> bool:
-    again = [finding.runner_changed for finding in site.findings]
-    return (
-        len(site.series) >= THRESHOLDS.environment_min_series
-        and len(site.series) >= THRESHOLDS.environment_share * judged_count
-        and len(site.kernels) >= THRESHOLDS.environment_min_kernels
-        # both sides of a pair run on one machine, so a confirmed change is the commit's
-        and not any(finding.window.touches(site.core) for finding in confirmed)
-        and again.count(False) <= again.count(True)
+    """Whether so many series of a runner class changed together that the machine is the cause.
+
+    Args:
+        site: What changed, unconfirmed.
+        judged_count: Time series of the runner class, changed or not.
+        confirmed: Steps of the runner class in the same direction that a pair confirmed.
+    """
+    series_count = len(site.series)
+    min_count = max(
+        THRESHOLDS.environment_min_series,
+        THRESHOLDS.environment_share * judged_count,
     )
+    if series_count < min_count or len(site.kernels) < THRESHOLDS.environment_min_kernels:
+        return False
+    # both sides of a pair run on one machine, so a confirmed change is the commit's
+    if any(finding.window.touches(site.core) for finding in confirmed):
+        return False
+    # old code, measured again, says whether the machine changed
+    answers = [finding.runner_changed for finding in site.findings]
+    return answers.count(False) <= answers.count(True)
 
 
 def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]:
+    """Group the changes of several runner classes that lie at one commit."""
     groups: list[list[_CommonChange]] = []
-    for change in sorted(changes, key=lambda change: (change.site.core.last, change.runner_class)):
+    for change in sorted(changes, key=_end_and_runner):
         if groups and _is_same_place(groups[-1][0].site, change.site):
             groups[-1].append(change)
         else:
@@ -265,35 +330,50 @@ def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]
     return groups
 
 
+def _end_and_runner(change: _CommonChange) -> tuple[float, str]:
+    return change.site.core.last, change.runner_class
+
+
 def _is_same_place(site: Site, other_site: Site) -> bool:
     return site.core.touches(other_site.core) or site.commit == other_site.commit
 
 
 def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
+    """Report changes of several kernels in one place as one event of the machine."""
     findings = tuple(chain.from_iterable(change.site.findings for change in changes))
-    base = regression_of(findings, population)
+    regression = regression_of(findings, population)
     verdict = findings[0].direction
-    by_runner = sorted(changes, key=lambda change: change.runner_class)
-    direction = "slower" if verdict is Verdict.REGRESSED else "faster"
-    together = f"{' and '.join(map(_in_words, by_runner))} got {direction} together"
+    together = _together_in_words(changes, verdict)
     suspects = _event_suspects(findings, together)
     size = size_of([finding.log_cost_change for finding in findings])
+    # the clock explains single times, and not why all changed at once
+    change_points = [
+        replace(change, verdict=verdict, reason=None) for change in regression.change_points
+    ]
+    state = regression.state
     # one refuted finding speaks for all
-    is_refuted = any(finding.status is Status.REFUTED for finding in findings)
+    if any(finding.status is Status.REFUTED for finding in findings):
+        state = RegressionState.DISMISSED
     event = replace(
-        base,
+        regression,
         kernel=ALL_KERNELS,
         verdict=verdict,
-        change_points=tuple(
-            replace(change, verdict=verdict, reason=None) for change in base.change_points
-        ),
+        change_points=tuple(change_points),
         cause=cause_of(suspects),
         suspects=suspects,
         summary=f"{together}, typically by {size}: the machine rather than one kernel",
-        is_confirmed=base.is_confirmed or _is_bridged(findings),
-        state=RegressionState.DISMISSED if is_refuted else base.state,
+        is_confirmed=regression.is_confirmed or _is_bridged(findings),
+        state=state,
     )
     return event, findings
+
+
+def _together_in_words(changes: Iterable[_CommonChange], verdict: Verdict) -> str:
+    """`12 of 20 time series on H200 and 8 of 9 time series on B200 got slower together`."""
+    by_runner = sorted(changes, key=lambda change: change.runner_class)
+    subject = " and ".join(map(_in_words, by_runner))
+    direction = "slower" if verdict is Verdict.REGRESSED else "faster"
+    return f"{subject} got {direction} together"
 
 
 def _in_words(change: _CommonChange) -> str:
@@ -315,11 +395,12 @@ def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Su
     """The recorded changes of the environment; the runner if there are none."""
     suspects = combine([finding.suspects for finding in findings])
     recorded = [suspect for suspect in suspects if suspect.cause in _ENVIRONMENT]
-    heaviest = max((suspect.weight for suspect in recorded), default=1.0)
+    highest_weight = max((suspect.weight for suspect in recorded), default=1.0)
     odds: dict[Cause, Odds] = {}
     for suspect in recorded:
-        weight = _COMMON_MOVE_ODDS * suspect.weight / heaviest
-        odds[suspect.cause] = Odds(weight, suspect.sentence)
+        # the likeliest of them has the odds of the machine, the others less
+        relative_weight = suspect.weight / highest_weight
+        odds[suspect.cause] = Odds(_COMMON_MOVE_ODDS * relative_weight, suspect.sentence)
     if not odds:
         sentence = f"{together}, which no change of one kernel explains"
         odds[Cause.RUNNER] = Odds(_COMMON_MOVE_ODDS, sentence)

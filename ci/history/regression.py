@@ -41,6 +41,8 @@ _CASE_PARTS = 4
 _MAX_NAMED_KERNELS = 3
 _MIN_FAMILY = 3
 """Fewer times are named one by one."""
+_MIN_FOR_SPREAD = 3
+"""Fewer changes have no quartiles."""
 _RECOVERED_SHARE = 0.8
 """Share of a regression's change points that must be undone; the steps of some series are missed.
 """
@@ -56,25 +58,30 @@ class Population:
     """Counts of all judged series of times, changed or not, by their traits."""
 
     def __init__(self, series: Iterable[SeriesKey] = ()) -> None:
-        self._by_kernel: dict[tuple[str, str], Counter[_Traits]] = defaultdict(Counter)
-        self._by_class: Counter[tuple[str, str]] = Counter()
+        # by project and kernel
+        self._trait_counts: dict[tuple[str, str], Counter[_Traits]] = defaultdict(Counter)
+        # by project and runner class
+        self._series_counts: Counter[tuple[str, str]] = Counter()
         self.keys: list[SeriesKey] = []
         for key in series:
             self.add(key)
 
     def add(self, key: SeriesKey) -> None:
-        self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
-        self._by_class[key.project, key.runner_class] += 1
+        of_kernel = self._trait_counts[key.project, key.kernel]
+        of_kernel[_traits(key)] += 1
+        self._series_counts[key.project, key.runner_class] += 1
         self.keys.append(key)
 
     def merge(self, population: "Population") -> None:
-        for kernel, kinds in population._by_kernel.items():
-            self._by_kernel[kernel].update(kinds)
-        self._by_class.update(population._by_class)
+        """Add the counts of another part of the series."""
+        for kernel, trait_counts in population._trait_counts.items():
+            self._trait_counts[kernel].update(trait_counts)
+        self._series_counts.update(population._series_counts)
         self.keys += population.keys
 
     def count_on(self, project: str, runner_class: str) -> int:
-        return self._by_class[project, runner_class]
+        """Number of judged series of a runner class."""
+        return self._series_counts[project, runner_class]
 
     def describe_family(self, changed: Collection[SeriesKey]) -> str:
         """Describe the smallest family with these series: those of their kernels that share what
@@ -87,45 +94,58 @@ class Population:
         keys = set(changed)
         if not keys:
             return ""
-        kinds: Counter[_Traits] = Counter()
+        trait_counts: Counter[_Traits] = Counter()
         for project_and_kernel in {(key.project, key.kernel) for key in keys}:
-            kinds.update(self._by_kernel[project_and_kernel])
-        shared = frozenset.intersection(*(frozenset(_traits(key).items()) for key in keys))
+            trait_counts.update(self._trait_counts[project_and_kernel])
+        family = frozenset.intersection(*map(_traits, keys))
         # a trait that every series of the kernels has tells nothing
-        if kinds:
-            telling = shared - frozenset.intersection(*kinds)
+        if trait_counts:
+            family -= frozenset.intersection(*trait_counts)
         else:
-            telling = frozenset()
-        total = sum(count for kind, count in kinds.items() if telling <= kind)
-        return _family_in_words(dict(telling), keys, total)
+            family = frozenset()
+        family_count = sum(count for traits, count in trait_counts.items() if family <= traits)
+        return _family_in_words(dict(family), keys, family_count)
 
 
-def _family_in_words(traits: Mapping[str, str], keys: Collection[SeriesKey], total: int) -> str:
-    count = f"{len(keys)} of {total}"
-    # all of the project's series changed
-    if total <= len(keys):
-        count = "the only"
-        if len(keys) != 1:
-            count = f"all {len(keys)}"
-    adjectives = [
-        traits[name] for name in ("dtype", "direction", "implementation") if name in traits
-    ]
-    names = sorted({key.kernel for key in keys})
-    kernels = ", ".join(names)
-    if len(names) > _MAX_NAMED_KERNELS:
-        kernels = f"{len(names)} kernels"
-    text = " ".join([count, *adjectives, "series of", kernels])
-    if "runner class" in traits:
-        text += f" on {traits['runner class']}"
-    return text
+def _family_in_words(
+    family: Mapping[str, str], keys: Collection[SeriesKey], family_count: int
+) -> str:
+    """Write a family and how many of it changed.
+
+    Args:
+        family: Names and values of the traits that it shares.
+        keys: Series that changed.
+        family_count: Series of the family, changed or not.
+    """
+    words = [_share_in_words(len(keys), family_count)]
+    adjectives = ("dtype", "direction", "implementation")
+    words.extend(family[name] for name in adjectives if name in family)
+    words.append("series of")
+    kernels = sorted({key.kernel for key in keys})
+    if len(kernels) > _MAX_NAMED_KERNELS:
+        words.append(f"{len(kernels)} kernels")
+    else:
+        words.append(", ".join(kernels))
+    if "runner class" in family:
+        words.append(f"on {family['runner class']}")
+    return " ".join(words)
 
 
-def _traits(key: SeriesKey) -> dict[str, str]:
+def _share_in_words(changed_count: int, family_count: int) -> str:
+    if changed_count < family_count:
+        return f"{changed_count} of {family_count}"
+    if changed_count == 1:
+        return "the only"
+    return f"all {changed_count}"
+
+
+def _traits(key: SeriesKey) -> _Traits:
     traits = {"implementation": key.implementation, "runner class": key.runner_class}
     parts = key.case_id.split("/")
+    # case ids of other tools have no fixed parts
     if len(parts) == _CASE_PARTS:
-        traits |= {"dtype": parts[2], "direction": parts[3]}
-    return traits
+        _, _, traits["dtype"], traits["direction"] = parts
+    return frozenset(traits.items())
 
 
 # --- regressions
@@ -139,17 +159,23 @@ def not_refuted(findings: Iterable[TrendFinding]) -> list[TrendFinding]:
 
 
 def regression_of(findings: Sequence[TrendFinding], population: Population) -> Regression:
-    """Report findings of one cause as one regression."""
+    """Report findings of one cause as one regression.
+
+    Args:
+        findings: At least one; refuted ones do not count unless all are.
+        population: Every judged series of times, for the family of those that changed.
+    """
     reported = not_refuted(findings)
-    confirmed = [finding for finding in reported if finding.status is Status.CONFIRMED]
-    is_refuted = all(finding.status is Status.REFUTED for finding in reported)
     commit = place_of(reported)
     ordered = sorted(reported, key=lambda finding: _evidence_rank(finding.change, commit))
     changes = tuple(finding.change for finding in ordered)
     times = [finding for finding in reported if finding.is_performance]
     size = size_of(_comparable_changes(times))
     family = population.describe_family([finding.change.series for finding in times])
+    # a pair knows the cause better than single runs do
+    confirmed = [finding for finding in reported if finding.status is Status.CONFIRMED]
     suspects = combine([finding.suspects for finding in confirmed or reported])
+    is_refuted = all(finding.status is Status.REFUTED for finding in reported)
     kernel = _join_names(sorted({finding.kernel for finding in reported}))
     summary = f"{kernel}: {_summary(changes)}"
     # few series have no typical size
@@ -237,11 +263,13 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     for change in changes:
         by_metric[_metric_in_summary(change)].append(change)
     parts: list[str] = []
-    for name, group in by_metric.items():
-        part = _headline(group[0])
-        noun = "cases" if name == _OUTCOME else "series"
-        more_count = len(set(map(_label, group))) - 1
+    for name, metric_changes in by_metric.items():
+        # the best evidence comes first
+        part = _headline(metric_changes[0])
+        labels = {_label(change) for change in metric_changes}
+        more_count = len(labels) - 1
         if more_count:
+            noun = "cases" if name == _OUTCOME else "series"
             part += f", and {more_count} more {noun}"
         parts.append(part)
     return "; ".join(parts)
@@ -267,10 +295,10 @@ def _headline(change: ChangePoint) -> str:
     if change.before is None or change.after is None:
         return f"{change.evidence} in {_subject(change)}"
     metric = change.series.definition
-    relative = change.relative_change
     levels = f"{metric.format(change.before)} to {metric.format(change.after)}"
-    if relative is not None:
-        levels += f" ({relative:+.1%})"
+    # an old level of 0 has no relative change
+    if change.relative_change is not None:
+        levels += f" ({change.relative_change:+.1%})"
     return f"{metric.title} {levels} in {change.series.label}"
 
 
@@ -304,7 +332,8 @@ class Size:
 
 def _comparable_changes(findings: Sequence[TrendFinding]) -> list[float]:
     """Log changes; of times and rates together, for the worse."""
-    if len({finding.change.series.definition.better for finding in findings}) > 1:
+    directions = {finding.change.series.definition.better for finding in findings}
+    if len(directions) > 1:
         return [finding.log_cost_change for finding in findings]
     return [finding.log_change for finding in findings]
 
@@ -313,11 +342,14 @@ def size_of(log_changes: Sequence[float]) -> Size | None:
     """Summarise changes; None if there are none."""
     if not log_changes:
         return None
-    typical = math.expm1(statistics.median(log_changes))
-    if len(log_changes) < 3:
-        return Size(typical, None)
-    low, _, high = statistics.quantiles(map(math.expm1, log_changes), n=4, method="inclusive")
-    return Size(typical, (high - low) / 2)
+    typical_change = math.expm1(statistics.median(log_changes))
+    if len(log_changes) < _MIN_FOR_SPREAD:
+        return Size(typical_change, None)
+    relative_changes = [math.expm1(log_change) for log_change in log_changes]
+    lower_quartile, _, upper_quartile = statistics.quantiles(
+        relative_changes, n=4, method="inclusive"
+    )
+    return Size(typical_change, spread=(upper_quartile - lower_quartile) / 2)
 
 
 # --- recovery
@@ -355,30 +387,35 @@ def _improvements(regressions: Iterable[Regression]) -> _Improvements:
 
 def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef | None:
     """The commit at which enough of its series were back; None if they are not."""
-    slower = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
-    undone: list[CommitRef] = []
-    for point in slower:
-        tolerance = threshold_of(point.series.metric)
+    regressed = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
+    undone_at: list[CommitRef] = []
+    for point in regressed:
         undoing = [
             improvement.commit
             for improvement in improvements.get(point.series, ())
-            if improvement.commit > point.commit and _is_back(point, improvement, tolerance)
+            if improvement.commit > point.commit and _is_back(point, improvement)
         ]
         if undoing:
-            undone.append(min(undoing))
+            undone_at.append(min(undoing))
+    if not undone_at:
+        return None
     # most of what was lost is back
-    is_recovered = len(undone) >= math.ceil(_RECOVERED_SHARE * len(slower))
-    if undone and is_recovered:
-        return max(undone)
-    return None
+    min_count = math.ceil(_RECOVERED_SHARE * len(regressed))
+    if len(undone_at) < min_count:
+        return None
+    return max(undone_at)
 
 
-def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> bool:
+def _is_back(point: ChangePoint, improvement: ChangePoint) -> bool:
+    """Whether an improvement leads back to the level before a regression."""
+    # a failure has no level: it ends with a result
     if point.before is None or point.after is None:
         return improvement.before is None
     if improvement.after is None:
         return False
-    limit = point.before * (1 - tolerance)
+    tolerance = threshold_of(point.series.metric)
     if point.after > point.before:
         limit = point.before * (1 + tolerance)
+    else:
+        limit = point.before * (1 - tolerance)
     return not point.series.definition.is_worse(base=limit, head=improvement.after)

@@ -7,7 +7,7 @@ is folded below.
 import re
 import urllib.parse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,6 +47,8 @@ _NOT_SUSPICIOUS = frozenset(
 _CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.WITHIN_THRESHOLD, Reason.NEW_CASE})
 """Reasons that need no explanation."""
 _MAX_NAME = 60
+_MAX_COMMAND = 600
+"""Characters."""
 # readers copy the command: no name of a record may run anything
 _SAFE_IN_A_SHELL = re.compile(r"(?!-)[\w./+-]+", re.ASCII)
 
@@ -70,33 +72,36 @@ def to_markdown(
     end and counted.
     """
     open_sections = changes(judgement, links.source)
-    title = (
-        f"{_MARKS[judgement.exit_code]} "
-        f"{_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
+    sentence = headline(judgement).quoted(partial(code, limit=_MAX_NAME))
+    title = f"{_MARKS[judgement.exit_code]} {_capital(sentence)}"
+    context = _context(judgement, links)
+    is_unchanged = judgement.verdict is Verdict.UNCHANGED and not open_sections
+    # other dependencies deserve a look even where no number changed
+    if is_unchanged and judgement.dependencies is None:
+        return f"**{title}.** {context}\n"
+    return join_sections(
+        opening=[f"### {title}", *_explanation(judgement), *_remarks(judgement)],
+        sections=[*open_sections, *background(judgement)],
+        closing=[context, "", *_next(judgement, links)],
+        max_bytes=max_bytes,
+        whole_url=links.run,
     )
-    if (
-        judgement.verdict is Verdict.UNCHANGED
-        and not open_sections
-        and judgement.dependencies is None
-    ):
-        return f"**{title}.** {_context(judgement, links)}\n"
-    closing = [_context(judgement, links), "", *_next(judgement, links)]
-    sections = [*open_sections, *background(judgement)]
-    opening = [f"### {title}", *_explanation(judgement), *_remarks(judgement)]
-    return join_sections(opening, sections, closing, max_bytes=max_bytes, whole_url=links.run)
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:
     """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is
     undecided.
     """
+    # what could not be judged at all is always worth a comment
+    if judgement.refusals or judgement.missing or judgement.dependencies is not None:
+        return False
     items: list[Change[Any]] = [*judgement.cases, *judgement.static]
     undecided = {item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE}
     if judgement.policy.untimed_passes:
-        undecided -= {Reason.NOT_TIMED}
-    is_suspicious = bool(undecided - _NOT_SUSPICIOUS or judgement.refusals or judgement.missing)
-    is_quiet = not is_suspicious and judgement.dependencies is None
-    return is_quiet and not changes(judgement)
+        undecided.discard(Reason.NOT_TIMED)
+    if undecided - _NOT_SUSPICIOUS:
+        return False
+    return not changes(judgement)
 
 
 def headline(judgement: PullRequestJudgement) -> Remark:
@@ -106,22 +111,30 @@ def headline(judgement: PullRequestJudgement) -> Remark:
 
 def summary_line(judgement: PullRequestJudgement) -> str:
     """Write the headline and the other counts in one line; it may have untrusted text."""
-    return "; ".join(filter(None, (str(headline(judgement)), tally(judgement))))
+    line = str(headline(judgement))
+    counts = tally(judgement)
+    if counts:
+        line += f"; {counts}"
+    return line
 
 
 def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
-    named = decisive(judgement)
-    cases = Counter(word_of(case) for case in judgement.cases)
-    counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
-    accuracy = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
-    errors = [f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())]
-    parts = [
-        ", ".join(counts),
-        _code_tally(judgement),
-        ", ".join(errors),
-    ]
+    parts = [_case_tally(judgement), _code_tally(judgement), _accuracy_tally(judgement)]
     return "; ".join(filter(None, parts))
+
+
+def _case_tally(judgement: PullRequestJudgement) -> str:
+    named_in_headline = decisive(judgement)
+    counts = Counter(map(word_of, judgement.cases))
+    words = [f"{count} {word}" for word, count in counts.items() if word not in named_in_headline]
+    return ", ".join(words)
+
+
+def _accuracy_tally(judgement: PullRequestJudgement) -> str:
+    counts = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
+    words = [f"{count_of(count, 'result')} {reason}" for reason, count in sorted(counts.items())]
+    return ", ".join(words)
 
 
 def _code_tally(judgement: PullRequestJudgement) -> str:
@@ -164,18 +177,17 @@ def _explanation(judgement: PullRequestJudgement) -> list[str]:
 
 
 def _remarks(judgement: PullRequestJudgement) -> list[str]:
-    lost = sorted(
-        {
-            change.subject.target
-            for change in judgement.static
-            if change.reason is Reason.TARGET_LOST
-        }
-    )
+    """Write as a list what the tables cannot show, after an empty line."""
     remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
-    if lost:
-        remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
-    notes = [*judgement.notes, *filter(None, [judgement.dependencies])]
-    remarks += [f"- Note: {note.quoted(code)}." for note in notes]
+    lost_targets = {
+        change.subject.target for change in judgement.static if change.reason is Reason.TARGET_LOST
+    }
+    if lost_targets:
+        remarks.append(f"- **Lost target:** {listed(map(code, sorted(lost_targets)))}.")
+    notes = list(judgement.notes)
+    if judgement.dependencies is not None:
+        notes.append(judgement.dependencies)
+    remarks.extend(f"- Note: {note.quoted(code)}." for note in notes)
     if not remarks:
         return []
     return ["", *remarks]
@@ -208,63 +220,87 @@ def _pages(judgement: PullRequestJudgement, links: Links) -> dict[str, str]:
     if links.dashboard is None:
         return pages
     dashboard = links.dashboard.rstrip("/")
-    kernel = {"project": judgement.project, "kernel": _worst_kernel(judgement)}
-    sides = {
-        "project": judgement.project,
-        "base": judgement.base.sha,
-        "head": judgement.head.sha,
-    }
-    pages["trend"] = f"{dashboard}/trends?{urllib.parse.urlencode(kernel)}"
-    pages["compare"] = f"{dashboard}/compare?{urllib.parse.urlencode(sides)}"
+    trend_query = urllib.parse.urlencode(
+        {
+            "project": judgement.project,
+            "kernel": _worst_kernel(judgement),
+        }
+    )
+    compare_query = urllib.parse.urlencode(
+        {
+            "project": judgement.project,
+            "base": judgement.base.sha,
+            "head": judgement.head.sha,
+        }
+    )
+    pages["trend"] = f"{dashboard}/trends?{trend_query}"
+    pages["compare"] = f"{dashboard}/compare?{compare_query}"
     return pages
 
 
 def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
     """Say what to do, with the command that repeats it, and link the reasons."""
     reasons = {change.reason for change in _deciding(judgement)}
-    base_option = f"--base {judgement.base.sha[:8]}"
-    accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
     if judgement.verdict is Verdict.REGRESSED:
-        # a wrong result makes every time worthless
-        if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
-            yield "Fix wrong and failing results first; timings of a wrong kernel are not shown."
-            yield f"Reproduce: {_command(judgement, 'check')}"
-        elif reasons & {Reason.BEYOND_THRESHOLD, Reason.MEMORY_CHANGED, Reason.HOST_CHANGED}:
-            yield f"Reproduce: {_command(judgement, 'ab', base_option)} · {accept}"
-        else:
-            command = _command(judgement, "static", f'{base_option} --accept "<reason>"')
-            yield f"Intended? {command}, and commit the file."
+        yield from _after_regression(judgement, reasons)
     elif any(map(is_removed, judgement.cases)):
         yield "Removed on purpose? A maintainer can comment `/roofwatch accept <reason>`."
     if judgement.missing:
-        yield (f"**Required, and missing:** {', '.join(judgement.missing)} (`[check] requires`).")
+        names = ", ".join(judgement.missing)
+        yield f"**Required, and missing:** {names} (`[check] requires`)."
     # compiled code changed, and only a GPU can say what that costs
     if untimed_words(judgement):
         command = code(f"/roofwatch run {judgement.head.sha[:8]}")
         yield f"**Next:** time not measured: {command} measures it on a runner with a GPU."
-    if reasons - _CLEAR:
-        linked_reasons = [_linked(reason, links) for reason in sorted(reasons - _CLEAR)]
+    unclear = reasons - _CLEAR
+    if unclear:
+        linked_reasons = [_linked(reason, links) for reason in sorted(unclear)]
         yield f"What to do: {', '.join(linked_reasons)}."
+
+
+def _after_regression(judgement: PullRequestJudgement, reasons: Set[Reason]) -> Iterator[str]:
+    """Say how to repeat a regression, and how to accept it.
+
+    Args:
+        judgement: Whose verdict is regressed.
+        reasons: Of the changes that decide it.
+    """
+    base_option = f"--base {judgement.base.sha[:8]}"
+    # a wrong result makes every time worthless
+    if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
+        yield "Fix wrong and failing results first; timings of a wrong kernel are not shown."
+        yield f"Reproduce: {_command(judgement, 'check')}"
+    elif reasons & {Reason.BEYOND_THRESHOLD, Reason.MEMORY_CHANGED, Reason.HOST_CHANGED}:
+        command = _command(judgement, "ab", base_option)
+        accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
+        yield f"Reproduce: {command} · {accept}"
+    else:
+        # machine code is accepted in a file of the repository, which reviewers see
+        command = _command(judgement, "static", f'{base_option} --accept "<reason>"')
+        yield f"Intended? {command}, and commit the file."
 
 
 def _linked(reason: Reason, links: Links) -> str:
     """Link a reason to its explanation, if the address of the documentation is known."""
     if links.documentation is None:
         return code(reason)
-    return f"[{reason}]({links.documentation.rstrip('/')}/how-to/reasons.html#{reason})"
+    page = f"{links.documentation.rstrip('/')}/how-to/reasons.html"
+    return f"[{reason}]({page}#{reason})"
 
 
 def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> str:
     """Write a command that can be copied: a name from a record that a shell could interpret is left
     out.
     """
+    words = ["roofwatch", verb]
     suite = judgement.suite or ""
+    words.append(suite if _SAFE_IN_A_SHELL.fullmatch(suite) else "FILE")
+    if options:
+        words.append(options)
     kernel = _worst_kernel(judgement)
-    path = suite if _SAFE_IN_A_SHELL.fullmatch(suite) else "FILE"
-    named = ""
     if _SAFE_IN_A_SHELL.fullmatch(kernel):
-        named = f"-k {kernel}"
-    return code(" ".join(filter(None, ("roofwatch", verb, path, options, named))), limit=600)
+        words.append(f"-k {kernel}")
+    return code(" ".join(words), limit=_MAX_COMMAND)
 
 
 def _worst_kernel(judgement: PullRequestJudgement) -> str:

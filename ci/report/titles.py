@@ -1,7 +1,7 @@
 """The title of a judgement: what decides, what it covers, and what was not measured. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
@@ -54,7 +54,10 @@ def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
         decides = _after_new(judgement, _no_change(judgement, is_quiet=is_quiet))
     else:
         decides = _changed(judgement)
-    template = "; ".join(filter(None, (decides.template, untimed_words(judgement))))
+    template = decides.template
+    untimed = untimed_words(judgement)
+    if untimed:
+        template += f"; {untimed}"
     # before all else: without it nothing may pass
     if judgement.missing:
         template = f"required but missing: {', '.join(judgement.missing)}; {template}"
@@ -62,9 +65,12 @@ def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
 
 
 def word_of(case: Change[CaseEvidence]) -> str:
-    if case.reason is Reason.BEYOND_THRESHOLD:
-        return "slower" if case.verdict is Verdict.REGRESSED else "faster"
-    return _CASE_WORDS.get(case.reason, str(case.verdict))
+    """What happened to a case in one or two words, as counts name it."""
+    if case.reason is not Reason.BEYOND_THRESHOLD:
+        return _CASE_WORDS.get(case.reason, str(case.verdict))
+    if case.verdict is Verdict.REGRESSED:
+        return "slower"
+    return "faster"
 
 
 def decisive(judgement: PullRequestJudgement) -> Counter[str]:
@@ -82,106 +88,132 @@ def untimed_words(judgement: PullRequestJudgement) -> str:
 
     New benchmarks count too.
     """
-    missing = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
-    missing += [
-        case for case in judgement.cases if case.reason is Reason.NEW_CASE and case.head is None
-    ]
-    if not missing:
+    untimed_changes = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
+    new_cases = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
+    untimed_new_cases = [case for case in new_cases if case.head is None]
+    untimed = [*untimed_changes, *untimed_new_cases]
+    if not untimed:
         return ""
-    return f"time of {_kernels(missing)} not measured{_why(missing)}"
+    return f"time of {_kernels(untimed)} not measured{_why_untimed(untimed)}"
 
 
 def _kernels(cases: Iterable[Change[CaseEvidence]]) -> str:
-    return count_of(len({kernel_of(case.case_id) for case in cases}), "kernel")
+    names = {kernel_of(case.case_id) for case in cases}
+    return count_of(len(names), "kernel")
 
 
-def _why(cases: Iterable[Change[CaseEvidence]]) -> str:
-    reasons = sorted({case.evidence.why_untimed for case in cases} - {""})
+def _benchmarks(cases: Sequence[object]) -> str:
+    return count_of(len(cases), "benchmark")
+
+
+def _why_untimed(cases: Iterable[Change[CaseEvidence]]) -> str:
+    """The reasons in parentheses; empty if no runner gave any."""
+    reasons = {case.evidence.why_untimed for case in cases}
+    # a benchmark that nobody wanted to time has no reason
+    reasons.discard("")
     if not reasons:
         return ""
-    return f" ({', '.join(reasons)})"
+    return f" ({', '.join(sorted(reasons))})"
 
 
 # --- undecided
 
 
 def _undecided(judgement: PullRequestJudgement) -> str:
+    """Say what most often kept the judgement from a verdict."""
+    # all numbers are those of other code, so none of them is worth a word
     if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
         return f"no result: {reason_words(Reason.FOREIGN_CODE)}"
     if judgement.refusals:
         return "no result: the records, or their times, are not comparable"
-    compared = [case for case in judgement.cases if not is_removed(case)]
-    items: list[Change[Any]] = [*compared, *judgement.static]
-    # if everything was removed, that is what to name
-    items = items or [*judgement.cases]
-    undecided = [
-        item
-        for item in items
-        if item.verdict is Verdict.INCONCLUSIVE and item.reason is not Reason.NEW_CASE
-    ]
+    items = _judged_items(judgement)
+    undecided = [item for item in items if item.verdict is Verdict.INCONCLUSIVE]
     counts = Counter(item.reason for item in undecided)
+    # a new case has nothing to compare with, which is no failure to decide
+    counts.pop(Reason.NEW_CASE, None)
     untimed_count = counts.pop(Reason.NOT_TIMED, 0)
     if not counts and untimed_count:
         return _covered(judgement)
     if not counts:
         return _nothing_left(judgement)
-    reason, count = counts.most_common(1)[0]
+    [(reason, count)] = counts.most_common(1)
     words = reason_words(reason)
-    # the way out is known: more blocks
-    if reason is Reason.NOISE and (more_blocks := _more_blocks(judgement)):
-        words = f"too noisy, needs about {more_blocks} more blocks"
+    if reason is Reason.NOISE:
+        words = _noise_words(judgement)
     return f"no result: {words} ({count} of {len(items)})"
+
+
+def _judged_items(judgement: PullRequestJudgement) -> list[Change[Any]]:
+    """The changes of cases and of code, without those of removed cases."""
+    items: list[Change[Any]] = [case for case in judgement.cases if not is_removed(case)]
+    items.extend(judgement.static)
+    # if everything was removed, that is what to name
+    if not items:
+        items.extend(judgement.cases)
+    return items
 
 
 def _nothing_left(judgement: PullRequestJudgement) -> str:
     """Say why nothing could be compared, although both sides were measured."""
-    if failing := _still_failing(judgement):
+    failing = _still_failing(judgement)
+    if failing:
         return f"no result: {failing}"
-    removed_count = sum(map(is_removed, judgement.cases))
-    return f"{count_of(removed_count, 'benchmark')} removed, none left to compare"
+    removed = [case for case in judgement.cases if is_removed(case)]
+    return f"{_benchmarks(removed)} removed, none left to compare"
 
 
-def _more_blocks(judgement: PullRequestJudgement) -> int:
-    """The most blocks that a noisy case still needs."""
-    noisy = [case for case in judgement.cases if case.reason is Reason.NOISE]
-    comparisons = [case.evidence.comparison for case in noisy]
-    return max((comparison.more_blocks or 0 for comparison in comparisons if comparison), default=0)
+def _noise_words(judgement: PullRequestJudgement) -> str:
+    """Say how many more blocks the noisiest case needs, if any number of them decides it."""
+    most_blocks = 0
+    for case in judgement.cases:
+        comparison = case.evidence.comparison
+        if case.reason is Reason.NOISE and comparison is not None:
+            most_blocks = max(most_blocks, comparison.more_blocks or 0)
+    if not most_blocks:
+        return reason_words(Reason.NOISE)
+    return f"too noisy, needs about {most_blocks} more blocks"
 
 
 def _covered(judgement: PullRequestJudgement) -> str:
     """Say what was measured of a change whose time was not."""
+    parts = []
     timed_count = sum(case.reason is Reason.WITHIN_THRESHOLD for case in judgement.cases)
-    same = [case for case in judgement.cases if case.reason is Reason.SAME_CODE]
-    parts = [
-        f"no change in {count_of(timed_count, 'timed benchmark')}" if timed_count else "",
-        _accuracy_words(judgement),
-        _code_words(judgement),
-        f"same code in {count_of(len(same), 'benchmark')}" if same else "",
-    ]
-    return "; ".join(filter(None, parts))
+    if timed_count:
+        parts.append(f"no change in {count_of(timed_count, 'timed benchmark')}")
+    parts.append(_accuracy_words(judgement))
+    parts.append(_code_words(judgement))
+    same_code = [case for case in judgement.cases if case.reason is Reason.SAME_CODE]
+    if same_code:
+        parts.append(f"same code in {_benchmarks(same_code)}")
+    return "; ".join(parts)
 
 
 def _accuracy_words(judgement: PullRequestJudgement) -> str:
+    """Say how many of the head's benchmarks were checked against their reference."""
     heads = [case.evidence.head for case in judgement.cases]
-    checked = [head.accuracy is Outcome.OK for head in heads if head is not None]
-    if all(checked):
+    are_correct = [head.accuracy is Outcome.OK for head in heads if head is not None]
+    if all(are_correct):
         return "accuracy ok"
-    if not any(checked):
+    if not any(are_correct):
         return "accuracy not checked"
-    return f"accuracy ok in {sum(checked)} of {count_of(len(checked), 'benchmark')}"
+    return f"accuracy ok in {sum(are_correct)} of {_benchmarks(are_correct)}"
 
 
 def _code_words(judgement: PullRequestJudgement) -> str:
-    compiled = [change for change in judgement.static if isinstance(change.evidence, CodeEvidence)]
+    """Say what is known of the code of benchmarks without a time: compiled, else its sources."""
     functions = {
-        (change.subject.kernel, change.implementation, change.subject.part) for change in compiled
+        (change.subject.kernel, change.implementation, change.subject.part)
+        for change in judgement.static
+        if isinstance(change.evidence, CodeEvidence)
     }
     if functions:
         return f"code of {count_of(len(functions), 'function')} changed"
     untimed = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
-    changed = [case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED]
-    if changed:
-        return f"sources of {_kernels(changed)} changed"
+    with_changed_sources = [
+        case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED
+    ]
+    if with_changed_sources:
+        return f"sources of {_kernels(with_changed_sources)} changed"
     return f"code of {_kernels(untimed)} not compared"
 
 
@@ -192,43 +224,47 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
     compared = [case for case in judgement.cases if not is_removed(case)]
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
-    word = "no change" if is_quiet else "no regression"
     timed = [case for case in compared if case.reason not in _NO_TIMES]
-    same = [case for case in compared if case.reason is Reason.SAME_CODE]
+    same_code = [case for case in compared if case.reason is Reason.SAME_CODE]
     parts = []
     if timed:
-        parts = [f"{word} in {count_of(len(timed), 'benchmark')}"]
-    if same:
-        if not timed:
-            parts.append(_accuracy_words(judgement))
-        count = count_of(len(same), "benchmark")
-        parts.append(f"same code in {count}, time not measured{_why(same)}")
-    if failing := _still_failing(judgement):
+        # what became better or only differs is no regression, and not nothing
+        claim = "no change" if is_quiet else "no regression"
+        parts.append(f"{claim} in {_benchmarks(timed)}")
+    # without any time, the check of results is what the judgement stands on
+    if same_code and not timed:
+        parts.append(_accuracy_words(judgement))
+    if same_code:
+        why = _why_untimed(same_code)
+        parts.append(f"same code in {_benchmarks(same_code)}, time not measured{why}")
+    failing = _still_failing(judgement)
+    if failing:
         parts.append(failing)
-    if not parts:  # a policy lets missing times pass
-        parts = [_covered(judgement)]
+    # a policy lets missing times pass
+    if not parts:
+        parts.append(_covered(judgement))
     return "; ".join(parts)
 
 
 def _still_failing(judgement: PullRequestJudgement) -> str:
     """Count what fails on both sides, which is no evidence of anything else."""
-    count = sum(case.reason is Reason.ALREADY_FAILING for case in judgement.cases)
-    if not count:
+    failing = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
+    if not failing:
         return ""
-    return f"{count_of(count, 'benchmark')} still failing"
+    return f"{_benchmarks(failing)} still failing"
 
 
 def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     """Name new implementations before the words, the fastest against an existing one first."""
-    listed = judgement.new_implementations
-    if not listed:
+    new_implementations = judgement.new_implementations
+    if not new_implementations:
         return Remark(words)
-    text = count_of(len(listed), "new implementation")
-    existing = [new for new in listed if new.rivals and not new.rivals[0].is_new]
-    # no existing implementation to beat
-    if not existing:
+    text = count_of(len(new_implementations), "new implementation")
+    # the first rival is the fastest one; new ones do not compete with each other
+    challengers = [new for new in new_implementations if new.rivals and not new.rivals[0].is_new]
+    if not challengers:
         return Remark(f"{text} · {words}")
-    best = min(existing, key=lambda new: new.rivals[0].comparison.log_ratio)
+    best = min(challengers, key=lambda new: new.rivals[0].comparison.log_ratio)
     rival = best.rivals[0]
     change = percent(rival.comparison.relative_change)
     names = (best.kernel, best.implementation, rival.implementation)
@@ -240,34 +276,38 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
 
 def _changed(judgement: PullRequestJudgement) -> Remark:
     """Say what became worse or better: results and times, code, then launches."""
-    largest, kernel_names = _largest_change(judgement)
-    parts = [_counts(judgement), largest, *_changed_code(judgement), _changed_launches(judgement)]
-    return Remark(" · ".join(filter(None, parts)), kernel_names)
+    parts = [_counts(judgement)]
+    kernel_names: list[str] = []
+    largest = _largest_change(judgement)
+    if largest is not None:
+        which = "worst" if largest.verdict is Verdict.REGRESSED else "best"
+        # a name is untrusted, so it is quoted where the remark is shown
+        parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
+        kernel_names.append(largest.subject.kernel)
+    parts.extend(_changed_code(judgement))
+    parts.append(_changed_launches(judgement))
+    return Remark(" · ".join(filter(None, parts)), tuple(kernel_names))
 
 
 def _counts(judgement: PullRequestJudgement) -> str:
-    decided = list(decisive(judgement).items())
-    if not decided:
+    """`2 of 12 benchmarks wrong, 1 slower`; empty if no case decides."""
+    deciding = list(decisive(judgement).items())
+    if not deciding:
         return ""
     compared = [case for case in judgement.cases if not is_removed(case)]
-    total = count_of(len(compared), "benchmark")
-    first_word, first_count = decided[0]
-    counts = [f"{first_count} of {total} {first_word}"]
-    counts += [f"{count} {word}" for word, count in decided[1:]]
+    first_word, first_count = deciding[0]
+    counts = [f"{first_count} of {_benchmarks(compared)} {first_word}"]
+    counts.extend(f"{count} {word}" for word, count in deciding[1:])
     return ", ".join(counts)
 
 
-def _largest_change(judgement: PullRequestJudgement) -> tuple[str, tuple[str, ...]]:
-    """The largest change of a time, and the kernel's name, which is untrusted."""
-    verdict = judgement.verdict
+def _largest_change(judgement: PullRequestJudgement) -> Change[CaseEvidence] | None:
+    """The largest change of a time that has the verdict of the whole; None if there is none."""
     for group in groups_of_times(judgement):
         # the first of a group is its largest
-        largest = group[0]
-        if largest.verdict is verdict:
-            which = "worst" if verdict is Verdict.REGRESSED else "best"
-            text = f"{which} {percent(largest.relative_change)} ({{}})"
-            return text, (largest.subject.kernel,)
-    return "", ()
+        if group[0].verdict is judgement.verdict:
+            return group[0]
+    return None
 
 
 def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
@@ -283,9 +323,8 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
         else:
             analysed.append(change)
     if analysed:
-        cases = {change.case_key for change in analysed}
-        benchmarks = count_of(len(cases), "benchmark")
-        yield f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}"
+        cases = list({change.case_key for change in analysed})
+        yield f"offsets or operators of {_benchmarks(cases)} {CODE_WORDS[verdict]}"
     if compiled:
         functions = {(change.subject.part, change.implementation) for change in compiled}
         target_names = {change.subject.target for change in compiled}
@@ -303,4 +342,4 @@ def _changed_launches(judgement: PullRequestJudgement) -> str:
     if not cases:
         return ""
     direction = "more" if judgement.verdict is Verdict.REGRESSED else "less"
-    return f"{direction} memory or host time in {count_of(len(cases), 'benchmark')}"
+    return f"{direction} memory or host time in {_benchmarks(list(cases))}"

@@ -5,7 +5,7 @@ it spills where others do not, or the cycle model predicts it much slower under 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofwatch.ci.static.prediction import TimePrediction, compare_launches
@@ -33,17 +33,16 @@ def prune(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration]:
 
     At least one remains, if any compiles and fits.
     """
-    judged = [_judge_alone(code) for code in codes]
-    judged = _without_spills(judged)
-    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
-    candidates.sort(key=_predicted_ns)
+    judged = _without_spills([_judge_alone(code) for code in codes])
+    candidates = _by_predicted_time(judged)
+    # by identity: two configurations may compile to the same code
     pruned: dict[int, TriedConfiguration] = {}
     for code in candidates[_FEWEST_TIMED:]:
         change = compare_launches(candidates[0].estimates, code.estimates)
-        if change.log_interval[0] >= _MIN_PRUNED:
-            pruned[id(code.tried)] = _lost(
-                code.tried, Loss.PREDICTED_SLOWER, _describe(code, change)
-            )
+        least_log_ratio, _ = change.log_interval
+        if least_log_ratio >= _MIN_PRUNED:
+            detail = _describe(code, change)
+            pruned[id(code.tried)] = _lost(code.tried, Loss.PREDICTED_SLOWER, detail)
     return [pruned.get(id(code.tried), code.tried) for code in judged]
 
 
@@ -53,18 +52,26 @@ def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration
     None is chosen if the model has no estimate of any that compiles and fits.
     """
     judged = _without_spills([_judge_alone(code) for code in codes])
-    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
-    candidates.sort(key=_predicted_ns)
+    candidates = _by_predicted_time(judged)
     if not candidates:
         return [_without_estimate(code.tried) for code in judged]
-    ranked = [candidates[0].tried]
-    for code in candidates[1:]:
-        change = compare_launches(candidates[0].estimates, code.estimates)
-        loss = Loss.TIED if change.log_ratio < _TIED else Loss.PREDICTED_SLOWER
+    best, *slower = candidates
+    ranked = [best.tried]
+    for code in slower:
+        change = compare_launches(best.estimates, code.estimates)
+        loss = Loss.PREDICTED_SLOWER
+        if change.log_ratio < _TIED:
+            loss = Loss.TIED
         ranked.append(_lost(code.tried, loss, _describe(code, change)))
-    is_ranked = {id(code.tried) for code in candidates}
-    others = [code.tried for code in judged if id(code.tried) not in is_ranked]
+    ranked_ids = {id(code.tried) for code in candidates}
+    others = [code.tried for code in judged if id(code.tried) not in ranked_ids]
     return [*ranked, *map(_without_estimate, others)]
+
+
+def _by_predicted_time(judged: Iterable[_Code]) -> list[_Code]:
+    """What has lost to nothing yet and has an estimate, the fastest first."""
+    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
+    return sorted(candidates, key=_predicted_ns)
 
 
 def judge_code(code: ConfiguredCode) -> TriedConfiguration:
@@ -76,11 +83,11 @@ def judge_code(code: ConfiguredCode) -> TriedConfiguration:
 
 
 def _judge_alone(code: ConfiguredCode) -> _Code:
-    failed = next((facts for facts in code.facts if facts.outcome is not Outcome.OK), None)
-    if failed is not None or not code.facts:
-        reason = "launches nothing" if failed is None else failed.message or str(failed.outcome)
+    """Judge a configuration by its own launches: all must compile and fit onto the device."""
+    failure = _failure_of(code.facts)
+    if failure is not None:
         tried = TriedConfiguration(configuration=code.configuration)
-        return _Code((), _lost(tried, Loss.NOT_COMPILED, reason))
+        return _Code(estimates=(), tried=_lost(tried, Loss.NOT_COMPILED, failure))
     estimates = [facts.estimate for facts in code.facts if facts.estimate is not None]
     # a sum without one launch would be too small
     if len(estimates) < len(code.facts):
@@ -102,6 +109,16 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
         limits = _limits_of(code.facts)
         tried = _lost(tried, Loss.DOES_NOT_FIT, f"no block fits: too much of {limits}")
     return _Code(tuple(estimates), tried)
+
+
+def _failure_of(facts: Sequence[StaticFacts]) -> str | None:
+    """Why a call cannot run; None if all of its launches compiled."""
+    if not facts:
+        return "launches nothing"
+    for launch in facts:
+        if launch.outcome is not Outcome.OK:
+            return launch.message or str(launch.outcome)
+    return None
 
 
 def _limits_of(facts: Sequence[StaticFacts]) -> str:
