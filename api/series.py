@@ -129,7 +129,8 @@ def get_series_metrics(
     exports series.
     """
     reader.check_project(project)
-    state, chosen = state_of(request), SeriesFilter(project, kernel, metric)
+    state = state_of(request)
+    chosen = SeriesFilter(project, kernel=kernel, metric=metric)
     if not state.exports_series:
         raise not_found("/v1/series/metrics", "start the server with --series-metrics")
     since = state.now() - timedelta(days=days)
