@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
-from roofwatch.collector.runs.journal import TimedStep
+from roofwatch.collector.runs.journal import Entry, TimedStep
 from roofwatch.collector.runs.run_plan import ALL, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.model.errors import SuiteError
@@ -86,8 +86,27 @@ class CaseRun:
             message=failure.message,
         )
 
-    def apply(self, step: TimedStep) -> None:
-        """Add a block or a failure; used during the run and to resume it."""
+    def apply(self, entry: Entry, *, keeps_gaps: bool) -> None:
+        """Add a result of this case; used during the run and to resume it.
+
+        Args:
+            entry: Its result replaces an earlier one of the same kind.
+            keeps_gaps: Add a timed block too if blocks before it are missing.
+        """
+        self.accuracy = entry.accuracy or self.accuracy
+        self.static_facts = entry.compiled or self.static_facts
+        self.proof = entry.proof or self.proof
+        self.profile = entry.profile or self.profile
+        if entry.timed is None:
+            return
+        # After a damaged line, later blocks of a pair would be compared with other blocks of its
+        # other side.
+        follows = entry.timed.blocks_before <= len(self.blocks)
+        if keeps_gaps or follows:
+            self._add_timed(entry.timed)
+
+    def _add_timed(self, step: TimedStep) -> None:
+        # A step that is repeated replaces the blocks from there on.
         del self.blocks[step.blocks_before :]
         self.failure = step.failure
         if step.taken is not None:

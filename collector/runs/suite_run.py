@@ -15,15 +15,15 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, check_jobs, select, words_of
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep
 from roofwatch.collector.runs.loaded_files import LoadedFiles
+from roofwatch.collector.runs.recorded_results import results_of
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
 from roofwatch.collector.runs.same_machine import require_same_machine
 from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
-from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
-from roofwatch.model.measurement import Autotuning, with_references
+from roofwatch.model.measurement import Autotuning
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.timing_method import ChosenMethod
@@ -379,25 +379,12 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
-        runs = [case for case in self.cases.values() if not case.is_later_than(self.suite)]
-        # Implementations share their case.
-        cases = tuple({case.case.case_id: case.case for case in runs}.values())
-        method = self._chosen.method
-        measurements = with_references(
-            case.measurement(method, self.ceilings, self._environment)
-            for case in runs
-            if case.subject not in self.left_out
-        )
-        accuracies = tuple(case.accuracy for case in runs if case.accuracy is not None)
-        static_facts = tuple(fact for case in runs for fact in case.static_facts)
-        profiles = tuple(case.profile for case in runs if case.profile is not None)
-        proofs = [case.proof for case in runs if case.proof is not None]
-        source_lines = (line for case in runs for line in case.implementation.source_lines)
-        step_shares = workload_values(
-            cases=cases,
-            measurements=measurements,
-            profiles=profiles,
+        results = results_of(
+            [case for case in self.cases.values() if not case.is_later_than(self.suite)],
+            left_out=self.left_out,
+            method=self._chosen.method,
             ceilings=self.ceilings,
+            environment=self._environment,
         )
         record = RunRecord(
             run_id=self._run_id,
@@ -411,16 +398,8 @@ class SuiteRun:
             preset=self.plan.preset,
             pairing=self._pairing,
             ceilings=self.ceilings,
-            cases=cases,
-            measurements=measurements,
-            accuracies=accuracies,
-            static_facts=static_facts,
-            overflow_proofs=tuple(proof.overflow for proof in proofs),
-            operator_costs=tuple(proof.cost for proof in proofs if proof.cost is not None),
-            profiles=profiles,
-            imported=tuple(step_shares),
+            **results,
             suite=self.suite.source.name,
-            source_lines=tuple(dict.fromkeys(source_lines)),
             provenance=self.loaded_files.listed,
             requirements=self._requirements,
             is_isolated=self.suite.source.python is not None,
@@ -463,14 +442,4 @@ class SuiteRun:
         case = self.cases.get(entry.subject)
         if case is None:
             return
-        case.accuracy = entry.accuracy or case.accuracy
-        case.static_facts = entry.compiled or case.static_facts
-        case.proof = entry.proof or case.proof
-        case.profile = entry.profile or case.profile
-        if entry.timed is None:
-            return
-        # After a damaged line, later blocks of a pair would be compared with other blocks of its
-        # other side.
-        follows = entry.timed.blocks_before <= len(case.blocks)
-        if self._pairing is None or follows:
-            case.apply(entry.timed)
+        case.apply(entry, keeps_gaps=self._pairing is None)
