@@ -93,8 +93,10 @@ def _counts_in_a_loop(iterable: ast.expr) -> bool:
     if not isinstance(iterable, ast.Call):
         return False
     function = iterable.func
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name == "range"
+    # `tl.range` or `range`
+    if isinstance(function, ast.Attribute):
+        return function.attr == "range"
+    return isinstance(function, ast.Name) and function.id == "range"
 
 
 def _convert(
@@ -188,11 +190,9 @@ def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(operation)
     def compute(builder: Any, *operands: Any, **options: Any) -> Any:
-        if not any(_is_bfloat16(operand) for operand in operands):
+        if not any(map(_is_bfloat16, operands)):
             return operation(builder, *operands, **options)
-        wide = [
-            _cast(operand, tl.float32) if _is_bfloat16(operand) else operand for operand in operands
-        ]
+        wide = map(_widened, operands)
         result = operation(builder, *wide, **options)
         # A comparison has nothing to round.
         if result.data.dtype == np.bool_:
@@ -208,10 +208,17 @@ def _product_in_float32(dot: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(dot)
     def compute(builder: Any, *operands: Any) -> Any:
         # the accumulator, which has the dtype of the result, is never bfloat16
-        wide = [_cast(value, tl.float32) if _is_bfloat16(value) else value for value in operands]
+        wide = map(_widened, operands)
         return dot(builder, *wide)
 
     return compute
+
+
+def _widened(operand: Any) -> Any:
+    """Convert a bfloat16 operand to float32; other dtypes stay."""
+    if not _is_bfloat16(operand):
+        return operand
+    return _cast(operand, tl.float32)
 
 
 def _is_bfloat16(operand: Any) -> bool:
@@ -228,10 +235,11 @@ def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
         narrow = [_is_bfloat16(tensor.handle) for tensor in tensors]
         wide: list[Any] = []
         for tensor, is_narrow in zip(tensors, narrow, strict=True):
+            wide_tensor = tensor
             if is_narrow:
                 data = _cast(tensor.handle, tl.float32).data
-                tensor = operations.to_tensor(data, tl.float32)
-            wide.append(tensor)
+                wide_tensor = operations.to_tensor(data, tl.float32)
+            wide.append(wide_tensor)
         results = apply(operations, tuple(wide))
         # Of several tensors, a scan returns as many results.
         if not isinstance(results, (list, tuple)):

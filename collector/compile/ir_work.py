@@ -37,71 +37,101 @@ def ir_work(
     loops: list[tuple[Operation, IrRegion]] = []
     _collect(function.body, root, loops)
     launch = Launch(arguments=arguments, grid=grid, ranges={})
-    programs = [item for item in function.operations() if item.name == "tt.get_program_id"]
-    counts: dict[int, list[float | None]] = {}
-    # trips may depend on the program, so several are looked at
-    for sample in range(_PROGRAMS if programs else 1):
-        fixed = {
-            operation.results[0]: _program(operation, grid, sample)
-            for operation in programs
-            if operation.results
-        }
-        ranges = ValueRanges(function, launch, fixed)
-        for index, (operation, _) in enumerate(loops):
-            counts.setdefault(index, []).append(_trips(ranges, operation))
-    for index, (_, region) in enumerate(loops):
-        certain = [count for count in counts[index] if count is not None]
-        region.trips = None
-        # one unknown count makes the mean unknown
-        if len(certain) == len(counts[index]):
-            region.trips = sum(certain) / len(certain)
+    ranges_of_programs = [
+        ValueRanges(function, launch, program) for program in _sampled_programs(function, grid)
+    ]
+    for operation, region in loops:
+        region.trips = _mean_trips(operation, ranges_of_programs)
     return root
 
 
-def _program(operation: Operation, grid: tuple[int, int, int], sample: int) -> Interval:
+def _sampled_programs(
+    function: Function, grid: tuple[int, int, int]
+) -> list[dict[Value, Interval]]:
+    """Choose programs of the grid, each as the value of every program ID in the function."""
+    operations = [
+        operation
+        for operation in function.operations()
+        if operation.name == "tt.get_program_id" and operation.results
+    ]
+    # without a program ID all programs are equal
+    sample_count = _PROGRAMS if operations else 1
+    programs: list[dict[Value, Interval]] = []
+    for sample in range(sample_count):
+        program_ids: dict[Value, Interval] = {}
+        for operation in operations:
+            program_ids[operation.results[0]] = _program_id(operation, grid, sample)
+        programs.append(program_ids)
+    return programs
+
+
+def _program_id(operation: Operation, grid: tuple[int, int, int], sample: int) -> Interval:
     axis = _AXES.index(operation.text.strip()[0])
-    position = (sample * _STRIDES[axis] % _PROGRAMS + 0.5) / _PROGRAMS
     program_count = grid[axis]
+    # the middle of one of equal parts of the axis
+    part = sample * _STRIDES[axis] % _PROGRAMS
+    position = (part + 0.5) / _PROGRAMS
     last = max(program_count - 1, 0)
     number = min(int(position * program_count), last)
     return Interval(number, number)
 
 
+def _mean_trips(loop: Operation, ranges_of_programs: Sequence[Ranges]) -> float | None:
+    counts: list[float] = []
+    for ranges in ranges_of_programs:
+        trips = _trips(ranges, loop)
+        # one unknown count makes the mean unknown
+        if trips is None:
+            return None
+        counts.append(trips)
+    return sum(counts) / len(counts)
+
+
 def _trips(ranges: Ranges, loop: Operation) -> float | None:
+    """Trips of a loop in one program; None if the IR does not tell, as for `while`."""
     if loop.name != "scf.for":
         return None
     start, stop, step = loop.operands[:3]
     try:
         step_bounds = ranges.of(step)
-        distance = distance_between(ranges, stop, start)
-        if distance is None:
-            start_bounds = ranges.of(start)
-            stop_bounds = ranges.of(stop)
-            if start_bounds.unknown is not None or stop_bounds.unknown is not None:
-                return None
-            low = stop_bounds.interval.low - start_bounds.interval.high
-            high = stop_bounds.interval.high - start_bounds.interval.low
-        elif distance.unknown is not None:
-            return None
-        else:
-            low = distance.interval.low
-            high = distance.interval.high
+        distance = _distance(ranges, start, stop)
     except (TooComplexError, RecursionError):
         return None
-    if step_bounds.unknown is not None or step_bounds.interval.low < 1:
+    if distance is None or step_bounds.unknown is not None:
         return None
+    # a step that may be 0 or negative bounds nothing
+    if step_bounds.interval.low < 1:
+        return None
+    shortest = distance.low
     # the smaller of a tile and what remains is a whole tile nearly always
-    low = high if low <= 0 else low
+    if shortest <= 0:
+        shortest = distance.high
     # another bound that an outer loop changes is averaged over that loop
     step_size = (step_bounds.interval.low + step_bounds.interval.high) / 2
-    fewest_trips = max(0, math.ceil(low / step_size))
-    most_trips = max(0, math.ceil(high / step_size))
+    fewest_trips = max(0, math.ceil(shortest / step_size))
+    most_trips = max(0, math.ceil(distance.high / step_size))
     return (fewest_trips + most_trips) / 2
+
+
+def _distance(ranges: Ranges, start: Value, stop: Value) -> Interval | None:
+    """Bound how far a loop's counter goes; None if one of its ends is unknown."""
+    # ends that share a term, such as the program's first row, have a narrower distance
+    distance = distance_between(ranges, stop, start)
+    if distance is None:
+        start_bounds = ranges.of(start)
+        stop_bounds = ranges.of(stop)
+        if start_bounds.unknown is not None or stop_bounds.unknown is not None:
+            return None
+        return stop_bounds.interval.minus(start_bounds.interval)
+    if distance.unknown is not None:
+        return None
+    return distance.interval
 
 
 def _collect(
     blocks: Sequence[IrBlock], region: IrRegion, loops: list[tuple[Operation, IrRegion]]
 ) -> None:
+    """Add the work of blocks to a region, and list the loops in them with regions of their own."""
     for block in blocks:
         for operation in block.operations:
             if operation.name in {"scf.for", "scf.while"}:
@@ -133,15 +163,22 @@ def _count(operation: Operation, region: IrRegion) -> None:
 
 def _bytes(value: Value) -> float:
     element = value.element
+    bit_count = 32
     if element == "ptr":
-        return 8.0 * value.size
-    bits = _BITS.search(element)
-    return value.size * int(bits[1] if bits else 32) / 8
+        bit_count = 64
+    elif bits := _BITS.search(element):
+        bit_count = int(bits[1])
+    return value.size * bit_count / 8
+
+
+def _types_of(operation: Operation) -> str:
+    return operation.text.rpartition(" : ")[2]
 
 
 def _flop(operation: Operation) -> float:
     shapes: list[list[int]] = []
-    for lengths, _ in _TENSOR.findall(operation.text.rpartition(" : ")[2]):
+    for lengths, _ in _TENSOR.findall(_types_of(operation)):
+        # the text is `128x64x`: the piece after the last x is empty
         shapes.append([int(length) for length in lengths.split("x") if length])
     if len(shapes) < 2 or len(shapes[0]) < 2:
         return 0.0
@@ -153,8 +190,10 @@ def _flop(operation: Operation) -> float:
 
 
 def _dtype(operation: Operation) -> str:
-    tensors = _TENSOR.findall(operation.text.rpartition(" : ")[2])
-    element = tensors[0][1] if tensors else ""
+    tensors = _TENSOR.findall(_types_of(operation))
+    element = ""
+    if tensors:
+        element = tensors[0][1]
     if element.startswith("f8") or operation.name == "tt.dot_scaled":
         return "float8_e4m3fn"
     return _DTYPES.get(element, "bfloat16")

@@ -34,19 +34,26 @@ class LaunchShape:
 
 def shape_of(parts: Sequence[Part], grid: Any) -> LaunchShape:
     """Describe a launch; `grid` is what the launcher gave, or what its function returned."""
-    values = {part.name: part.value for part in parts}
-    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+    tensors = [part.value for part in parts if isinstance(part.value, torch.Tensor)]
+    element_counts = [tensor.numel() for tensor in tensors]
+    # a constexpr is part of the code
+    argument_names = [part.name for part in parts if part.kind != "constexpr"]
     return LaunchShape(
         grid=three(grid),
         arguments=integers_of(parts),
-        names=tuple(part.name for part in parts if part.kind != "constexpr"),
+        names=tuple(argument_names),
         tensor_bytes=bytes_of(tensors),
-        largest_tensor=max((tensor.numel() for tensor in tensors), default=0),
+        largest_tensor=max(element_counts, default=0),
     )
 
 
 def integers_of(parts: Sequence[Part]) -> dict[str, int]:
-    return {part.name: int(part.value) for part in parts if isinstance(part.value, (int, bool))}
+    """Integer arguments by name; a boolean is 0 or 1."""
+    integers: dict[str, int] = {}
+    for part in parts:
+        if isinstance(part.value, (int, bool)):
+            integers[part.name] = int(part.value)
+    return integers
 
 
 def parts_of(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[Part]:
@@ -57,28 +64,40 @@ def parts_of(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterato
 
 def _parts(name: str, value: Any, kind: Any) -> Iterator[Part]:
     if isinstance(value, tuple) and isinstance(kind, tuple):
-        for index, (part, part_kind) in enumerate(zip(value, kind, strict=False)):
-            yield from _parts(f"{name}[{index}]", part, part_kind)
+        for index, (member, member_kind) in enumerate(zip(value, kind, strict=False)):
+            yield from _parts(f"{name}[{index}]", member, member_kind)
     elif str(kind).startswith("tensordesc"):
-        yield Part(name=name, value=value.base, kind=kind)
-        for field_name in ("shape", "strides"):
-            for index, length in enumerate(getattr(value, field_name)):
-                yield Part(name=f"{name}.{field_name}[{index}]", value=length, kind="i64")
+        yield from _descriptor_parts(name, value, kind)
     else:
         yield Part(name=name, value=value, kind=kind)
 
 
+def _descriptor_parts(name: str, descriptor: Any, kind: Any) -> Iterator[Part]:
+    """Split a tensor descriptor: its tensor, then a 64-bit integer for each length and stride."""
+    yield Part(name=name, value=descriptor.base, kind=kind)
+    for field_name in ("shape", "strides"):
+        lengths = getattr(descriptor, field_name)
+        for index, length in enumerate(lengths):
+            yield Part(name=f"{name}.{field_name}[{index}]", value=length, kind="i64")
+
+
 def three(grid: Any) -> tuple[int, int, int]:
-    sizes = grid if isinstance(grid, (tuple, list)) else (grid,)
-    padded = [*map(int, sizes), 1, 1, 1]
-    return padded[0], padded[1], padded[2]
+    """Fill the axes that a grid leaves out; a number is the first axis."""
+    sizes = [grid]
+    if isinstance(grid, (tuple, list)):
+        sizes = list(grid)
+    x, y, z, *_ = [*sizes, 1, 1, 1]
+    return int(x), int(y), int(z)
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    by_view = {
-        (tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors
-    }
-    return sum(tensor.numel() * tensor.element_size() for tensor in by_view.values())
+    """Bytes of tensors; those that begin at one address count once."""
+    bytes_by_view: dict[tuple[int, int | torch.SymInt], int] = {}
+    for tensor in tensors:
+        # tensors without memory have no address, so the storage object stands for it
+        view = (tensor.untyped_storage()._cdata, tensor.storage_offset())
+        bytes_by_view[view] = tensor.numel() * tensor.element_size()
+    return sum(bytes_by_view.values())
 
 
 def bound_options(function: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def _is_hidden(used: Mapping[str, "_Module"], project: ProjectPackages) -> bool:
 
 
 def _functions_of(spec: KernelSpec) -> list[object]:
+    """Return the functions that a kernel is declared with; some may be None."""
     functions: list[object] = [
         spec.inputs,
         spec.reference,
@@ -111,23 +112,25 @@ def _functions_of(spec: KernelSpec) -> list[object]:
 def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
     """Return what a kernel uses of the modules that declare it; all modules if none does."""
     functions = _functions_of(spec)
-    variables = {name: _variables_with(spec, name) for name in suite}
-    defining = {str(getattr(function, "__module__", "")) for function in functions} & suite
-    holding = {name for name in suite if variables[name]}
+    defining = {str(getattr(function, "__module__", "")) for function in functions}
     parts: list[_Part] = []
-    for name in defining | holding:
-        used = _top_level_names(functions, name)
-        parts.append(_Part(module=name, kernels=variables[name], functions=used))
+    for name in suite:
+        variables = _variables_with(spec, name)
+        if variables or name in defining:
+            used = _top_level_names(functions, name)
+            parts.append(_Part(module=name, kernels=variables, functions=used))
     return parts or [_Part(name) for name in suite]
 
 
 def _top_level_names(functions: Iterable[object], module: str) -> frozenset[str]:
     names: set[str] = set()
     for function in functions:
-        if getattr(function, "__module__", "") == module:
-            # Of a nested function, the top-level one around it.
-            qualified_name = str(getattr(function, "__qualname__", ""))
-            names.add(qualified_name.partition(".")[0])
+        if getattr(function, "__module__", "") != module:
+            continue
+        # Of a nested function, the top-level one around it.
+        qualified_name = str(getattr(function, "__qualname__", ""))
+        top_level_name = qualified_name.partition(".")[0]
+        names.add(top_level_name)
     return frozenset(names)
 
 
@@ -247,6 +250,7 @@ def _read_module(
 
 
 def _identifiers(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names, attributes and imported names in some syntax nodes."""
     identifiers: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name):
@@ -282,8 +286,10 @@ def _find_spec(name: str) -> ModuleSpec | None:
     if not parent:
         return PathFinder.find_spec(name)
     folders = _folders_of(parent)
+    if not folders:
+        return None
     try:
-        return PathFinder.find_spec(name, folders) if folders else None
+        return PathFinder.find_spec(name, folders)
     except KeyError:  # a folder without `__init__.py` in a package that is not imported
         return None
 
@@ -293,8 +299,11 @@ def _folders_of(package: str) -> list[str]:
     spec = _find_spec(package)
     if spec is not None:
         return list(spec.submodule_search_locations or ())
+    # A folder without `__init__.py` is found in the folders of the package around it.
     parent, _, name = package.rpartition(".")
-    folders = [Path(folder) / name for folder in (_folders_of(parent) if parent else ())]
+    if not parent:
+        return []
+    folders = [Path(folder) / name for folder in _folders_of(parent)]
     return [str(folder) for folder in folders if folder.is_dir()]
 
 
@@ -315,9 +324,12 @@ def is_toolchain(module: str) -> bool:
     """Return whether a module belongs to Python, torch, Triton or roofwatch; the bundled kernels
     are a suite.
     """
-    top = module.split(".")[0]
+    # The dot at the end: `roofwatch.kernels` itself is bundled too.
     is_bundled = f"{module}.".startswith("roofwatch.kernels.")
-    return not is_bundled and (top in _TOOLCHAIN or top in sys.stdlib_module_names)
+    if is_bundled:
+        return False
+    top = module.split(".")[0]
+    return top in _TOOLCHAIN or top in sys.stdlib_module_names
 
 
 def is_installed(path: str) -> bool:
@@ -362,9 +374,19 @@ class _RemoveCompiled(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         if any(map(_is_triton_jit, node.decorator_list)):
-            node.args = ast.parse("lambda: 0", mode="eval").body.args  # type: ignore[attr-defined]
+            node.args = _without_arguments()
             node.body = [ast.Pass()]
         return self.generic_visit(node)
+
+
+def _without_arguments() -> ast.arguments:
+    return ast.arguments(
+        posonlyargs=[],
+        args=[],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
 
 
 def _is_triton_jit(decorator: ast.expr) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 
-from roofwatch.collector.profiling.activities import HostEvent, HostKind, Interval
-from roofwatch.collector.profiling.time_spent import WORK, by_thread
+from roofwatch.collector.profiling.activities import DeviceActivity, HostEvent, HostKind, Interval
+from roofwatch.collector.profiling.time_spent import WORK, by_thread, clipped
 from roofwatch.collector.profiling.trace import Trace
 
 _OPTIMIZER_STEP = "Optimizer.step#"
@@ -75,15 +75,7 @@ def find_steady_part(trace: Trace) -> SteadyPart | None:
 
 def cut_out(trace: Trace, part: SteadyPart) -> Trace:
     """Return the events of a part; those that reach over its ends are cut."""
-    host_events = []
-    for event in trace.host_events:
-        if event.start_ns < part.end_ns and event.end_ns > part.start_ns:
-            cut_event = event._replace(
-                start_ns=max(event.start_ns, part.start_ns),
-                end_ns=min(event.end_ns, part.end_ns),
-            )
-            host_events.append(cut_event)
-    activities = []
+    activities: list[DeviceActivity] = []
     for activity in trace.activities:
         start_ns, end_ns = activity.interval
         if start_ns < part.end_ns and end_ns > part.start_ns:
@@ -93,7 +85,7 @@ def cut_out(trace: Trace, part: SteadyPart) -> Trace:
             activities.append(cut_activity)
     return replace(
         trace,
-        host_events=host_events,
+        host_events=clipped(trace.host_events, (part.start_ns, part.end_ns)),
         activities=activities,
         start_ns=part.start_ns,
         end_ns=part.end_ns,
@@ -129,26 +121,28 @@ def _repeated_boundaries(trace: Trace) -> list[int]:
     busiest = max(threads.values(), key=len, default=[])
     outermost = _outermost(busiest)
     names = [event.name for event in outermost]
-    best_length, best_start, best_period = 0, 0, 0
+    longest = _Repetition(start=0, length=0, period=1)
     for period in _period_candidates(names):
-        length, start = _longest_run(names, period)
+        repetition = _longest_repetition(names, period)
         # a multiple of the period repeats as well, and is a little shorter
-        if length > best_length:
-            best_length, best_start, best_period = length, start, period
-    if not best_period:
+        if repetition.length > longest.length:
+            longest = repetition
+    step_count = longest.length // longest.period
+    if step_count < _MIN_STEPS:
         return []
-    repetitions = best_length // best_period
-    if repetitions < _MIN_STEPS:
-        return []
-    starts = range(best_start, best_start + repetitions * best_period, best_period)
+    # a step that is cut off at the end does not count
+    end = longest.start + step_count * longest.period
+    starts = range(longest.start, end, longest.period)
     boundaries = [outermost[index].start_ns for index in starts]
-    boundaries.append(outermost[best_start + repetitions * best_period - 1].end_ns)
+    boundaries.append(outermost[end - 1].end_ns)
     return boundaries
 
 
 def _outermost(events: Sequence[HostEvent]) -> list[HostEvent]:
     outermost: list[HostEvent] = []
-    for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
+    # an outer call starts first, or ends last if both start together
+    in_order = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
+    for event in in_order:
         if not outermost or event.start_ns >= outermost[-1].end_ns:
             outermost.append(event)
     return outermost
@@ -161,21 +155,38 @@ def _period_candidates(names: Sequence[str]) -> list[int]:
     """
     counts = Counter(names)
     frequent = [name for name, count in counts.items() if count >= _MIN_STEPS]
+    rarest_first = sorted(frequent, key=lambda name: counts[name])
     distances: Counter[int] = Counter()
-    for name in sorted(frequent, key=lambda name: counts[name])[:_PERIOD_CANDIDATES]:
-        places = [index for index, candidate in enumerate(names) if candidate == name]
-        distances.update(end - start for start, end in pairwise(places))
-    return sorted(period for period, _ in distances.most_common(_PERIOD_CANDIDATES))
+    for name in rarest_first[:_PERIOD_CANDIDATES]:
+        indices = [index for index, candidate in enumerate(names) if candidate == name]
+        distances.update(end - start for start, end in pairwise(indices))
+    commonest = distances.most_common(_PERIOD_CANDIDATES)
+    return sorted(period for period, _ in commonest)
 
 
-def _longest_run(names: Sequence[str], period: int) -> tuple[int, int]:
-    """Length and start of the longest part that equals itself a period later, with that period."""
-    best_length, best_start = 0, 0
-    length = 0
+@dataclass(frozen=True)
+class _Repetition:
+    """Part of a list in which each item equals the one a period later."""
+
+    start: int
+    length: int
+    period: int
+
+
+def _longest_repetition(names: Sequence[str], period: int) -> _Repetition:
+    longest_start = 0
+    longest_equal = 0
+    equal_count = 0
     for index in range(len(names) - period):
-        length = length + 1 if names[index] == names[index + period] else 0
-        if length > best_length:
-            best_length, best_start = length, index - length + 1
-    if not best_length:
-        return 0, 0
-    return best_length + period, best_start
+        if names[index] != names[index + period]:
+            equal_count = 0
+            continue
+        equal_count += 1
+        if equal_count > longest_equal:
+            longest_equal = equal_count
+            longest_start = index - equal_count + 1
+    length = 0
+    if longest_equal:
+        # the last names that have an equal one are followed by these
+        length = longest_equal + period
+    return _Repetition(start=longest_start, length=length, period=period)

@@ -96,6 +96,7 @@ class TimeSpent:
 
 
 def time_spent(trace: Trace) -> TimeSpent:
+    """Add up the times of a trace, by device and by name."""
     window_ns = trace.window_ns
     host_events = trace.host_events
     kernel_activities = trace.of_kind(ActivityKind.KERNEL)
@@ -103,7 +104,8 @@ def time_spent(trace: Trace) -> TimeSpent:
     fills = trace.of_kind(ActivityKind.MEMSET)
 
     devices: list[DeviceTime] = []
-    for device, members in group_by(trace.activities, "device").items():
+    activities_by_device = group_by(trace.activities, "device")
+    for device, members in activities_by_device.items():
         devices.append(_device_time(device, members, window_ns))
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(kernel_activities, busy_ns)
@@ -185,8 +187,9 @@ def _device_time(device: str, activities: Sequence[DeviceActivity], window_ns: i
 def _device_rows(activities: Sequence[DeviceActivity], busy_ns: int) -> list[TimeRow]:
     registers: dict[str, int | None] = {}
     for activity in activities:
+        per_thread = activity.launch.get("registers_per_thread")
         # Variants of a name may differ: the first one counts.
-        registers.setdefault(activity.name, activity.launch.get("registers_per_thread"))
+        registers.setdefault(activity.name, per_thread)
     parts = [(activity.name, 1, activity.duration_ns) for activity in activities]
     rows = _rows(parts, busy_ns)
     return [replace(row, registers=registers[row.name]) for row in rows]
@@ -258,24 +261,30 @@ def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
 
 def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[str, int]]:
     """Names and self times in ns on the busiest thread during a span, the longest first."""
-    start_ns, end_ns = span
-    # Only the part of an event that lies within the span counts.
-    clipped = (
-        event._replace(
-            start_ns=max(event.start_ns, start_ns),
-            end_ns=min(event.end_ns, end_ns),
-        )
-        for event in events
-        if event.start_ns < end_ns and event.end_ns > start_ns
-    )
-    busiest = max(by_thread(clipped).values(), key=_busy_ns, default=[])
+    threads = by_thread(clipped(events, span))
+    busiest = max(threads.values(), key=_busy_ns, default=[])
     parts = [(event.name, 1, self_ns) for event, self_ns in self_times(busiest)]
     rows = _rows(parts, whole_ns=0)
     return [(row.name, row.total_ns) for row in rows if row.total_ns]
 
 
+def clipped(events: Iterable[HostEvent], span: Interval) -> list[HostEvent]:
+    """Return the parts of events that lie within a span."""
+    start_ns, end_ns = span
+    parts: list[HostEvent] = []
+    for event in events:
+        is_within = event.start_ns < end_ns and event.end_ns > start_ns
+        if is_within:
+            part = event._replace(
+                start_ns=max(event.start_ns, start_ns),
+                end_ns=min(event.end_ns, end_ns),
+            )
+            parts.append(part)
+    return parts
+
+
 def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
-    """Each event of one thread with its self time in ns."""
+    """Each event of one thread with its self time in ns, without the calls inside."""
     # an outer call starts first, or ends last if both start together
     ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
     self_ns = [event.end_ns - event.start_ns for event in ordered]

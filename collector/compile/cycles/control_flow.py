@@ -30,6 +30,8 @@ class BasicBlock:
 
 @dataclass
 class Loop:
+    """A natural loop; blocks are numbered in the order of the code."""
+
     header: int
     blocks: frozenset[int]
     children: list["Loop"] = field(default_factory=list)
@@ -43,6 +45,7 @@ class ControlFlow:
 
 
 def control_flow(instructions: Sequence[Instruction]) -> ControlFlow:
+    """Find the blocks and loops of a function, and how often each block runs."""
     blocks = _blocks(instructions)
     if not blocks:
         return ControlFlow([], [])
@@ -56,28 +59,38 @@ def control_flow(instructions: Sequence[Instruction]) -> ControlFlow:
 
 
 def _blocks(instructions: Sequence[Instruction]) -> list[BasicBlock]:
-    starts = {0}
-    # a block begins where a jump leads, and after every jump
-    for index, instruction in enumerate(instructions):
-        if instruction.target is not None:
-            starts.add(instruction.target)
-        if instruction.target is not None or instruction.is_end:
-            starts.add(index + 1)
-    ordered = sorted(start for start in starts if start < len(instructions))
-    ends = [*ordered[1:], len(instructions)]
-    blocks = [BasicBlock(start, end) for start, end in zip(ordered, ends, strict=True)]
-    number_at = {block.start: number for number, block in enumerate(blocks)}
+    """Cut the code into blocks, and link each with those that may run next."""
+    starts = _block_starts(instructions)
+    ends = [*starts[1:], len(instructions)]
+    blocks = [BasicBlock(start, end) for start, end in zip(starts, ends, strict=True)]
+    number_at = {start: number for number, start in enumerate(starts)}
     for number, block in enumerate(blocks):
         last = instructions[block.end - 1]
+        is_jump = last.target is not None
         # a jump without a condition never goes on to the next block
-        falls_through = last.is_conditional or not (last.is_end or last.target is not None)
-        if falls_through and number + 1 < len(blocks):
-            block.successors.append(number + 1)
-        if last.target is not None and last.target in number_at:
-            target = number_at[last.target]
-            if target not in block.successors:
-                block.successors.append(target)
+        always_leaves = (is_jump or last.is_end) and not last.is_conditional
+        following = number + 1
+        if not always_leaves and following < len(blocks):
+            block.successors.append(following)
+        # a call leads out of the function
+        if last.target is None or last.target not in number_at:
+            continue
+        target = number_at[last.target]
+        if target not in block.successors:
+            block.successors.append(target)
     return blocks
+
+
+def _block_starts(instructions: Sequence[Instruction]) -> list[int]:
+    """A block begins where a jump leads, and after every jump."""
+    starts = {0}
+    for index, instruction in enumerate(instructions):
+        is_jump = instruction.target is not None
+        if instruction.target is not None:
+            starts.add(instruction.target)
+        if is_jump or instruction.is_end:
+            starts.add(index + 1)
+    return sorted(start for start in starts if start < len(instructions))
 
 
 def _add_dispatched(blocks: Sequence[BasicBlock], instructions: Sequence[Instruction]) -> None:
@@ -94,20 +107,26 @@ def _add_dispatched(blocks: Sequence[BasicBlock], instructions: Sequence[Instruc
 
 
 def _reverse_postorder(blocks: Sequence[BasicBlock]) -> list[int]:
+    """Order the blocks that can be reached, each before its successors.
+
+    A jump back is the exception.
+    """
     order: list[int] = []
     seen = {0}
     # an explicit stack: an unrolled kernel has more blocks than Python's stack has frames
     stack = [(0, iter(blocks[0].successors))]
     while stack:
         number, successors = stack[-1]
-        following = next((item for item in successors if item not in seen), None)
+        unseen = (successor for successor in successors if successor not in seen)
+        following = next(unseen, None)
         if following is None:
             order.append(number)
             stack.pop()
-        else:
-            seen.add(following)
-            stack.append((following, iter(blocks[following].successors)))
-    return order[::-1]
+            continue
+        seen.add(following)
+        stack.append((following, iter(blocks[following].successors)))
+    order.reverse()
+    return order
 
 
 def _predecessors(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[int, list[int]]:
@@ -119,6 +138,10 @@ def _predecessors(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[in
 
 
 def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[int, int]:
+    """Map each block to the nearest block that every way to it passes; the first, to itself.
+
+    Source: Cooper, Harvey, Kennedy (2001), figure 3.
+    """
     position = {number: index for index, number in enumerate(order)}
     predecessors = _predecessors(blocks, order)
     dominator = {order[0]: order[0]}
@@ -136,12 +159,13 @@ def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) ->
         # a loop may change its own header's dominator
         is_changed = False
         for number in order[1:]:
-            processed = [item for item in predecessors[number] if item in dominator]
-            new = processed[0]
+            processed = [before for before in predecessors[number] if before in dominator]
+            # in this order, one predecessor at least was processed before
+            nearest = processed[0]
             for predecessor in processed[1:]:
-                new = common(new, predecessor)
-            if dominator.get(number) != new:
-                dominator[number] = new
+                nearest = common(nearest, predecessor)
+            if dominator.get(number) != nearest:
+                dominator[number] = nearest
                 is_changed = True
     return dominator
 
@@ -149,6 +173,7 @@ def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) ->
 def _loops(
     blocks: Sequence[BasicBlock], order: Sequence[int], dominator: dict[int, int]
 ) -> list[Loop]:
+    """Find the natural loops; those with one header are one loop."""
     predecessors = _predecessors(blocks, order)
 
     def dominates(upper: int, lower: int) -> bool:
@@ -160,24 +185,32 @@ def _loops(
     for number in order:
         for header in blocks[number].successors:
             # an edge back to a block that dominates it closes a loop
-            if not dominates(header, number):
-                continue
-            body = bodies.setdefault(header, {header})
-            waiting = [number]
-            while waiting:
-                member = waiting.pop()
-                if member not in body:
-                    body.add(member)
-                    waiting += predecessors[member]
+            if dominates(header, number):
+                body = bodies.setdefault(header, {header})
+                _add_body(body, number, predecessors)
     return [Loop(header, frozenset(body)) for header, body in sorted(bodies.items())]
 
 
+def _add_body(body: set[int], last: int, predecessors: dict[int, list[int]]) -> None:
+    """Add the blocks from which the last one of a loop is reached without passing its header."""
+    waiting = [last]
+    while waiting:
+        member = waiting.pop()
+        # the header is in the body from the start, so the walk back ends there
+        if member in body:
+            continue
+        body.add(member)
+        waiting += predecessors[member]
+
+
 def _nested(loops: Sequence[Loop]) -> list[Loop]:
+    """Put each loop into the smallest one around it; return those without."""
     roots: list[Loop] = []
     for loop in loops:
         around = [outer for outer in loops if outer is not loop and loop.header in outer.blocks]
         owner = min(around, key=lambda outer: len(outer.blocks), default=None)
-        (roots if owner is None else owner.children).append(loop)
+        siblings = roots if owner is None else owner.children
+        siblings.append(loop)
     return roots
 
 
@@ -187,12 +220,11 @@ def _nested(loops: Sequence[Loop]) -> list[Loop]:
 def _set_frequencies(
     blocks: Sequence[BasicBlock], order: Sequence[int], loops: Sequence[Loop]
 ) -> None:
-    headers = {loop.header: loop for loop in loops}
+    headers = {loop.header for loop in loops}
     position = {number: index for index, number in enumerate(order)}
-    reached = _reached_headers(blocks=blocks, order=order, headers=set(headers), position=position)
-    innermost: dict[int, Loop] = {}
-    for loop in sorted(loops, key=lambda item: -len(item.blocks)):
-        innermost.update(dict.fromkeys(loop.blocks, loop))
+    reached = _reached_headers(blocks=blocks, order=order, headers=headers, position=position)
+    innermost = _innermost_loops(loops)
+    # how often a block is entered, per iteration of the loop around it
     inflow = dict.fromkeys(order, 0.0)
     inflow[order[0]] = 1.0
     entered: dict[int, float] = {}
@@ -204,11 +236,10 @@ def _set_frequencies(
             inflow[number] = 1.0
         block.frequency = inflow[number]
         around = innermost.get(number)
-        inside = [
-            item
-            for item in block.successors
-            if position[item] > position[number] and (around is None or item in around.blocks)
-        ]
+        forward = [item for item in block.successors if position[item] > position[number]]
+        inside = forward
+        if around is not None:
+            inside = [successor for successor in forward if successor in around.blocks]
         for successor in inside:
             share = 1 / len(inside)
             # after a table, each warp goes one way
@@ -222,7 +253,17 @@ def _set_frequencies(
         _scale_entry(loop, blocks, entered.get(loop.header, 1.0))
 
 
+def _innermost_loops(loops: Sequence[Loop]) -> dict[int, Loop]:
+    """Map each block in a loop to the smallest loop that has it."""
+    innermost: dict[int, Loop] = {}
+    # from the largest: a smaller loop replaces those around it
+    for loop in sorted(loops, key=lambda item: -len(item.blocks)):
+        innermost.update(dict.fromkeys(loop.blocks, loop))
+    return innermost
+
+
 def _probability(successor: int, inside: Sequence[int], reached: dict[int, set[int]]) -> float:
+    """Probability that a condition leads to one of its sides."""
     if len(inside) == 1:
         return 1.0
     others: set[int] = set()

@@ -7,7 +7,7 @@ instruction of one warp. Sources: `rates.py`.
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from roofwatch.collector.compile.cycles.parse import Instruction
 from roofwatch.collector.compile.cycles.rates import ISSUE_EFFICIENCY, Rates
@@ -73,49 +73,60 @@ class Work:
     stores: float = 0.0
 
     def add(self, work: "Work", times: float = 1.0) -> None:
-        self.instructions += times * work.instructions
+        """Add the work of a piece of code that runs `times` times."""
+        for count in _COUNTS:
+            total = getattr(self, count) + times * getattr(work, count)
+            setattr(self, count, total)
         for pipe, clocks in work.clocks.items():
-            self.clocks[pipe] += clocks * times
-        self.tensor_flop += times * work.tensor_flop
-        self.async_products += times * work.async_products
+            self.clocks[pipe] += times * clocks
         self.has_unknown_products |= work.has_unknown_products
-        self.access_bytes += times * work.access_bytes
-        self.plain_loads += times * work.plain_loads
-        self.async_copies += times * work.async_copies
-        self.local_bytes += times * work.local_bytes
-        self.barriers += times * work.barriers
-        self.shuffles += times * work.shuffles
-        self.full_waits += times * work.full_waits
-        self.stores += times * work.stores
+
+
+_COUNTS = tuple(field.name for field in fields(Work) if field.type is float)
 
 
 def work_of(instructions: Sequence[Instruction], rates: Rates) -> Work:
     """Add up what a piece of code costs one warp."""
     work = Work()
-    cost = _add_gcn if instructions and instructions[0].mnemonic.islower() else _add_sass
+    # AMD's mnemonics are lower case, NVIDIA's upper case
+    is_gcn = bool(instructions) and instructions[0].mnemonic.islower()
+    add_instruction = _add_gcn if is_gcn else _add_sass
     for instruction in instructions:
-        cost(work, instruction, rates)
+        add_instruction(work, instruction, rates)
     return work
+
+
+def _add_issue(work: Work, rates: Rates) -> None:
+    """Let the scheduler be busy with one instruction."""
+    work.clocks[ISSUE] += 1 / (rates.issue * ISSUE_EFFICIENCY)
+
+
+def _transfer_clocks(thread_bytes: float, bytes_per_clock: float, rates: Rates) -> float:
+    """Clocks to move some bytes of each thread of a warp."""
+    warp_bytes = rates.warp_threads * thread_bytes
+    return warp_bytes / bytes_per_clock
 
 
 # --- NVIDIA
 
 
 def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
-    name, modifiers = instruction.name, instruction.modifiers
+    name = instruction.name
+    modifiers = instruction.modifiers
     if name == "NOP":
         return
     work.instructions += 1
-    work.clocks[ISSUE] += 1 / (rates.issue * ISSUE_EFFICIENCY)
+    _add_issue(work, rates)
     if name in {"LDG", "LD", "STG", "ST", "LDGSTS", "ATOM", "ATOMG", "RED", "REDG"}:
         _add_access(work=work, name=name, width=_width(modifiers), rates=rates)
     elif name in {"LDL", "STL"}:
         width = _width(modifiers)
         work.local_bytes += width
-        work.clocks[LOAD_STORE] += rates.warp_threads * width / rates.l1_bytes
-    elif name in {"LDS", "STS", "LDSM", "STSM", "ATOMS"}:
-        width = _width(modifiers) if name[-1] == "S" else 4 * _matrix_count(modifiers)
-        work.clocks[SHARED] += max(1.0, rates.warp_threads * width / rates.shared_bytes)
+        work.clocks[LOAD_STORE] += _transfer_clocks(width, rates.l1_bytes, rates)
+    elif name in {"LDS", "STS", "ATOMS"}:
+        _add_shared(work, _width(modifiers), rates)
+    elif name in {"LDSM", "STSM"}:
+        _add_shared(work, 4 * _matrix_count(modifiers), rates)
     elif name == "SHFL":
         work.shuffles += 1
         work.clocks[SHARED] += 1.0
@@ -129,7 +140,9 @@ def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
     elif name == "BAR":
         work.barriers += 1
     elif name == "WARPGROUP" and "DEPBAR" in modifiers:
-        work.full_waits += instruction.operands.replace(" ", "").endswith(",0x0")
+        # a wait for products until none, 0, is running
+        operands = instruction.operands.replace(" ", "")
+        work.full_waits += operands.endswith(",0x0")
     elif _CONTROL.match(name) or _UNIFORM.match(name):
         # counted as instructions, and no unit is busy with them
         return
@@ -154,18 +167,30 @@ def _arithmetic(name: str, rates: Rates) -> tuple[str, float]:
 
 def _width(modifiers: Sequence[str]) -> int:
     """Bytes of an access per thread."""
-    return next((_WIDTHS[word] for word in modifiers if word in _WIDTHS), 4)
+    for word in modifiers:
+        if word in _WIDTHS:
+            return _WIDTHS[word]
+    return 4
 
 
 def _matrix_count(modifiers: Sequence[str]) -> int:
     """8x8 matrices that one instruction moves, each 4 bytes per thread."""
-    return next((int(word) for word in modifiers if word in {"2", "4"}), 1)
+    for word in modifiers:
+        if word in {"2", "4"}:
+            return int(word)
+    return 1
+
+
+def _add_shared(work: Work, width: int, rates: Rates) -> None:
+    clocks = _transfer_clocks(width, rates.shared_bytes, rates)
+    # a narrow access takes a clock too
+    work.clocks[SHARED] += max(1.0, clocks)
 
 
 def _add_access(work: Work, name: str, width: int, rates: Rates) -> None:
     work.access_bytes += width
-    clocks = max(1.0, rates.warp_threads * width / rates.l1_bytes)
-    work.clocks[LOAD_STORE] += clocks
+    clocks = _transfer_clocks(width, rates.l1_bytes, rates)
+    work.clocks[LOAD_STORE] += max(1.0, clocks)
     if name in {"LDG", "LD", "ATOM", "ATOMG"}:
         work.plain_loads += 1
     elif name == "LDGSTS":
@@ -183,12 +208,15 @@ def _add_product(work: Work, instruction: Instruction, rates: Rates) -> None:
         flop = 2 * rows * columns * depth / 4
         work.async_products += 1
     else:
-        words = [word for word in instruction.modifiers if word in _SYNC_SHAPES]
-        flop = 2 * _SYNC_SHAPES[words[0] if words else _USUAL_SHAPE]
+        shapes = [word for word in instruction.modifiers if word in _SYNC_SHAPES]
+        products = _SYNC_SHAPES[shapes[0]] if shapes else _SYNC_SHAPES[_USUAL_SHAPE]
+        flop = 2 * products
+        # the instruction of older devices does not reach the full rate of newer ones
         share = rates.old_tensor_share
     work.tensor_flop += flop
-    rate = rates.tensor_flop(_dtype_of_product(instruction)) * share
-    work.clocks[TENSOR] += flop / rate
+    dtype = _dtype_of_product(instruction)
+    flop_per_clock = share * rates.tensor_flop(dtype)
+    work.clocks[TENSOR] += flop / flop_per_clock
 
 
 def _dtype_of_product(instruction: Instruction) -> str:
@@ -196,7 +224,10 @@ def _dtype_of_product(instruction: Instruction) -> str:
         return "float8_e4m3fn"
     if instruction.name.startswith("I"):
         return "int8"
-    return "tf32" if "TF32" in instruction.mnemonic else "bfloat16"
+    if "TF32" in instruction.mnemonic:
+        return "tf32"
+    # float16 has the same rate
+    return "bfloat16"
 
 
 # --- AMD
@@ -217,27 +248,34 @@ def _add_gcn(work: Work, instruction: Instruction, rates: Rates) -> None:
     elif product := _GCN_PRODUCT.match(name):
         rows, columns, depth = map(int, product.groups())
         flop = 2 * rows * columns * depth
+        flop_per_clock = rates.tensor_flop(_dtype_of_mfma(name))
         work.tensor_flop += flop
-        work.clocks[TENSOR] += flop / rates.tensor_flop(_dtype_of_mfma(name))
-        work.clocks[ISSUE] += 1 / (rates.issue * ISSUE_EFFICIENCY)
+        work.clocks[TENSOR] += flop / flop_per_clock
+        _add_issue(work, rates)
     elif name.startswith("v_"):
-        is_special = _GCN_SPECIAL.match(name) is not None
-        lanes = rates.special_lanes if is_special else rates.fma_lanes
-        if _GCN_DOUBLE.match(name):
-            lanes = rates.double_lanes
-        if name.endswith("_dpp"):
-            work.shuffles += 1
-        # one vector pipe: its clocks are what the scheduler has to give
-        work.clocks[ISSUE] += rates.warp_threads / (lanes * ISSUE_EFFICIENCY)
-        if is_special:
-            work.clocks[SPECIAL] += rates.warp_threads / lanes
+        _add_vector(work, name, rates)
+
+
+def _add_vector(work: Work, name: str, rates: Rates) -> None:
+    is_special = _GCN_SPECIAL.match(name) is not None
+    lanes = rates.special_lanes if is_special else rates.fma_lanes
+    if _GCN_DOUBLE.match(name):
+        lanes = rates.double_lanes
+    # an operand comes from another lane of the warp
+    if name.endswith("_dpp"):
+        work.shuffles += 1
+    clocks = rates.warp_threads / lanes
+    # one vector pipe: its clocks are what the scheduler has to give
+    work.clocks[ISSUE] += clocks / ISSUE_EFFICIENCY
+    if is_special:
+        work.clocks[SPECIAL] += clocks
 
 
 def _add_gcn_access(
     work: Work, access: re.Match[str], instruction: Instruction, rates: Rates
 ) -> None:
     width = _gcn_width(access[3])
-    clocks = rates.warp_threads * width / rates.l1_bytes
+    clocks = _transfer_clocks(width, rates.l1_bytes, rates)
     work.clocks[LOAD_STORE] += max(1.0, clocks)
     # local memory: spilled registers and arrays
     if access[1] == "scratch":
@@ -271,11 +309,15 @@ def _gcn_width(word: str) -> int:
 def _add_lds(work: Work, name: str, rates: Rates) -> None:
     match = _GCN_LDS.match(name)
     if match is None:
+        # exchanges between lanes go through the same unit, 4 bytes a lane
+        width = 4
         work.shuffles += "permute" in name or "swizzle" in name
-        work.clocks[SHARED] += rates.warp_threads * 4 / rates.shared_bytes
-        return
-    width = int(match[3]) // 8 * (2 if match[2] else 1)
-    work.clocks[SHARED] += rates.warp_threads * width / rates.shared_bytes
+    else:
+        width = int(match[3]) // 8
+        # `ds_read2_b32` makes two accesses
+        if match[2]:
+            width *= 2
+    work.clocks[SHARED] += _transfer_clocks(width, rates.shared_bytes, rates)
 
 
 def _dtype_of_mfma(name: str) -> str:
@@ -283,4 +325,6 @@ def _dtype_of_mfma(name: str) -> str:
         return "float8_e4m3fn"
     if "_i8" in name or "_i32_" in name:
         return "int8"
-    return "float32" if name.endswith("_f32") else "bfloat16"
+    if name.endswith("_f32"):
+        return "float32"
+    return "bfloat16"
