@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.ir import Operation, Value
 from roofwatch.collector.compile.shared_axes import Axes
-from roofwatch.collector.compile.ttir import Operation, Value
 
 
 class TooComplexError(Exception):

@@ -2,8 +2,8 @@
 
 from roofwatch.collector.compile.bounds import Constraints, Ranges
 from roofwatch.collector.compile.interval import UNBOUNDED, Interval
+from roofwatch.collector.compile.ir import Operation, Value
 from roofwatch.collector.compile.shared_axes import axis_of, can_be_limited, expanded_along
-from roofwatch.collector.compile.ttir import Operation, Value
 
 _NEGATED = {
     "slt": "sge",

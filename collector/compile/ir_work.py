@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from roofwatch.collector.compile.bounds import Launch, Ranges, TooComplexError
 from roofwatch.collector.compile.cycles.ir_region import IrRegion
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.ir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.loops import distance_between
-from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.value_ranges import ValueRanges
 
 _PROGRAMS = 8

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from roofwatch.collector.compile.bounds import Bounds, Constraints, Ranges, joined
 from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import ARITHMETIC, UNBOUNDED, Interval, trip_count
-from roofwatch.collector.compile.ttir import IrBlock, Operation, Value
+from roofwatch.collector.compile.ir import IrBlock, Operation, Value
 
 
 def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:

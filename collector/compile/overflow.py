@@ -9,9 +9,9 @@ from enum import StrEnum
 from roofwatch.collector.compile.bounds import Bounds, Constraints, Launch, TooComplexError
 from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.ir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.pointers import base_of
 from roofwatch.collector.compile.shared_axes import axes_used_by
-from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.value_ranges import ValueRanges
 
 _POINTER_OPERAND = {

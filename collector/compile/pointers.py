@@ -1,6 +1,6 @@
 """Where a pointer of a Triton function comes from."""
 
-from roofwatch.collector.compile.ttir import Value
+from roofwatch.collector.compile.ir import Value
 
 
 def base_of(pointer: Value) -> Value | None:

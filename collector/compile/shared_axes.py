@@ -7,7 +7,7 @@ uses for rows and for columns, or through a sum over its elements, is used at ot
 import re
 from collections.abc import Iterable
 
-from roofwatch.collector.compile.ttir import Operation, Value
+from roofwatch.collector.compile.ir import Operation, Value
 
 _REARRANGING = frozenset(
     {

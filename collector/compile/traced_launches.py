@@ -13,6 +13,7 @@ from roofwatch.collector.compile.autotuned import (
     tuning_with,
 )
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.ir import Function
 from roofwatch.collector.compile.launch_arguments import (
     Part,
     bound_options,
@@ -23,7 +24,7 @@ from roofwatch.collector.compile.launch_arguments import (
 )
 from roofwatch.collector.compile.target_device import active_driver, replaced, target_driver
 from roofwatch.collector.compile.targets import parse_target
-from roofwatch.collector.compile.ttir import Function, parse_function
+from roofwatch.collector.compile.ttir import parse_function
 from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.cuda import CudaKernel
 from roofwatch.model.machine import Configuration

@@ -25,6 +25,7 @@ from roofwatch.collector.compile.interval import (
     Interval,
     of_width,
 )
+from roofwatch.collector.compile.ir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.loops import (
     bound_carried,
     bound_counter,
@@ -33,7 +34,6 @@ from roofwatch.collector.compile.loops import (
 )
 from roofwatch.collector.compile.pointers import base_of
 from roofwatch.collector.compile.shared_axes import Axes, is_inside
-from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 
 _NUMBER = re.compile(r"-?\d+")
 _AXES = "xyz"

@@ -40,6 +40,18 @@ class CountedRegion:
 
 
 @dataclass(frozen=True)
+class LoopLaunch:
+    """What the trips of loops depend on besides their code."""
+
+    threads: int
+    """In one block."""
+    warps: int
+    """In one block."""
+    unknown_trips: float
+    """Trips that a loop gets if nothing says how often it runs."""
+
+
+@dataclass(frozen=True)
 class Traits:
     """What a loop does, whatever the compiler made of it."""
 
@@ -47,18 +59,15 @@ class Traits:
     has_accesses: bool
 
 
-def count_trips(
-    region: Region, ir: IrRegion | None, *, threads: int, warps: int, unknown_trips: float
-) -> CountedRegion:
-    """Give each loop its trips; a loop whose trips nothing says gets `unknown_trips`."""
+def count_trips(region: Region, ir: IrRegion | None, launch: LoopLaunch) -> CountedRegion:
+    """Give each loop of a region its trips, from the IR's region that it was made of."""
     counted = CountedRegion(region)
     ir_loops = [] if ir is None else ir.loops
     of_source: dict[int, list[CountedRegion]] = {}
     for loop, source in _aligned(region.loops, ir_loops):
-        counted_loop = _count(
-            loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips
-        )
+        counted_loop = _count(loop, source, launch)
         counted.loops.append(counted_loop)
+        # a loop without a source shares its trips with no other
         of_source.setdefault(id(source or loop), []).append(counted_loop)
     # producers and consumers each have a loop of their own, with all trips
     if not region.is_specialised:
@@ -69,63 +78,67 @@ def count_trips(
 
 def _share_trips(parts: Sequence[CountedRegion]) -> None:
     """Divide trips among the loops that a compiler made of one loop."""
-    fewest = min(part.trips for part in parts)
-    most = max(part.trips for part in parts)
     if len(parts) == 1:
         return
+    trips = [part.trips for part in parts]
+    fewest = min(trips)
+    most = max(trips)
     for part in parts:
         # of an unrolled loop and its remainder, the remainder runs half of the factor on average
         if part.trips >= _MIN_UNROLLED * fewest:
-            part.trips = (most / max(fewest, 1.0) - 1) / 2
+            factor = most / max(fewest, 1.0)
+            part.trips = (factor - 1) / 2
         elif most < _MIN_UNROLLED * fewest:
             part.trips /= len(parts)
 
 
-def _count(
-    loop: Region, source: IrRegion | None, *, threads: int, warps: int, unknown_trips: float
-) -> CountedRegion:
+def _count(loop: Region, source: IrRegion | None, launch: LoopLaunch) -> CountedRegion:
     # the machine code has a loop that the IR lacks, such as one that a library function brings
     if source is None:
-        inner = count_trips(loop, None, threads=threads, warps=warps, unknown_trips=unknown_trips)
+        inner = count_trips(loop, None, launch)
         inner.trips = 1.0
         inner.is_known = False
         return inner
-    is_known = all(nested.trips is not None for nested in source.walk())
-    trips = unknown_trips if source.trips is None else source.trips
-    counted = count_trips(loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips)
-    counted.is_known = is_known
+    trips = launch.unknown_trips if source.trips is None else source.trips
+    counted = count_trips(loop, source, launch)
+    counted.is_known = all(nested.trips is not None for nested in source.walk())
     counted.trips = trips
+    # the loops inside say by themselves how often they run
     if loop.loops and source.loops:
         return counted
-    work = _work_ratio(loop, source, threads=threads, warps=warps, unknown_trips=unknown_trips)
-    if work is None:
+    work_ratio = _work_ratio(loop, source, launch)
+    if work_ratio is None:
         return counted
-    counted.trips = trips * work
+    counted.trips = trips * work_ratio
     # a flattened loop does the outer loop's part behind a condition, once per outer iteration
-    if source.loops and work > 1.0:
-        counted.guarded_share = min(1.0, 1 / work)
+    if source.loops and work_ratio > 1.0:
+        counted.guarded_share = 1 / work_ratio
     return counted
 
 
-def _work_ratio(
-    loop: Region, source: IrRegion, *, threads: int, warps: int, unknown_trips: float
-) -> float | None:
+def _work_ratio(loop: Region, source: IrRegion, launch: LoopLaunch) -> float | None:
     """Return the work of one iteration of the IR over that of one iteration of the machine code;
     None if they do not differ, or the machine code does not say.
     """
     work = loop.work
-    amounts = [
-        (source.total("flop", unknown_trips), work.tensor_flop * warps),
-        (source.total("own_bytes", unknown_trips), work.access_bytes * threads),
-    ]
-    for in_ir, in_code in amounts:
+    flop = (
+        source.total("flop", launch.unknown_trips),
+        work.tensor_flop * launch.warps,
+    )
+    accessed_bytes = (
+        source.total("own_bytes", launch.unknown_trips),
+        work.access_bytes * launch.threads,
+    )
+    for in_ir, in_code in (flop, accessed_bytes):
         if in_ir <= 0 or in_code <= 0:
             continue
         ratio = in_ir / in_code
         is_unrolled = 1 / _MAX_UNROLLED <= ratio <= 1 / _MIN_UNROLLED
         # more work than an iteration of the code does: inner loops were flattened into it
         is_flattened = bool(source.loops) and ratio >= _MIN_UNROLLED
-        return ratio if is_unrolled or is_flattened else None
+        if is_unrolled or is_flattened:
+            return ratio
+        return None
     return None
 
 
@@ -160,13 +173,21 @@ def _aligned(
         return choice
 
     _, chosen = solve(0, 0)
-    return [
-        (loop, None if number is None else sources[number])
-        for loop, number in zip(loops, chosen, strict=True)
-    ]
+    aligned: list[tuple[Region, IrRegion | None]] = []
+    for loop, number in zip(loops, chosen, strict=True):
+        source = None
+        if number is not None:
+            source = sources[number]
+        aligned.append((loop, source))
+    return aligned
 
 
 def _agreement(loop: Region, source: IrRegion) -> float:
+    """Score how alike a loop and its possible source are.
+
+    Products say most: a compiler never adds them. Accesses may turn into others, and a nested loop
+    may be flattened or unrolled.
+    """
     of_loop = _traits_of_code(loop)
     of_source = _traits_of_ir(source)
     products = 2.0 if of_loop.has_products == of_source.has_products else -3.0

@@ -25,7 +25,7 @@ from roofwatch.collector.compile.cycles.costs import (
     Work,
 )
 from roofwatch.collector.compile.cycles.ir_region import IrRegion
-from roofwatch.collector.compile.cycles.loop_trips import CountedRegion, count_trips
+from roofwatch.collector.compile.cycles.loop_trips import CountedRegion, LoopLaunch, count_trips
 from roofwatch.collector.compile.cycles.rates import LAUNCH_NS, Rates
 from roofwatch.collector.compile.cycles.regions import Region
 
@@ -131,13 +131,12 @@ class _Totals:
 def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
     """Predict the time of one launch."""
     rates = code.rates
-    counted = count_trips(
-        code.region,
-        code.ir,
+    launch = LoopLaunch(
         threads=code.threads,
         warps=code.warps,
         unknown_trips=assumptions.unknown_trips,
     )
+    counted = count_trips(code.region, code.ir, launch)
     totals = _Totals()
     _add_up(counted=counted, entries=1.0, totals=totals)
     requested = _requested_bytes(code, totals.work, assumptions)
