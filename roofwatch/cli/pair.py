@@ -328,9 +328,9 @@ def submit(
     Exit status 0: faster. 1: not faster, incorrect or invalid. 2: not decided.
     """
     from roofwatch.collector.runs.run_plan import Progress
-    from roofwatch.comparison_tables import submission_lines
     from roofwatch.measurement.submissions import Request
     from roofwatch.measurement.submit import submit
+    from roofwatch.submission_tables import submission_lines
 
     cases = tuple(case) if case else None
     request = Request(
@@ -359,8 +359,8 @@ def submissions(
     as_json: AsJson = False,
 ) -> None:
     """List all submissions with their verdicts, newest first."""
-    from roofwatch.comparison_tables import submission_table
     from roofwatch.measurement.submissions import entries
+    from roofwatch.submission_tables import submission_table
 
     chosen = [entry for entry in entries() if kernel in {None, entry["kernel"]}][::-1]
     print_result({"submissions": chosen}, submission_table(chosen), as_json=as_json)

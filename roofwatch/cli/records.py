@@ -64,11 +64,11 @@ def store_and_judge(
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.ci.history.recent import possible_changes
-    from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.ingest.ingest import IngestResult, ingest_record
     from roofwatch.db.queries import questions
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
+    from roofwatch.stored_tables import possible_lines, regressions_table
 
     results: list[IngestResult] = []
     lacking: list[str] = []

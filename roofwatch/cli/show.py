@@ -45,8 +45,8 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a project, newest first."""
-    from roofwatch.comparison_tables import runs_table
     from roofwatch.store.reading import choose_project, open_source
+    from roofwatch.stored_tables import runs_table
 
     with open_source(url) as source:
         project = choose_project(source, project)
@@ -72,10 +72,10 @@ def series(
     nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
-    from roofwatch.comparison_tables import series_table
     from roofwatch.db.errors import StoreError
     from roofwatch.model.metrics import METRICS, TIME, is_metric
     from roofwatch.store.reading import choose_project, open_source
+    from roofwatch.stored_tables import series_table
 
     metric = options.metric
     if metric is not None and not is_metric(metric):
@@ -125,11 +125,11 @@ def regressions(
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
     from roofwatch.ci.history.recent import possible_changes
-    from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.queries import questions
     from roofwatch.model.history import RegressionState
     from roofwatch.model.triage import TriageState
     from roofwatch.store.reading import choose_project, open_source
+    from roofwatch.stored_tables import possible_lines, regressions_table
 
     with open_source(url) as source:
         project = choose_project(source, project)
@@ -155,8 +155,8 @@ def acceptances(
     *, project: ShownProject = None, url: StoreUrl = None, as_json: AsJson = False
 ) -> None:
     """List what was accepted in pull requests, newest first, and which regressions that settled."""
-    from roofwatch.comparison_tables import acceptances_table
     from roofwatch.store.reading import choose_project, open_source
+    from roofwatch.stored_tables import acceptances_table
 
     with open_source(url) as source:
         project = choose_project(source, project)

@@ -24,10 +24,10 @@ from rich.text import Text
 
 from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.collector.runs.run_plan import Progress
-from roofwatch.comparison_tables import runs_table, series_table
 from roofwatch.model.history import Series, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.stored_tables import runs_table, series_table
 from roofwatch.tables import (
     furthest_from_roof_first,
     launches,
