@@ -183,7 +183,7 @@ def _aligned(
 
 
 def _agreement(loop: Region, source: IrRegion) -> float:
-    """Score how alike a loop and its possible source are.
+    """Score how well a loop fits its possible source.
 
     Products say most: a compiler never adds them. Accesses may turn into others, and a nested loop
     may be flattened or unrolled.
