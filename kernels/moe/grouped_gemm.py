@@ -272,7 +272,7 @@ def grouped_gemm(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
 
 
 @grouped_gemm_spec.implementation("torch", compile=True)
-def _grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
+def grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     if torch.compiler.is_compiling() and tokens.dtype != torch.bfloat16:
         raise UnsupportedError("torch.compile accepts grouped products of bfloat16 only")
     K, N = weights.shape[1:]

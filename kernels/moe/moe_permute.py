@@ -250,7 +250,7 @@ def moe_permute(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
 
 
 @moe_permute_spec.implementation("torch", compile=True)
-def _moe_permute_torch(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
+def moe_permute_torch(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
     in_order, order = experts.flatten().sort(stable=True)
     places = torch.arange(order.numel(), device=x.device, dtype=torch.int32)
     positions = torch.zeros_like(places).scatter(0, order, places)
@@ -389,5 +389,5 @@ def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
 
 
 @moe_unpermute_spec.implementation("torch", compile=True)
-def _moe_unpermute_torch(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
+def moe_unpermute_torch(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     return (rows[positions] * weights[..., None]).sum(dim=1).to(rows.dtype)
