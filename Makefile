@@ -22,6 +22,10 @@ OLDEST := build/oldest
 OLDEST_STAMP := $(OLDEST)/.set-up
 OLDEST_PAIR := torch==2.11.0 triton==3.6.0
 
+# what an installation without our pins brings today, in an environment of its own
+NEWEST := build/newest
+NEWEST_STAMP := $(NEWEST)/.set-up
+
 # packages that a machine without network brings along
 GPU_SITE := build/gpu-site
 GPU_PYTHON_VERSION ?= 3.12
@@ -30,7 +34,7 @@ GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfi
   typing-extensions typing-inspection
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-commands bench-detection up down clean
+.PHONY: help setup demo test test-slow test-oldest test-newest compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-commands bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -69,6 +73,21 @@ $(OLDEST_STAMP): pyproject.toml constraints.txt
 
 test-oldest: $(OLDEST_STAMP) ## Run the tests of kernels and collector with the oldest supported torch and triton
 	@$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) -m '$(MARKS)' tests/kernels tests/collector
+
+# without the packages that torch asks for in versions of its own
+$(NEWEST_STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -m venv --clear $(NEWEST)
+	@grep --invert-match --extended-regexp '^(torch|triton|numpy|setuptools|cuda-.*|nvidia-.*)==' constraints.txt \
+	  > $(NEWEST)/constraints.txt
+	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --no-compile --upgrade \
+	  --constraint $(NEWEST)/constraints.txt torch triton numpy 'setuptools>=80' wheel
+	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  --constraint $(NEWEST)/constraints.txt --no-build-isolation --editable '.[measure,dev,cuda]'
+	@touch $@
+
+test-newest: $(NEWEST_STAMP) ## Run the tests of kernels and collector with the newest torch and triton
+	@$(NEWEST)/bin/python -c 'import torch, triton; print("torch", torch.__version__, "triton", triton.__version__)'
+	@$(NEWEST)/bin/python -m pytest --numprocesses $(WORKERS) -m '$(MARKS)' tests/kernels tests/collector
 
 compose-test: $(STAMP) ## Build the image and run the service in containers, as docs/how-to/operate.md says
 	@$(BIN)/python -m pytest --numprocesses 0 --exitfirst -m compose -o faulthandler_timeout=1800 tests/test_compose.py

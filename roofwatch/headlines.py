@@ -19,6 +19,10 @@ def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> s
         names = [f"{kernel_of(report.case_id)} {report.implementation}" for report in failed]
         repeat = repeat_command(target, failed[0], device)
         return f"wrong: {listed(dict.fromkeys(names))}; {summary}; next: {repeat}"
+    defects = (report.interpreter_defect for report in suite.reports)
+    defect = next(filter(None, defects), None)
+    if defect is not None:
+        return f"cannot tell: {defect}; {summary}"
     if any(report.outcome is Outcome.OK for report in suite.reports):
         return f"right; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
     return f"nothing was checked; {summary}"

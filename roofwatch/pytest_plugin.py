@@ -101,9 +101,9 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
     errors.
     """
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from roofwatch.collector.accuracy.interpreter import patch_interpreter
+        from roofwatch.collector.accuracy.corrected_interpreter import correct_interpreter
 
-        patch_interpreter()
+        correct_interpreter()
     session = request.config.stash[_SESSION]
     marker = request.node.get_closest_marker("roofwatch_tolerance")
 

@@ -59,9 +59,9 @@ class Capture:
         if os.environ.get("TRITON_INTERPRET") == "1":
             from triton.runtime.interpreter import InterpretedFunction
 
-            from roofwatch.collector.accuracy.interpreter import patch_interpreter
+            from roofwatch.collector.accuracy.corrected_interpreter import correct_interpreter
 
-            patch_interpreter()
+            correct_interpreter()
             Autotuner.run = _run_first_configuration  # the interpreter compiles nothing to tune
             kinds.append(InterpretedFunction)
             # what is left of this type is Gluon's, which the interpreter cannot run

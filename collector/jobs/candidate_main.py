@@ -97,9 +97,9 @@ class _Server:
             torch.set_num_threads(1)
             keep_freed_memory()
         if setup["is_interpreted"]:
-            from roofwatch.collector.accuracy.interpreter import patch_interpreter
+            from roofwatch.collector.accuracy.corrected_interpreter import correct_interpreter
 
-            patch_interpreter()
+            correct_interpreter()
         self._arena = torch.frombuffer(memory, dtype=torch.uint8)
         for device_fd in device_fds:
             self._arena = _open_device_arena(device_fd, setup["arena_bytes"])

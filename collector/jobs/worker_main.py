@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from roofwatch.collector.accuracy.accuracy import BASELINE_NAME, CheckCache
 from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.corrected_interpreter import interpreter_defect
 from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
@@ -52,6 +53,7 @@ from roofwatch.collector.timing.memory import (
 )
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
+from roofwatch.model.check_report import CheckReport
 from roofwatch.model.errors import CollectorError, SuiteError, TimerError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
@@ -139,10 +141,6 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
         # torch names an extension's folder by the extension alone, which both sides have
         os.environ["TORCH_EXTENSIONS_DIR"] = f"{settings.cache_folder}/extensions"
-    if settings.mode is Mode.INTERPRETER:
-        from roofwatch.collector.accuracy.interpreter import patch_interpreter  # needs NumPy
-
-        patch_interpreter()
     if settings.thread_count is not None:
         torch.set_num_threads(settings.thread_count)
     if device == "cpu":
@@ -203,6 +201,8 @@ class _Suite:
         self._settings = settings
         self._device = choose_device(settings.device)
         _set_up_process(settings, self._device)
+        is_interpreter = settings.mode is Mode.INTERPRETER
+        self._interpreter_defect = interpreter_defect() if is_interpreter else None
         self.preloaded = frozenset(sys.modules)
         """Modules that were loaded before the suite."""
         self._specs = _load(settings.source, self._device)
@@ -355,6 +355,18 @@ class _Suite:
         implementation: Implementation,
         job: CheckAccuracy,
     ) -> Reply:
+        if self._interpreter_defect is not None and implementation.language is Language.TRITON:
+            report = CheckReport(
+                case_id=case.id,
+                implementation=implementation.name,
+                executor="interpreter",
+                layout=job.layout,
+                regime=job.regime,
+                outcome=Outcome.UNSUPPORTED,
+                message=self._interpreter_defect,
+                interpreter_defect=self._interpreter_defect,
+            )
+            return Reply(checked=Checked(report=report))
         if self._settings.mode is Mode.INTERPRETER and not job.is_exact:
             case = spec.interpreted_case(case)
         check = partial(

@@ -19,11 +19,15 @@ _MAX_NAMED = 3
 
 
 def exit_status(suite: CheckedSuite) -> int:
-    """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
+    """0 if every check passed, 1 if one failed, 2 if nothing could be checked, or no Triton kernel
+    because of a defect of its interpreter.
+    """
     outcomes = {report.outcome for report in suite.reports}
     proofs = {proof.proof for proof in suite.overflow_proofs}
     if Proof.UNSAFE in proofs or any(outcome.is_failure for outcome in outcomes):
         return 1
+    if any(report.interpreter_defect is not None for report in suite.reports):
+        return 2
     if Outcome.OK in outcomes or Proof.FITS in proofs:
         return 0
     return 2

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from roofwatch.ci.messages import count_of
 from roofwatch.model.case_key import kernel_of
@@ -43,10 +44,13 @@ def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
     declared = [report for report in reports if report.layout is None and report.regime is None]
     in_layouts = [report for report in reports if report.layout is not None]
     with_values = [report for report in reports if report.regime is not None]
+    # a Triton kernel that was not tried as declared was not tried in any other way
+    defects = (report.interpreter_defect for report in reports)
+    agreement = partial(_agreement, defect=next(filter(None, defects), None))
     return (
-        _agreement("results", declared, "agree with the float64 reference"),
-        _agreement("layouts", in_layouts, "right"),
-        _agreement("values", with_values, "right"),
+        agreement("results", declared, "agree with the float64 reference"),
+        agreement("layouts", in_layouts, "right"),
+        agreement("values", with_values, "right"),
         _memory("bounds", reports, is_race=False),
         _memory("races", reports, is_race=True),
         _offsets(suite.overflow_proofs),
@@ -54,7 +58,9 @@ def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
     )
 
 
-def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> SuiteClaim:
+def _agreement(
+    claim: str, reports: Sequence[CheckReport], words: str, *, defect: str | None
+) -> SuiteClaim:
     failures = [report for report in reports if report.outcome.is_failure]
     ok_count = sum(report.outcome is Outcome.OK for report in reports)
     # One failure refutes the claim, whatever the others say.
@@ -64,6 +70,8 @@ def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> SuiteC
         if len(kernels) > _MAX_NAMED:
             detail += ", …"
         return SuiteClaim(claim, Proved.REFUTED, detail)
+    if defect is not None:
+        return SuiteClaim(claim, Proved.CANNOT_TELL, defect)
     if not reports:
         return SuiteClaim(claim, Proved.CANNOT_TELL, "nothing was tried")
     if not ok_count:

@@ -123,6 +123,8 @@ class CheckReport(_Part):
     """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
     unknown_pointer_count: int = 0
     """Accesses through pointers whose operand is not known, because they were integers."""
+    interpreter_defect: str | None = None
+    """Why nothing that the interpreter computes here can be judged."""
 
     @property
     def case_key(self) -> CaseKey:

@@ -17,9 +17,9 @@ from roofwatch.collector.accuracy.accuracy import poisoned_buffers
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
-    from roofwatch.collector.accuracy.interpreter import patch_interpreter
+    from roofwatch.collector.accuracy.corrected_interpreter import correct_interpreter
 
-    patch_interpreter()
+    correct_interpreter()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

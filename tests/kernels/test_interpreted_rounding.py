@@ -1,5 +1,7 @@
 """Conversions in the interpreter, which stands in for a GPU's."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -118,15 +120,43 @@ def test_a_loop_variable_is_a_tensor_and_one_of_a_static_range_a_number(device: 
     assert out.tolist() == [10.0, 11.0] * 3
 
 
-def test_the_interpreter_of_a_triton_that_makes_bfloat16_constants_is_corrected_too() -> None:
-    """Triton 3.9 has `get_bf16` itself: nothing was corrected there, and results were wrong."""
-    script = """
+DEFECTS = """
+import json, os, sys
 import triton.runtime.interpreter as interpreter
-from roofwatch.collector.accuracy.interpreter import patch_interpreter
+import roofwatch.collector.accuracy.interpreter as corrections
+from roofwatch.collector.accuracy.corrected_interpreter import interpreter_defect
 
-original = interpreter._convert_float
-interpreter.InterpreterBuilder.get_bf16 = lambda builder, value: None
-patch_interpreter()
-assert interpreter._convert_float is not original
+for change in json.loads(sys.argv[1]):
+    # corrected once in a process
+    if not os.fork():
+        exec(change)
+        print(interpreter_defect(), flush=True)
+        os._exit(0)
+    os.wait()
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_release_of_triton_that_the_corrections_do_not_fit_is_named() -> None:
+    """Without the corrections, the interpreter calls wrong kernels right."""
+    defects = {
+        # Triton 3.9 has one, by which the corrections once told that they were made
+        "interpreter.InterpreterBuilder.get_bf16 = lambda builder, value: None": "None",
+        "del interpreter.ReduceOps": "AttributeError",
+        "interpreter.InterpreterBuilder.create_dot = None": "TypeError",
+        "corrections._in_float32 = lambda operation: operation": "wrong: bfloat16 arithmetic",
+        "corrections.guard_memory = lambda: None": (
+            "wrong: a load out of bounds, a race, a store out of bounds"
+        ),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", DEFECTS, json.dumps(list(defects))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(defects), done.stderr
+    for line, defect in zip(lines, defects.values(), strict=True):
+        assert defect in line

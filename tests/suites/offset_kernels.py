@@ -11,6 +11,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from roofwatch import KernelSpec, cases
 
 BLOCK = 1024
+HAS_BLOCK_POINTERS = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
+"""Triton 3.9 removed them in favour of tensor descriptors."""
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The project's own workflows for the site, the nights on a GPU and the oldest versions."""
+"""The project's own workflows for the site, the nights on a GPU and other versions of torch."""
 
 from __future__ import annotations
 
@@ -78,8 +78,15 @@ def test_the_site_is_built_and_published(github: GitHubStandIn, checkout: Path) 
     assert "roofwatch bisect" in (site / "_sources" / "reference" / "cli.md").read_text()
 
 
-def test_the_oldest_versions_are_installed_before_their_tests(
-    github: GitHubStandIn, checkout: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("workflow", "packages"),
+    [
+        ("oldest.yml", "torch==2.11.0 triton==3.6.0"),
+        ("newest.yml", "--constraint build/newest/constraints.txt torch triton"),
+    ],
+)
+def test_other_versions_are_installed_before_their_tests(
+    workflow: str, packages: str, github: GitHubStandIn, checkout: Path, tmp_path: Path
 ) -> None:
     """The download takes minutes, so `make` only says what it would do."""
     make = tmp_path / "bin" / "make"
@@ -94,11 +101,11 @@ def test_the_oldest_versions_are_installed_before_their_tests(
         environment={"PATH": f"{make.parent}:{os.environ['PATH']}"},
     )
 
-    (job,) = jobs_of("oldest.yml").values()
+    (job,) = jobs_of(workflow).values()
     runner.job(job, {})
 
     (output,) = runner.outputs
-    installed = output.index("torch==2.11.0 triton==3.6.0")
+    installed = output.index(packages)
     assert installed < output.index("tests/kernels tests/collector")
 
 

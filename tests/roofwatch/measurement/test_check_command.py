@@ -7,6 +7,7 @@ import pytest
 from rich.text import Text
 
 from roofwatch.check_tables import checks
+from roofwatch.headlines import headline_of_check
 from roofwatch.measurement.check import check_target
 from roofwatch.measurement.explain_check import (
     check_summary,
@@ -182,6 +183,29 @@ def test_each_claim_is_proven_refuted_or_undecided() -> None:
     assert results(interpreted)["values"] is Proved.CANNOT_TELL
     assert results(interpreted, wrong)["bounds"] is Proved.REFUTED
     assert results(interpreted, unknown)["races"] is Proved.CANNOT_TELL
+
+
+def test_nothing_is_proven_by_an_interpreter_that_could_not_be_corrected() -> None:
+    torch_reports = [
+        make_check_report(),
+        make_check_report(layout=Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)),
+    ]
+    untried = make_check_report(
+        executor="interpreter",
+        outcome=Outcome.UNSUPPORTED,
+        interpreter_defect="Triton 9.9's interpreter cannot be corrected",
+    )
+    suite = CheckedSuite((*torch_reports, untried))
+
+    claims = claims_of(suite)
+
+    assert Proved.PROVEN not in {claim.result for claim in claims.values()}
+    assert "Triton 9.9" in claims["results"].detail
+    assert "Triton 9.9" in claims["layouts"].detail
+    assert exit_status(suite) == 2
+    assert headline_of_check("bench.py", suite, None).startswith("cannot tell")
+    wrong = make_check_report(outcome=Outcome.INCORRECT)
+    assert claims_of(CheckedSuite((wrong, untried)))["results"].result is Proved.REFUTED
 
 
 def test_an_overflow_refutes_the_check_and_a_size_limit_is_named() -> None:
