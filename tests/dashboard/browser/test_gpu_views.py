@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -103,6 +102,60 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
     assert watched.complaints == []
 
 
+def heights_px(watched: Watched) -> list[float]:
+    """Return the heights of the parts of a page."""
+    parts = watched.main.locator("[data-testid=stElementContainer]")
+    heights: list[float] = parts.evaluate_all(
+        "parts => parts.map(part => part.getBoundingClientRect().height)"
+    )
+    return heights
+
+
+def test_a_zoom_into_a_timeline_leaves_no_part_of_the_page_blank(
+    watched: Watched, dashboard: tuple[str, str]
+) -> None:
+    watched.open(f"/run?run={dashboard[1]}")
+    plot = watched.page.locator(PLOT).first
+    expect(plot.locator(".barlayer .point").first).to_be_visible()
+    heights_before_px = heights_px(watched)
+    range_of_dates = "plot => String(plot.layout.xaxis.range)"
+    range_before = plot.evaluate(range_of_dates)
+    area = plot.locator(".nsewdrag").first
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    assert box is not None
+    mouse = watched.page.mouse
+    mouse.move(box["x"] + 0.1 * box["width"], box["y"] + box["height"] / 2)
+    mouse.down()
+    mouse.move(box["x"] + 0.6 * box["width"], box["y"] + box["height"] / 2, steps=5)
+    mouse.up()
+    watched.page.wait_for_function(
+        "([plot, before]) => String(plot.layout.xaxis.range) !== before",
+        arg=[plot.element_handle(), range_before],
+    )
+    watched.wait_until_shown()
+
+    expect(plot.locator(".barlayer .point").first).to_be_visible()
+    assert heights_px(watched) == heights_before_px
+    assert watched.complaints == []
+
+
+def test_a_browser_zoom_of_200_percent_shows_the_chosen_commit_at_once(watched: Watched) -> None:
+    """A zoomed page has half the pixels, as a phone has."""
+    size = watched.page.viewport_size
+    assert size is not None
+    watched.open("/?range=all")
+    watched.page.locator("[data-row] a").first.click()
+    expect(watched.page).to_have_url(re.compile("commit="))
+    watched.wait_until_shown()
+    watched.page.set_viewport_size({"width": 720, "height": 450})
+
+    title = watched.page.locator(".rw-title")
+    expect(title).to_be_in_viewport()
+    watched.page.set_viewport_size(size)
+    assert watched.complaints == []
+
+
 @pytest.mark.parametrize(
     ("path", "figures", "name"),
     [
@@ -175,10 +228,3 @@ def test_comparing_shows_why_a_step_changed(watched: Watched) -> None:
     expect(watched.page.get_by_test_id("stDataFrame").first).to_be_visible()
     watched.save_screenshot("compare-workload")
     assert grave_violations(watched.page) == []
-
-
-def download(watched: Watched, kind: str) -> Path:
-    """Return the file that a button downloads."""
-    with watched.page.expect_download() as given:
-        watched.page.get_by_role("button", name=kind, exact=True).click()
-    return given.value.path()
