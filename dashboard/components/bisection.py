@@ -6,6 +6,7 @@ from uuid import UUID
 import streamlit as st
 
 from roofwatch.dashboard import data
+from roofwatch.dashboard.commands import BENCH_FILE, NO_COMMAND, command_html
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.wording import escaped, percent, shortened, written
@@ -31,16 +32,10 @@ def show_bisection(part: TriagedRegression) -> None:
     if bisection is not None:
         _show_steps(bisection)
     elif all(point.series.is_imported for point in points):
-        st.html(
-            "<p class=rw-soft>Not bisected: a bisection runs a benchmark file, which roofwatch "
-            "init writes.</p>"
-        )
+        st.html(NO_COMMAND)
     else:
-        command = f"roofwatch bisect path/to/bench_file.py --regression {part.triage.regression_id}"
-        st.html(
-            "<p>Not bisected. On this runner class:</p>"
-            f"<code class=rw-code tabindex=0>{command}</code>"
-        )
+        command = f"roofwatch bisect {BENCH_FILE} --regression {part.triage.regression_id}"
+        st.html(f"<p>Not bisected. On this runner class:</p>{command_html(command)}")
 
 
 def _show_steps(bisection: Bisection) -> None:

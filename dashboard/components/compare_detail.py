@@ -1,12 +1,12 @@
 """One row of a comparison unfolded: what decides it, its trend, and the samples of both sides."""
 
-import shlex
 from dataclasses import replace
 from uuid import UUID
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import History, Lane, LaneMark, history_html, lanes_of
 from roofwatch.dashboard.charts.samples import samples_html
+from roofwatch.dashboard.commands import command_html, pair_command
 from roofwatch.dashboard.comparison import ComparedRow
 from roofwatch.dashboard.components.compare_tables import said_of
 from roofwatch.dashboard.components.markup import show_markup
@@ -53,10 +53,15 @@ def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetai
         f"<p>{escaped(said_of(row))}. {roof}</p>",
     ]
     if row.claim is not None:
-        command = command_of(row, base, head)
+        command = pair_command(
+            base.summary.commit,
+            head.summary.commit,
+            kernel=row.key.kernel,
+            implementation=row.key.implementation,
+        )
         parts.append(
             '<p class="rw-soft">Separate runs give no verdict on time; this one measures a pair:'
-            f'</p><code class="rw-code" tabindex=0>{escaped(command)}</code>'
+            f"</p>{command_html(command)}"
         )
     for name, sides in row.further.items():
         unit = metric(name)
@@ -64,16 +69,6 @@ def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetai
         text = f"{unit.title}: {' → '.join(texts)}"
         parts.append(f'<p class="rw-soft">{escaped(text)}</p>')
     return "".join(parts)
-
-
-def command_of(row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
-    """Return the command that measures both commits in one job."""
-    shas = [side.summary.commit.short_sha for side in (base, head)]
-    return (
-        f"roofwatch ab path/to/bench_file.py --base {shas[0]} --head {shas[1]} "
-        f"--kernel {shlex.quote(row.key.kernel)} "
-        f"--implementation {shlex.quote(row.key.implementation)}"
-    )
 
 
 def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:

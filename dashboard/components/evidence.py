@@ -25,7 +25,7 @@ from roofwatch.dashboard.wording import (
     transition_text,
 )
 from roofwatch.db.errors import StoreError
-from roofwatch.model.history import ChangePoint, SeriesKey
+from roofwatch.model.history import ChangePoint
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
@@ -41,15 +41,9 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     first.
     """
     series = change.series
-    if series.is_imported:
-        _show_imported_sides(change)
-        return
     sides = data.read_sides(change)
     if sides is None:
-        st.info(
-            "The run of one side is no longer stored, so base and head cannot be compared.",
-            icon=":material/compare:",
-        )
+        _show_levels(change)
         return
     base, head = sides
     comparison = side_by_side(base, head, series.case_id, series.implementation)
@@ -81,7 +75,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     if not conditions:
         notes.append("No GPU telemetry.")
     if not environment:
-        notes.append(_same_environment(series))
+        notes.append("The same machine, driver and toolchain on both sides.")
     st.caption(" ".join(notes))
 
 
@@ -95,19 +89,13 @@ def _same_code(function_count: int) -> str:
     return f"The machine code of {function_count} compiled functions is the same."
 
 
-def _same_environment(series: SeriesKey) -> str:
-    if series.definition.layer is Layer.IMPORTED:
-        return "Machine, driver and toolchain are unknown: the file of the other tool lacks them."
-    return "The same machine, driver and toolchain on both sides."
-
-
-def _show_imported_sides(change: ChangePoint) -> None:
-    """Show what an import knows about both sides: their levels."""
+def _show_levels(change: ChangePoint) -> None:
+    """Show the levels of both sides, which are all that is stored of them."""
     levels = code_span(transition_text(change))
     st.markdown(f"{code_span(change.series.definition.title)}, base and head: {levels}.")
     st.caption(
-        "Samples, compiled code, counters, machine, driver and toolchain are unknown: the files "
-        "of the other tool do not have them."
+        "Samples, compiled code, counters, machine, driver and toolchain of both sides are not "
+        "stored: another tool measured them, or a run is no longer stored."
     )
 
 

@@ -13,6 +13,7 @@ from roofwatch.ci.history.summary import FalseAlarms
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import History, RoofLine, history_html, lanes_of
+from roofwatch.dashboard.commands import NO_COMMAND, command_html, pair_command
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
@@ -335,15 +336,9 @@ def _step_costs(view: View, regression: Regression) -> list[str]:
 def _command_html(change: ChangePoint) -> str:
     """Write the command that decides it."""
     if change.series.is_imported:
-        return (
-            "<p class=rw-soft>Another tool measured it: no command here can repeat it. Measure the "
-            "same case with roofwatch init and roofwatch run to get pairs.</p>"
-        )
-    base, head = change.previous_commit.short_sha, change.commit.short_sha
-    command = (
-        f"roofwatch ab path/to/bench_file.py --base {base} --head {head} -k {change.series.kernel}"
-    )
-    return f"<code class=rw-code tabindex=0>{escaped(command)}</code>"
+        return NO_COMMAND
+    command = pair_command(change.previous_commit, change.commit, kernel=change.series.kernel)
+    return command_html(command)
 
 
 def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:

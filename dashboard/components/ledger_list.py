@@ -7,6 +7,7 @@ from html import escape
 from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
 from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.messages import count_of
+from roofwatch.dashboard.commands import pair_command
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.headline import kernel_text
 from roofwatch.dashboard.wording import (
@@ -232,9 +233,7 @@ def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJo
     elif change.is_imported:
         decides = "more values: another tool measures it"
     else:
-        command = (
-            f"roofwatch ab path/to/bench_file.py --base {base.short_sha} --head {head.short_sha}"
-        )
+        command = pair_command(base, head)
         decides = f'<code title="{escape(command)}">{escape(command)}</code>'
     name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
     link = view.anchor(

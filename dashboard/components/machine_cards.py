@@ -50,10 +50,6 @@ class Machine:
     def key(self) -> MachineKey:
         return self.runner_class, self.machine
 
-    @property
-    def is_imported(self) -> bool:
-        return self.runs[0].environment.imported_from is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class FleetFacts:
@@ -247,8 +243,6 @@ def _restricted(line: RecentSeries, positions: Set[int]) -> RecentSeries:
 
 def _driver_html(view: View, machine: Machine) -> str:
     """Write the drivers in order, each with the day of its first run."""
-    if machine.is_imported:
-        return "unknown: the other tool's file has none"
     lane: list[str] = []
     previous: FleetRun | None = None
     for run in reversed(machine.runs):

@@ -17,6 +17,7 @@ from roofwatch.dashboard.charts.runners import (
     ceiling_name,
     runner_history_figure,
 )
+from roofwatch.dashboard.commands import BENCH_FILE, command_html
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
@@ -105,13 +106,13 @@ def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None
             "false alarms."
         )
         _show_noise_of_cases(cases)
-    elif _is_imported(runs[0]):
+    elif runs[0].environment.is_imported:
         st.text("Not known: a calibration needs a machine that roofwatch measures on.")
     else:
+        commands = [f"roofwatch calibrate {BENCH_FILE}", "roofwatch ingest roofwatch-records"]
         st.html(
             "<p>Not calibrated (no A/A run on this runner class).</p>"
-            "<code class=rw-code tabindex=0>roofwatch calibrate path/to/bench_file.py\n"
-            "roofwatch ingest roofwatch-records</code>"
+            f"{''.join(map(command_html, commands))}"
         )
 
 
@@ -262,7 +263,7 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
 
 def _show_environments(view: View, runs: Sequence[FleetRun]) -> None:
     note_whole_runs(view)
-    if _is_imported(runs[0]):
+    if runs[0].environment.is_imported:
         st.text("Not known: the files of the other tool have no driver, toolchain or machine.")
         return
     environments = _by_environment(runs)
@@ -282,10 +283,6 @@ def _show_environments(view: View, runs: Sequence[FleetRun]) -> None:
         *(environment_column(number, same) for number, same in enumerate(environments)),
         if_empty="All runs on this runner class had the same environment.",
     )
-
-
-def _is_imported(run: FleetRun) -> bool:
-    return run.environment.imported_from is not None
 
 
 def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:

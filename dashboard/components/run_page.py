@@ -94,7 +94,7 @@ def show_run(view: View, run_id: str) -> None:
         )
     _show_outcomes(record)
     show_imported_values(record)
-    if record.environment.imported_from is not None:
+    if record.environment.is_imported:
         st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
         return
     _show_timeline(record, view.zone)
@@ -167,7 +167,7 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
 
 
 def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
-    if record.environment.imported_from is not None:
+    if record.environment.is_imported:
         return Counter(value.outcome for value in record.imported)
     return Counter(measurement.outcome for measurement in record.measurements)
 

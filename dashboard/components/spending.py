@@ -104,7 +104,7 @@ def show_spending(view: View) -> None:
         default=_WINDOW_AT_FIRST,
     )
     every_run = view.list_runs(limit=int(window))
-    runs = [run for run in every_run if run.environment.imported_from is None]
+    runs = [run for run in every_run if not run.environment.is_imported]
     if not runs:
         st.text(
             "Costs need runs that roofwatch measured: imported results do not say how long they "

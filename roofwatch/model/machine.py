@@ -126,6 +126,11 @@ class Environment(Part):
     """The tool that measured, if the record was imported from its file."""
 
     @property
+    def is_imported(self) -> bool:
+        """Whether another tool measured: its file names no driver, toolchain or telemetry."""
+        return self.imported_from is not None
+
+    @property
     def compile_target(self) -> str | None:
         """The compiler's target for this device, such as `sm_90`; None of a CPU or if unknown."""
         if self.compute_capability is None or self.device_kind == "cpu":
