@@ -211,7 +211,7 @@ def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
 
 def read_sides(change: ChangePoint) -> tuple[RunRecord, RunRecord] | None:
     """Read what the runs before and at a change know of its case; None if one is gone, or if
-    another tool measured it, of which only values are stored.
+    another tool measured it.
     """
     series = change.series
     if series.is_imported:
