@@ -14,7 +14,7 @@ import torch
 import typer
 
 from bench.gpu_archive import read_archive, write_archive
-from bench.gpu_evidence import carry_predictions, main, run_step
+from bench.gpu_evidence import carry_predictions, collect, main, run_step
 from bench.gpu_plan import PREDICTIONS, EvidenceStep, steps
 from bench.gpu_timers import time_launches
 from roofwatch.cli.main import app
@@ -60,6 +60,28 @@ def test_a_step_leaves_its_file_or_a_reason(
 
     assert (tmp_path / "made.json").exists() == (failure is None)
     assert why == failure
+
+
+def test_each_step_ends_at_its_own_limit_and_the_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_s: dict[str, float] = {}
+
+    def overrun(step: EvidenceStep, _: Path, seconds: float) -> str:
+        given_s[step.name] = seconds
+        return "not done"
+
+    monkeypatch.setattr("bench.gpu_evidence.run_step", overrun)
+    made_steps = [
+        EvidenceStep("short.json", lambda _: [], limit_s=5.0),
+        EvidenceStep("long.json", lambda _: [], limit_s=10_000.0),
+    ]
+
+    failures = collect(made_steps, tmp_path, seconds=100.0, archive=None)
+
+    assert given_s["short"] == 5.0
+    assert 5.0 < given_s["long"] <= 100.0
+    assert failures == {"short": "not done", "long": "not done"}
 
 
 def test_tests_that_measure_time_run_one_at_a_time_and_others_two(tmp_path: Path) -> None:

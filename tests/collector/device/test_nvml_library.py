@@ -3,6 +3,7 @@
 import ctypes
 import os
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from roofwatch.collector.device.nvml import ClockLock, DeviceLostError, NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import Sampler
 from roofwatch.model.errors import CollectorError
+from tests.collector.mock_nvml import profile_of
 from tests.collector.nvml import FOLDER
 from tests.collector.stub_library import build_stub
 
@@ -17,6 +19,18 @@ VARIABLE = "STUB_NVML_PROFILE"
 H100 = "GPU-01000100-0000-0000-0000-000000000000"
 A100 = "GPU-12345678-1234-1234-1234-123456780000"
 NO_PERMISSION, GPU_IS_LOST = 4, 15
+MOCKED = {
+    "gpu_idle": "gpu_idle",
+    "applications_clocks_setting": "applications_clocks_setting",
+    "sw_power_cap": "sw_power_cap",
+    "hw_slowdown": "hw_slowdown",
+    "sync_boost": "sync_boost",
+    "sw_thermal_slowdown": "sw_thermal_slowdown",
+    "hw_thermal_slowdown": "hw_thermal_slowdown",
+    "hw_power_brake_slowdown": "hw_power_brake_slowdown",
+    "display_clock_setting": "display_clocks_setting",
+}
+"""Our names of the reasons in NVIDIA's mock NVML, and its names."""
 
 
 class Profile:
@@ -26,6 +40,11 @@ class Profile:
         self.path = path
         lines = (FOLDER / "profiles" / f"{name}.txt").read_text().splitlines()
         self._lines = dict(line.partition(" ")[::2] for line in lines)
+        self.change()
+
+    def replace(self, answers: dict[str, str]) -> None:
+        """Answer like another device from now on."""
+        self._lines = dict(answers)
         self.change()
 
     def change(self, **answers: str) -> None:
@@ -219,6 +238,67 @@ def test_the_health_shows_what_is_damaged(h100: Profile) -> None:
             "row_remap_pending": 1,
             "row_remap_failed": 0,
         }
+
+
+def b200_config() -> dict[str, Any]:
+    import yaml  # missing where only tests of the GPU run
+
+    config: dict[str, Any] = yaml.safe_load((FOLDER / "profiles" / "b200.yaml").read_text())
+    return config
+
+
+def test_a_configuration_of_nvidias_mock_is_read_completely(h100: Profile) -> None:
+    config = b200_config()
+    h100.replace(profile_of(config))
+
+    with NvmlDevice(config["devices"][0]["uuid"]) as device:
+        assert device.facts() == {
+            "driver_version": "560.35.03",
+            "power_limit_w": 1000.0,
+            "is_persistence_on": True,
+            "is_ecc_on": True,
+            "is_mig_on": False,
+        }
+        assert device.quantities() == {
+            "energy_j": 900.0,
+            "sm_clock_mhz": 345,
+            "memory_clock_mhz": 3996,
+            "power_w": 130.0,
+            "temperature_c": 35,
+            "memory_temperature_c": 33,
+            "clock_event_reasons": ("gpu_idle",),
+        }
+        assert device.held_back_counts() == {"sw_power_cap": 0, "sw_thermal_slowdown": 0}
+        assert device.health() == {
+            "performance_state": 0,
+            "ecc_corrected_errors": 0,
+            "ecc_uncorrected_errors": 0,
+            "pcie_generation": 6,
+            "pcie_width": 16,
+            "pcie_width_max": 16,
+            "nvlink_count": 18,
+            "rows_remapped": 0,
+            "row_remap_pending": 0,
+            "row_remap_failed": 0,
+        }
+        assert device.compute_process_ids() == ()
+        assert device.unsupported == ()
+
+
+@pytest.mark.parametrize("reason", MOCKED)
+def test_every_reason_of_nvidias_mock_to_reduce_the_clock_has_its_name(
+    reason: str, h100: Profile
+) -> None:
+    config = b200_config()
+    reasons = config["device_defaults"]["clocks_throttle_reasons"]
+    reasons.update(dict.fromkeys(reasons, False))
+    reasons[MOCKED[reason]] = True
+    reasons["counters"] = {"sw_power_cap_us": 7, "sw_thermal_slowdown_us": 5}
+    h100.replace(profile_of(config))
+
+    with NvmlDevice(config["devices"][0]["uuid"]) as device:
+        assert device.quantities()["clock_event_reasons"] == (reason,)
+        assert device.held_back_counts() == {"sw_power_cap": 7_000, "sw_thermal_slowdown": 5_000}
 
 
 @pytest.mark.parametrize("typed", ["1 50", "2 50", "3 50", "5 50", "6 50", "0 50"])
