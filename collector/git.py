@@ -20,6 +20,8 @@ _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 _GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"
 _NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
+COMMIT_NOTES = "refs/notes/roofwatch"
+"""Git notes of a clone without history: what `read_commit` said of a commit in the whole one."""
 _LISTED_COMMITS = 100
 _PULL_REQUEST_NUMBER = re.compile(
     r"\AMerge pull request #([1-9]\d{0,8}) "
@@ -145,9 +147,13 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
     """
     line = run_git(repository, "log", "-1", f"--format={_FORMAT}", "--end-of-options", revision)
     sha, parents, committed_at, author, subject = line.rstrip("\n").split("\0")
-    count = run_git(repository, "rev-list", "--first-parent", "--count", sha)
     status = run_git(repository, "status", "--porcelain", "--untracked-files=no")
+    is_dirty = bool(status.strip())
     branch = run_git(repository, "rev-parse", "--abbrev-ref", "HEAD").strip()
+    branch_name = None if branch == "HEAD" else branch[:500]
+    if noted := _noted_commit(repository, sha):
+        return noted.model_copy(update={"is_dirty": is_dirty, "branch": branch_name})
+    count = run_git(repository, "rev-list", "--first-parent", "--count", sha)
     tags = run_git(repository, "tag", "--points-at", sha).split()
     return Commit(
         sha=sha,
@@ -156,11 +162,21 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
         committed_at=datetime.fromisoformat(committed_at),
         author=author[:500],
         subject=subject[:1_000],
-        branch=None if branch == "HEAD" else branch[:500],
-        is_dirty=bool(status.strip()),
+        branch=branch_name,
+        is_dirty=is_dirty,
         tags=tuple(tag for tag in tags if len(tag) <= 200),
         merged=tuple(_merged_pull_requests(repository, sha, int(count))),
     )
+
+
+def _noted_commit(repository: Path, sha: str) -> Commit | None:
+    if not is_shallow(repository):
+        return None
+    try:
+        note = run_git(repository, "notes", "--ref", COMMIT_NOTES, "show", sha)
+    except GitError:
+        return None
+    return Commit.model_validate_json(note)
 
 
 def _merged_pull_requests(repository: Path, sha: str, count: int) -> Iterator[MergedPullRequest]:

@@ -1,11 +1,21 @@
-"""The tree of a job: a git bundle of the commits that it needs, with the work tree."""
+"""The tree of a job: a git bundle of the commits that it needs, without history, and the work tree.
+
+It costs the compressed files of the head once, and of other commits what differs from it.
+"""
 
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.git import has_commits, is_shallow, resolve_commit, run_git
+from roofwatch.collector.git import (
+    COMMIT_NOTES,
+    has_commits,
+    is_shallow,
+    read_commit,
+    resolve_commit,
+    run_git,
+)
 from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.model.queue import MAX_CONTENT_BYTES
 
@@ -13,8 +23,11 @@ _HEAD = "refs/queue/head"
 _WORK_TREE = "refs/queue/work-tree"
 _REVISION = "refs/queue/revision"
 _BRANCH = "refs/queue/branch"
+_OLDEST = (_HEAD, f"{_REVISION}/")
+"""References of the commits that come without their parents."""
 _PROJECT_HOST = "https://queue.invalid"
 """The project of a checkout is the path of its remote; nothing is fetched from it."""
+_NOTE = ("notes", "--ref", COMMIT_NOTES)
 _PERSON = {
     "GIT_AUTHOR_NAME": "roofwatch",
     "GIT_AUTHOR_EMAIL": "roofwatch@localhost",
@@ -35,6 +48,7 @@ class Tree:
 def pack_tree(repository: Path, revisions: Sequence[str]) -> Tree:
     """Bundle the head, the work tree with untracked files that are not ignored, and revisions.
 
+    Older commits are left out. Notes keep what records say of a commit's place in the history.
     The repository is not changed: the objects of the work tree are in a repository of their own.
 
     Raises:
@@ -53,6 +67,11 @@ def pack_tree(repository: Path, revisions: Sequence[str]) -> Tree:
         packed = Path(name, "packed.git")
         run_git(repository, "init", "--quiet", "--bare", str(packed))
         (packed / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        needed_shas = sorted({head_sha, *revisions})
+        _write_boundary(packed, needed_shas)
+        for sha in needed_shas:
+            commit = read_commit(repository, sha)
+            _git_as_person(packed, *_NOTE, "add", "-m", commit.model_dump_json(), sha)
         work_tree_sha = _commit_work_tree(repository, packed, head_sha)
         references = {_HEAD: head_sha, _WORK_TREE: work_tree_sha}
         for position, sha in enumerate(revisions):
@@ -63,14 +82,25 @@ def pack_tree(repository: Path, revisions: Sequence[str]) -> Tree:
         for reference, sha in references.items():
             run_git(packed, "update-ref", reference, sha)
         bundle = Path(name, "tree.bundle")
-        run_git(packed, "bundle", "create", "--quiet", str(bundle), *references)
+        named = [*references, COMMIT_NOTES]
+        run_git(packed, "bundle", "create", "--quiet", str(bundle), *named)
         size_bytes = bundle.stat().st_size
         if size_bytes > MAX_CONTENT_BYTES:
             raise SuiteError(
-                f"{repository}: a bundle of {size_bytes} bytes, at most {MAX_CONTENT_BYTES} can be "
-                "queued; ignore large files, or measure on the machine itself"
+                f"{repository}: the files of {len(needed_shas)} commits and the work tree take "
+                f"{size_bytes} bytes compressed, at most {MAX_CONTENT_BYTES} can be queued; ignore "
+                "large files, or measure on the machine itself"
             )
         return Tree(bundle.read_bytes(), head_sha)
+
+
+def _write_boundary(repository: Path, shas: Sequence[str]) -> None:
+    """Make commits the oldest ones of a bare repository, as in a shallow clone."""
+    (repository / "shallow").write_text("".join(f"{sha}\n" for sha in shas))
+
+
+def _git_as_person(repository: Path, *arguments: str) -> str:
+    return run_git(repository, *arguments, extra_environment=_PERSON)
 
 
 def _commit_work_tree(repository: Path, packed: Path, head_sha: str) -> str:
@@ -106,6 +136,10 @@ def unpack_tree(content: bytes, folder: Path, project: str) -> None:
     bundle.write_bytes(content)
     try:
         run_git(folder.parent, "init", "--quiet", str(folder))
+        listed = run_git(folder, "bundle", "list-heads", str(bundle)).splitlines()
+        references = [line.partition(" ") for line in listed]
+        oldest_shas = {sha for sha, _, name in references if name.startswith(_OLDEST)}
+        _write_boundary(folder / ".git", sorted(oldest_shas))
         # git reads a bundle as a file, whatever its references claim
         run_git(
             folder,
@@ -118,6 +152,7 @@ def unpack_tree(content: bytes, folder: Path, project: str) -> None:
             "--no-tags",
             str(bundle),
             "refs/queue/*:refs/queue/*",
+            f"{COMMIT_NOTES}:{COMMIT_NOTES}",
         )
     finally:
         bundle.unlink()
