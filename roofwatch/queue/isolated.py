@@ -4,7 +4,9 @@ python -m roofwatch.queue.isolated NETWORK FOLDER WRITABLE[:WRITABLE] COMMAND...
 """
 
 import os
+import pwd
 import sys
+from pathlib import Path
 
 from roofwatch.collector.workers.program_sandbox import isolate_program
 
@@ -17,7 +19,12 @@ def main() -> None:
     network, folder, writable, *command = sys.argv[1:]
     if network != "unisolated":
         try:
-            isolate_program(writable.split(":"), has_network=network == "network")
+            isolate_program(
+                writable.split(":"),
+                # HOME is the job's
+                home=Path(pwd.getpwuid(os.getuid()).pw_dir),
+                has_network=network == "network",
+            )
         except OSError as error:
             print(f"roofwatch: cannot isolate the job: {error}", file=sys.stderr)
             raise SystemExit(EXIT_NOT_ISOLATED) from None
