@@ -20,7 +20,7 @@ runner_app = typer.Typer(help="Carry out jobs of the queue.", no_args_is_help=Tr
 app.add_typer(queue_app, name="queue")
 app.add_typer(runner_app, name="runner")
 
-_JobId = Annotated[UUID, typer.Argument(metavar="JOB", help="ID, as progress_lines by list.")]
+_JobId = Annotated[UUID, typer.Argument(metavar="JOB", help="ID, as shown by list.")]
 _COLUMNS = ("job", "state", "class", "command", "by", "requested", "took", "exit")
 
 
@@ -67,6 +67,17 @@ def show(job_id: _JobId, *, url: StoreUrl = None, as_json: AsJson = False) -> No
     print_result({"job": job, "lines": progress_lines}, table, *progress_lines, as_json=as_json)
 
 
+@queue_app.command("follow")
+def follow(job_id: _JobId, *, url: StoreUrl = None) -> None:
+    """Follow a job that was sent earlier, and write its files into this repository.
+
+    Exit status: that of its command. Ctrl-C leaves the job as it is.
+    """
+    from roofwatch.queue.client import follow_to_end
+
+    raise typer.Exit(follow_to_end(_service(url), job_id))
+
+
 @queue_app.command("cancel")
 def cancel(job_id: _JobId, *, url: StoreUrl = None) -> None:
     """Cancel a job; a running one ends within seconds."""
@@ -101,6 +112,7 @@ def up(
 
     The token in ROOFWATCH_TOKEN has the scope runner and this class.
     """
+    from roofwatch.measurement.turns import measuring_alone
     from roofwatch.model.errors import SpoolError
     from roofwatch.queue.runner import Runner, RunnerPlan, check_programs
     from roofwatch.settings import load_settings
@@ -116,7 +128,9 @@ def up(
     print_error(f"runner of class {runner_class} at {address}")
     while True:
         try:
-            has_worked = runner.run_next(runner_class)
+            # a watch of this machine finishes its job first
+            with measuring_alone(plan.data_dir):
+                has_worked = runner.run_next(runner_class)
         except SpoolError as error:
             # a server that is away comes back; a batch job does not wait for it
             if once:

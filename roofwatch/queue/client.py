@@ -69,14 +69,35 @@ def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
     job, forecast = service.request(project_of(repository), request)
     try:
         service.send_tree(job.job_id, tree.content)
-        _note(_announcement(job, forecast))
+        _note(_announcement(job, forecast, len(tree.content)))
+        _note(f"Ctrl-C cancels it; after a lost connection: roofwatch queue follow {job.job_id}")
         ended = _follow(service, job.job_id)
     except BaseException:
         _cancel(service, job.job_id)
         raise
-    if ended.outcome is not JobOutcome.DONE:
-        raise SpoolError(_end_without_result(ended))
     return _deliver(service, ended, repository)
+
+
+def follow_to_end(service: QueueService, job_id: UUID) -> int:
+    """Follow a job that was sent earlier, and write what it returns into the current repository;
+    return its exit status.
+
+    Ctrl-C leaves the job as it is.
+
+    Raises:
+        GitError: the current folder is in no repository.
+        SpoolError: the server cannot be reached or refuses, the job is of another project, or it
+            was lost or cancelled.
+    """
+    folder = Path.cwd()
+    repository = find_repository(folder)
+    if repository is None:
+        raise GitError(f"{folder}: not in a git repository, so there is no place for its files")
+    job, _ = service.follow(job_id, 0)
+    project = project_of(repository)
+    if job.project != project:
+        raise SpoolError(f"job {job_id} is of {job.project}, and {repository} of {project}")
+    return _deliver(service, _follow(service, job_id), repository)
 
 
 def _relative(word: str, folder: Path, repository: Path) -> str:
@@ -91,8 +112,8 @@ def _relative(word: str, folder: Path, repository: Path) -> str:
     return os.path.relpath(resolved, folder.resolve())
 
 
-def _announcement(job: QueuedJob, forecast: QueueForecast) -> str:
-    text = f"job {job.job_id} on {job.runner_class}"
+def _announcement(job: QueuedJob, forecast: QueueForecast, sent_bytes: int) -> str:
+    text = f"job {job.job_id} on {job.runner_class}, {sent_bytes / 2**20:.1f} MiB sent"
     if forecast.ahead_count:
         text += f", {count_of(forecast.ahead_count, 'job')} before it"
         if forecast.ahead_s is not None:
@@ -160,6 +181,8 @@ def _end_without_result(job: QueuedJob) -> str:
 
 
 def _deliver(service: QueueService, job: QueuedJob, repository: Path) -> int:
+    if job.outcome is not JobOutcome.DONE:
+        raise SpoolError(_end_without_result(job))
     result = read_result(service.result(job.job_id))
     for name in write_files(result, repository):
         print_error(f"{name}: not written, because git tracks it or it is a link")

@@ -10,6 +10,7 @@ from roofwatch.ci.agenda import make_agenda
 from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.measurement.turns import measuring_alone
 from roofwatch.model.agenda import ChangedRange, Job, JobKind
 from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.errors import SuiteError
@@ -152,7 +153,8 @@ class Watch:
             job = self._take(self._with_requested(self.agenda()))
             if job is None:
                 return
-            done = self._measure(job)
+            with measuring_alone(load_settings().data_dir):
+                done = self._measure(job)
             if self.service is not None:
                 self.service.finish(job, done.seconds)
             yield done
