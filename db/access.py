@@ -316,4 +316,6 @@ def _sha256(secret: str) -> bytes:
 
 
 def _to_token(row: TokenRow) -> Token:
-    return to_value(Token, row, scopes=tuple(map(Scope, row.scopes)))
+    # a newer server may know more scopes; they open nothing here
+    scopes = tuple(scope for scope in Scope if scope.value in row.scopes)
+    return to_value(Token, row, scopes=scopes)

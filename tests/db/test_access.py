@@ -91,3 +91,22 @@ def test_token_without_a_scope_is_refused(store: Engine) -> None:
         create_token(
             store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test"
         )
+
+
+def test_a_scope_of_a_newer_server_is_no_scope_here(store: Engine) -> None:
+    new = create_token(
+        store,
+        name="",
+        project="kernels",
+        scopes=(Scope.READ,),
+        now=NOW,
+        validity=MINUTE,
+        actor="test",
+    )
+    with store.begin() as connection:
+        connection.execute(text("ALTER TABLE token DROP CONSTRAINT ck_token_scopes"))
+        connection.execute(text("UPDATE token SET scopes = '{read,orbit}'"))
+
+    checked = check_token(store, new.text, NOW)
+    assert checked is not None
+    assert checked.scopes == (Scope.READ,)
