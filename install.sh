@@ -4,6 +4,10 @@
 # the Python in $PYTHON: its torch is used as it is, and its environment is not changed.
 set -euo pipefail
 home="$RUNNER_TEMP/roofwatch"
+if [ "$MODE" = report ]; then
+  # nor a module `pip` in the checkout of one
+  export PYTHONSAFEPATH=1
+fi
 # it needs no pip of its own, which would be half of it
 "$PYTHON" -m venv --clear --without-pip "$home"
 pip=("$PYTHON" -m pip --python "$home/bin/python" --quiet --disable-pip-version-check)

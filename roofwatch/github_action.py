@@ -44,15 +44,17 @@ def run_action(
     *,
     policy: Sequence[str] = (),
     part: str = "",
+    runner_class: str = "",
 ) -> int:
     """Run the commands of a job; return the status of the last. The report says how a measurement
     ended.
 
     The base `auto` is the merge-base with the target branch. More arguments of `roofwatch ab` are
-    split like a shell does.
+    split like a shell does. With a runner class, the service's queue gets the measurement: this job
+    runs no code of the pull request, and may have the token of the service.
 
     Raises:
-        ForgeError: there is nothing to do for this event.
+        ForgeError: there is nothing to do for this event, or it may not be queued.
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
@@ -68,6 +70,7 @@ def run_action(
         event=event,
         policy=policy,
         part=part,
+        runner_class=runner_class,
     )
     for command in commands:
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
@@ -76,7 +79,8 @@ def run_action(
         if measures:
             # it runs code of the pull request
             environment.pop(TOKEN_VARIABLE, None)
-            environment.pop(SERVICE_TOKEN_VARIABLE, None)
+            if not runner_class:
+                environment.pop(SERVICE_TOKEN_VARIABLE, None)
         with ExitStack() as stack:
             output = None
             if command[0] == "bisect":
@@ -101,12 +105,15 @@ def commands_for(
     *,
     policy: Sequence[str] = (),
     part: str = "",
+    runner_class: str = "",
 ) -> Iterator[list[str]]:
     """Return the commands of a job, each as its arguments, from the parameters of `run_action`.
 
     `policy` are options for what posts a check.
     """
     request = requested_measurement(variables)
+    if runner_class:
+        _check_queueable(request, variables, event)
     named = ["--name", name]
     post = ["post", str(RECORDS), *named, *policy]
     if part:
@@ -128,11 +135,37 @@ def commands_for(
     if request is not None and request.verb == "bisect":
         yield ["bisect", suite, "--series", request.series, "--good", base, "--bad", head, "--json"]
         return
-    yield ["ab", suite, "--base", base, "--head", head, "--output", str(RECORDS), *arguments]
+    queued = ["--on", runner_class] if runner_class else []
+    compared = ["--base", base, "--head", head, "--output", str(RECORDS)]
+    yield ["ab", suite, *compared, *queued, *arguments]
     if mode == "all":
         yield post
     else:
         yield [*post, "--no-comment", "--no-check"]
+
+
+def _check_queueable(
+    request: RequestedMeasurement | None, variables: Mapping[str, str], event: Mapping[str, Any]
+) -> None:
+    """Raise ForgeError unless the queue may get the code of this event, and the job names it."""
+    # a file of the pull request could name another server, which would get the token
+    if not variables.get(job_services.SERVER_VARIABLE):
+        raise ForgeError("a queue needs the service: give the action `server-url`")
+    if request is not None:
+        if not request.is_queueable:
+            raise ForgeError(
+                f"{request.verb} {request.runner}: not for the queue; measure it in a job of GitHub"
+            )
+        # somebody with write access asked for this commit
+        return
+    if "pull_request" not in event:
+        return
+    repository = (event["pull_request"]["head"].get("repo") or {}).get("full_name")
+    if repository != variables.get("GITHUB_REPOSITORY"):
+        raise ForgeError(
+            f"code of {repository or 'a deleted fork'} is not queued by itself; somebody with "
+            "write access reviews it and comments `/roofwatch run`"
+        )
 
 
 def report_result(

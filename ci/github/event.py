@@ -130,6 +130,11 @@ class RequestedMeasurement(BaseModel):
     reply: str
     """Key of the reply with the result."""
 
+    @property
+    def is_queueable(self) -> bool:
+        """Whether the queue of a service can measure it instead of a job of GitHub."""
+        return self.verb == "run" and not self.runner
+
 
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     """Determine the run, commit and pull request of a job by its variables and the document at

@@ -173,8 +173,8 @@ def command(
     """Carry out a comment on a pull request: /roofwatch accept REASON, rerun, run or bisect.
 
     From a job of GitHub Actions that a comment or a label started. Only people with write access
-    are allowed. What another job has to measure becomes the output `requests`. Exit status 0: the
-    comment was answered.
+    are allowed. What another job has to measure becomes the output `requests`; `queueable` and
+    `unqueueable` are its parts. Exit status 0: the comment was answered.
     """
     import json
     import os
@@ -222,9 +222,20 @@ def command(
     reply = carry_out(repository, request, name, may_accept, service)
     # another job measures: this one must not run code of the pull request
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
+        outputs = {
+            "requests": reply.requests,
+            "queueable": [
+                measurement for measurement in reply.requests if measurement.is_queueable
+            ],
+            "unqueueable": [
+                measurement for measurement in reply.requests if not measurement.is_queueable
+            ],
+        }
         with Path(path).open("a") as file:
-            requests = [requested.model_dump() for requested in reply.requests]
-            file.write(f"requests={json.dumps(requests)}\n")
+            for output, requests in outputs.items():
+                if requests:
+                    documents = [measurement.model_dump() for measurement in requests]
+                    file.write(f"{output}={json.dumps(documents)}\n")
     document = {
         "verbs": reply.verbs,
         "reaction": reply.reaction,
@@ -253,6 +264,12 @@ def action(
     parts: Parts = "",
     timeout_minutes: Annotated[
         str, typer.Option(help="Limit of the job, before which measuring stops.")
+    ] = "",
+    queue: Annotated[
+        str,
+        typer.Option(
+            metavar="CLASS", help="Measure on a runner of this class, from the service's queue."
+        ),
     ] = "",
 ) -> None:
     """Do what the GitHub action does in a job: measure, report, or answer a comment.
@@ -288,5 +305,6 @@ def action(
         variables=os.environ,
         policy=options,
         part=part,
+        runner_class=queue,
     )
     raise typer.Exit(status)

@@ -18,7 +18,13 @@ PULL_REQUEST = {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"r
 
 
 def commands(
-    mode: Mode, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any
+    mode: Mode,
+    event_name: str,
+    event: dict[str, Any],
+    *,
+    base: str = BASE,
+    runner_class: str = "",
+    **asked: Any,
 ) -> list[list[str]]:
     arguments = ["--affected", "--tag", "$(x) ;"]
     variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": event_name, "GITHUB_SHA": HEAD}
@@ -31,7 +37,20 @@ def commands(
         "reply": "1.0",
     } | asked
     variables |= {"ROOFWATCH_REQUEST": json.dumps(request)} if asked else {}
-    return [*commands_for(mode, "bench.py", base, arguments, "roofwatch", variables, event)]
+    if runner_class:
+        variables["ROOFWATCH_SERVER_URL"] = "https://roofwatch.example.org"
+    return list(
+        commands_for(
+            mode,
+            "bench.py",
+            base,
+            arguments,
+            "roofwatch",
+            variables,
+            event,
+            runner_class=runner_class,
+        )
+    )
 
 
 AB = ["ab", "bench.py", "--base", BASE, "--head", HEAD, "--output", "roofwatch-records"]
@@ -75,6 +94,40 @@ def test_a_request_is_measured_at_the_commit_that_it_names_whatever_the_event_sa
 def test_an_invalid_request_is_refused(asked: dict[str, str]) -> None:
     with pytest.raises(ForgeError, match="ROOFWATCH_REQUEST is not valid"):
         commands("measure", "issue_comment", {}, **asked)
+
+
+def event_from(repository: str | None) -> dict[str, Any]:
+    """A pull request whose branch is in a repository; None for a deleted one."""
+    head = {"sha": HEAD, "repo": repository and {"full_name": repository}}
+    return {"pull_request": {"number": 7, "head": head, "base": {"ref": "main"}}}
+
+
+def test_the_code_of_a_fork_is_queued_only_if_somebody_with_write_access_asked_for_it() -> None:
+    measure = [*AB[:8], "--on", "h100", *AB[8:]]
+
+    def queued(event: dict[str, Any], **asked: Any) -> list[list[str]]:
+        return commands("measure", "pull_request_target", event, runner_class="h100", **asked)
+
+    assert queued(event_from("o/r")) == [measure, SUMMARY]
+    for fork in ("somebody/r", None):
+        with pytest.raises(ForgeError, match="write access"):
+            queued(event_from(fork))
+        assert queued(event_from(fork), verb="run") == [measure, SUMMARY]
+
+
+def test_a_search_for_a_commit_is_not_queued() -> None:
+    with pytest.raises(ForgeError, match="bisect"):
+        commands("measure", "issue_comment", {}, runner_class="h100", verb="bisect", series="a/b")
+
+
+def test_a_queue_needs_the_service_from_the_job_and_not_from_a_file() -> None:
+    variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": "push", "GITHUB_SHA": HEAD}
+    with pytest.raises(ForgeError, match="server-url"):
+        list(
+            commands_for(
+                "measure", "bench.py", BASE, [], "roofwatch", variables, {}, runner_class="h100"
+            )
+        )
 
 
 def test_a_base_is_looked_for_while_measuring_so_that_the_check_ends_if_there_is_none() -> None:

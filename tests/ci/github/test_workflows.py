@@ -186,6 +186,34 @@ def test_a_job_that_runs_untrusted_code_has_no_token_and_no_secret(file: str) ->
         assert fill(token, {"inputs": {"mode": mode, "token": "x"}}) == seen
 
 
+def test_the_job_that_has_the_token_of_the_queue_runs_no_command_of_the_repository() -> None:
+    job = jobs_of("report.yml")["queue"]
+
+    assert job["permissions"] == {"contents": "read"}
+    assert [step for step in job["steps"] if "run" in step] == []
+    given = job["steps"][-1]["with"]
+    assert (given["mode"], given["queue"]) == ("measure", "${{ inputs.queue }}")
+    assert "python" not in given
+    installs, *_ = steps_of(ACTION)
+    contexts = {"inputs": {"mode": "measure", "queue": "h100", "python": ".venv/bin/python"}}
+    seen = {name: fill(text, contexts) for name, text in installs["env"].items()}
+    assert seen == {"MODE": "report", "PYTHON": "python3"}
+
+
+@pytest.mark.parametrize(
+    ("queue", "hosted", "queued"), [("", "all", ""), ("h100", "bisections", "runs")]
+)
+def test_a_requested_run_goes_to_the_queue_if_there_is_one(
+    queue: str, hosted: str, queued: str
+) -> None:
+    outputs = {"requests": "all", "queueable": "runs", "unqueueable": "bisections"}
+    contexts = {"inputs": {"queue": queue}, "steps": {"command": {"outputs": outputs}}}
+    made = jobs_of("report.yml")["command"]["outputs"]
+
+    assert fill(made["hosted"], contexts) == hosted
+    assert fill(made["queued"], contexts) == queued
+
+
 @pytest.mark.parametrize(
     ("event", "fields", "wanted", "is_measured"),
     [
