@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from roofwatch.collector.runs.run_plan import OnProgress, Progress
 
+PROGRESS_VARIABLE = "ROOFWATCH_PROGRESS"
+_STEP_PAUSE_S = 2.0
+"""Between two lines of steps."""
 _MAX_SUMMARY_LINES = 40
 _EXPECTED_ERRORS = {
     # names, because importing the classes would load SQLAlchemy
@@ -253,7 +257,13 @@ def console(*, to_stderr: bool = True) -> Console:
 def progress(title: str) -> Iterator[OnProgress]:
     """Show progress on standard error: on a terminal a bar and each result, else only lines marked
     to stay.
+
+    With the environment variable ROOFWATCH_PROGRESS=lines, results and steps are lines, for a
+    program that passes them on.
     """
+    if os.environ.get(PROGRESS_VARIABLE) == "lines":
+        yield _as_lines(title)
+        return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -289,6 +299,26 @@ def progress(title: str) -> Iterator[OnProgress]:
                 )
 
         yield show
+
+
+def _as_lines(title: str) -> OnProgress:
+    """Print each result, and steps between them once in a while."""
+    printed_s = float("-inf")
+
+    def show(now: Progress) -> None:
+        nonlocal printed_s
+        is_lasting = now.is_to_stay or now.is_result
+        now_s = time.monotonic()
+        if not is_lasting and now_s - printed_s < _STEP_PAUSE_S:
+            return
+        printed_s = now_s
+        text = on_one_line(now.text)
+        if not is_lasting:
+            count = f" {now.done}/{now.total}" if now.total else ""
+            text = f"{title}{count}: {text}"
+        print(visible(text), file=sys.stderr, flush=True)
+
+    return show
 
 
 def _escaped(line: str) -> str:

@@ -25,6 +25,7 @@ from roofwatch.queue.result import FileStates, file_states, pack_result
 from roofwatch.queue.service import QueueService
 from roofwatch.queue.tree import unpack_tree
 from roofwatch.store.server import ConflictingStateError
+from roofwatch.terminal import PROGRESS_VARIABLE
 
 _REPORT_S = 1.0
 """Between two reports while there are lines; the lease is renewed at least each `HEARTBEAT_S`."""
@@ -283,6 +284,7 @@ def _started(job: TakenJob, work: Path, plan: RunnerPlan) -> Iterator[JobProcess
         "TMPDIR": str(scratch),
         "ROOFWATCH_DATA_DIR": str(ledger),
         "NO_COLOR": "1",
+        PROGRESS_VARIABLE: "lines",
     }
     output = work / "output"
     with output.open("wb") as printed:

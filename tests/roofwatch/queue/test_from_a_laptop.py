@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,13 +19,18 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from roofwatch.agent_jobs import Jobs
 from roofwatch.db.queue import list_queued_jobs
+from roofwatch.mcp_server import make_server
 from roofwatch.model.history import Scope
+from roofwatch.model.queue import QueuedJob
 from roofwatch.model.record import RunRecord
 from tests.api.conftest import RUNNER_CLASS, new_token, served
+from tests.docs.markdown import ROOT, shell_lines
 from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.command import Done
 from tests.roofwatch.extras import only_with
+from tests.roofwatch.test_mcp import Agent, ask, finished
 
 _COMMAND = (sys.executable, "-m", "roofwatch")
 SUITE = textwrap.dedent('''\
@@ -81,9 +87,12 @@ class Place:
             text=True,
         )
 
-    def states(self) -> list[str]:
+    def jobs(self) -> list[QueuedJob]:
         with Session(self.store) as session:
-            return [job.state for job in list_queued_jobs(session, None)]
+            return list_queued_jobs(session, None)
+
+    def states(self) -> list[str]:
+        return [job.state for job in self.jobs()]
 
 
 @pytest.fixture
@@ -132,15 +141,30 @@ def ended(client: subprocess.Popen[str]) -> Done:
     return Done(client.returncode, output, error)
 
 
+def documented_commands() -> list[list[str]]:
+    """The words after `roofwatch` that the page shows, for this suite and runner."""
+    lines = shell_lines(ROOT / "docs" / "how-to" / "queue.md", "Send a command")
+    words = {"bench_scale_add.py": "bench_total.py", "h100": RUNNER_CLASS}
+    return [[words.get(word, word) for word in shlex.split(line)[1:]] for line in lines]
+
+
 @pytest.mark.slow
 def test_a_laptop_without_torch_measures_its_work_tree_on_a_runner(place: Place) -> None:
-    measuring = ["--targets", "", "--device", "cpu", "--on", RUNNER_CLASS, "--json"]
+    _, compare, measure = documented_commands()
+    measuring = ["--targets", "", "--device", "cpu", "--json"]
     with runner_of(place):
         refused = ended(place.client("run", "bench_total.py", "--device", "cpu"))
-        compared = ended(
-            place.client("ab", "bench_total.py", "--base", "HEAD", "--budget", "0", *measuring)
+        compared = ended(place.client(*compare, "--budget", "0", *measuring))
+        # a path of the laptop alone
+        suite = str(place.repository / "bench_total.py")
+        killed = place.client(
+            *[suite if word == "bench_total.py" else word for word in measure], *measuring
         )
-        measured = ended(place.client("run", str(place.repository / "bench_total.py"), *measuring))
+        wait_until(lambda: "running" in place.states())
+        killed.kill()
+        killed.communicate()
+        (job,) = [job for job in place.jobs() if job.command[0] == "run"]
+        measured = ended(place.client("queue", "follow", str(job.job_id)))
 
     assert "import torch" in refused.error
     assert compared.status == 1, compared.error
@@ -149,8 +173,11 @@ def test_a_laptop_without_torch_measures_its_work_tree_on_a_runner(place: Place)
     assert base.commit.sha == head.commit.sha
     assert (base.commit.is_dirty, head.commit.is_dirty) == (False, True)
     assert (head.project, head.commit.branch) == ("kernels", "main")
+    # each result as a line, as it comes
+    assert "total/n=500/float32/fwd" in compared.error
     assert measured.status == 0, measured.error
-    assert "takes about" not in measured.error  # no earlier `run`
+    assert measured.parsed["commit"]["is_dirty"]
+    assert RunRecord.read(place.repository / "record.json").commit.is_dirty
     assert (place.repository / "helper.py").read_text() == SLOW
     assert place.states() == ["done", "done"]
 
@@ -160,7 +187,8 @@ def test_a_batch_job_of_slurm_takes_over_from_a_killed_runner_and_a_cancelled_jo
     place: Place, tmp_path: Path
 ) -> None:
     (place.repository / "waits.py").write_text("import time\ntime.sleep(600)\n")
-    client = place.client("check", "bench_total.py", "--device", "cpu", "--on", RUNNER_CLASS)
+    check, *_ = documented_commands()
+    client = place.client(*check, "--device", "cpu")
     with runner_of(place) as runner:
         wait_until(lambda: place.states() == ["running"])
         runner.send_signal(signal.SIGKILL)
@@ -200,3 +228,34 @@ def wait_until(is_true: Callable[[], bool], timeout_s: float = 120.0) -> None:
     while not is_true():
         assert time.monotonic() < deadline_s, "waited too long"
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_an_agent_without_a_gpu_checks_and_submits_on_a_runner(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a submission may change nothing but its own file
+    (place.repository / "helper.py").write_text(FAST)
+    (place.repository / "candidate.py").write_text("def candidate(x):\n    return x.sum()\n")
+
+    async def session(agent: Agent) -> None:
+        checked = await finished(
+            agent, "check", target="bench_total.py", runner=RUNNER_CLASS, device="cpu"
+        )
+        assert checked["exit_status"] == 0, checked
+        submitted = await finished(
+            agent,
+            "submit",
+            candidate="candidate.py",
+            spec="bench_total.py",
+            budget=120,
+            runner=RUNNER_CLASS,
+        )
+        assert submitted["result"]["verdict"] == "incorrect", submitted
+
+    with runner_of(place):
+        for name, value in place.laptop.items():
+            monkeypatch.setenv(name, value)
+        ask(make_server(Jobs(place.repository)), session)
+    assert sorted(job.command[0] for job in place.jobs()) == ["check", "submit"]
+    assert set(place.states()) == {"done"}
