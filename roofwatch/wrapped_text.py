@@ -38,19 +38,26 @@ class WrappedText(Text):
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         measured = super().__rich_measure__(console, options)
-        longest = max((len(piece) for piece in _PIECE.findall(self.plain)), default=0)
-        return Measurement(min(longest, measured.maximum), measured.maximum)
+        piece_lengths = map(len, _PIECE.findall(self.plain))
+        longest = max(piece_lengths, default=0)
+        return Measurement(
+            minimum=min(longest, measured.maximum),
+            maximum=measured.maximum,
+        )
 
 
 def _breaks(text: str, width: int) -> list[int]:
     """Offsets at which a text is broken into lines of at most a width, between its pieces."""
-    breaks = []
+    breaks: list[int] = []
     line_start = 0
     for match in _PIECE.finditer(text):
-        ends_beyond = len(match.group().rstrip()) + match.start() - line_start > width
-        if ends_beyond and match.start() > line_start:
-            breaks.append(match.start())
-            line_start = match.start()
+        piece_start = match.start()
+        # a space at the end of a line takes no width
+        piece_end = piece_start + len(match.group().rstrip())
+        is_beyond = piece_end - line_start > width
+        if is_beyond and piece_start > line_start:
+            breaks.append(piece_start)
+            line_start = piece_start
     return breaks
 
 
@@ -76,17 +83,21 @@ def fit_columns(table: Table, width: int) -> bool:
     """
     # each column has a space on both sides and a border
     available = width - 3 * len(table.columns) - 1
-    contents = [lines_of(column) for column in table.columns]
-    longest = [max(map(len, lines), default=0) for lines in contents]
+    longest = [_longest_line(column) for column in table.columns]
     widths = [least_width(column) for column in table.columns]
     if sum(longest) <= available:
         return True
     if sum(widths) > available:
         return False
+
+    def line_count(position: int) -> float:
+        return longest[position] / widths[position]
+
+    # one by one, each remaining character goes to the column that would take the most lines
     for _ in range(available - sum(widths)):
         narrow = [position for position, size in enumerate(longest) if widths[position] < size]
-        # the one that would take the most lines
-        widths[max(narrow, key=lambda position: longest[position] / widths[position])] += 1
+        widest_need = max(narrow, key=line_count)
+        widths[widest_need] += 1
     for column, column_width in zip(table.columns, widths, strict=True):
         column.width = column_width
     return True
@@ -94,14 +105,20 @@ def fit_columns(table: Table, width: int) -> bool:
 
 def least_width(column: Column) -> int:
     """The width at which no name and no number of a column is broken."""
-    lines = lines_of(column)
+    # numbers are at the right
     if column.justify == "right":
-        return max(map(len, lines), default=1)
+        return max(1, _longest_line(column))
     # a heading stays on one line
-    return max(_longest_piece(lines), len(str(column.header)))
+    heading_length = len(str(column.header))
+    return max(_longest_piece(lines_of(column)), heading_length)
+
+
+def _longest_line(column: Column) -> int:
+    return max(map(len, lines_of(column)), default=0)
 
 
 def lines_of(column: Column) -> list[str]:
+    """The lines of all cells of a column, and of its heading."""
     lines: list[str] = []
     for cell in (column.header, *column.cells):
         lines += str(cell).splitlines()

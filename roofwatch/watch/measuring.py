@@ -12,6 +12,7 @@ from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.watching.carrying import find_carried, rotating_share
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.measurement.run import (
     FIRST_BLOCKS,
     AdaptiveBlocks,
@@ -54,13 +55,17 @@ class JobRunner:
             SuiteError: a commit cannot be loaded, or has nothing to measure.
             CollectorError: the machine cannot be measured.
         """
-        if job.kind in _OF_WHOLE_COMMITS and job.base is not None and self.branch.carries:
+        if self._may_carry(job) and job.base is not None:
             records = self._measure_affected(job, job.base, timed_at)
         else:
             records = self._measure_all(job)
         for record in records:
             record.require_own_code()
         return records
+
+    def _may_carry(self, job: Job) -> bool:
+        """Whether cases with unchanged sources keep the results of the base."""
+        return job.kind in _OF_WHOLE_COMMITS and self.branch.carries
 
     def _measure_affected(
         self, job: Job, base: CommitRef, timed_at: Mapping[CaseKey, datetime]
@@ -72,9 +77,11 @@ class JobRunner:
         if changed_kernels:
             plan = replace(self.plan, kernels=changed_kernels)
             records += self._measure_commits((base, job.head), job, plan)
-        carried_kernels = self.branch.digests(job.head.sha).keys() - set(affected)
-        to_time = rotating_share(timed_at, self._selected(sorted(carried_kernels)))
+        all_kernels = self.branch.digests(job.head.sha).keys()
+        carried_kernels = sorted(all_kernels - set(affected))
+        to_time = rotating_share(timed_at, self._selected(carried_kernels))
         if to_time:
+            # their machine code is that of the base
             plan = replace(self.plan, kernels=_kernels_of(to_time), targets=())
             records += self._measure_commits((job.head,), job, plan, only=to_time)
         return tuple(records)
@@ -84,7 +91,10 @@ class JobRunner:
         only: frozenset[CaseKey] | None = None
         if job.subjects:
             plan = replace(plan, kernels=_kernels_of(job.subjects))
-            only = job.subjects if job.is_timed else frozenset()
+            only = job.subjects
+            # a change of results or machine code shows without times
+            if not job.is_timed:
+                only = frozenset()
         if job.kind is JobKind.CONFIRM:
             # the job that raised the suspicion has compiled both commits
             plan = replace(plan, targets=())
@@ -100,31 +110,37 @@ class JobRunner:
     ) -> tuple[RunRecord, ...]:
         is_pair = len(commits) > 1
         if is_pair:
-            plan = replace(plan, block_count=max(plan.block_count, FIRST_BLOCKS))
-        is_calibration = job.kind is JobKind.CALIBRATE
-        is_carrying = job.kind in _OF_WHOLE_COMMITS and self.branch.carries
+            block_count = max(plan.block_count, FIRST_BLOCKS)
+            plan = replace(plan, block_count=block_count)
+        helps = _helps_decide
+        # nothing is to be decided between a commit and itself
+        if job.kind is JobKind.CALIBRATE:
+            helps = is_noise_floor_unknown
+        to_time = None
+        if only is not None:
+            to_time = _as_subjects(only)
 
         def note(text: str) -> None:
             self.on_progress(Progress(0, 0, text))
 
         more = AdaptiveBlocks(
             judge=judge_pull_request,
-            helps=is_noise_floor_unknown if is_calibration else _helps_decide,
+            helps=helps,
             budget_s=_MORE_BLOCKS_S,
             on_status=note,
         )
         with ExitStack() as stack:
-            suites = [
-                replace(stack.enter_context(self.branch.open(commit.sha)), project=self.project)
-                for commit in commits
-            ]
+            suites: list[SuiteAt] = []
+            for commit in commits:
+                suite = stack.enter_context(self.branch.open(commit.sha))
+                suites.append(replace(suite, project=self.project))
             return measure(
                 suites,
                 plan,
                 self.on_progress,
                 fork_server=self.branch.fork_server,
-                only=None if only is None else _as_subjects(only),
-                find_carried=_find_carried if is_carrying else _carry_nothing,
+                only=to_time,
+                find_carried=_find_carried if self._may_carry(job) else _carry_nothing,
                 more=more,
             )
 
@@ -134,7 +150,8 @@ class JobRunner:
 
 
 def _kernels_of(subjects: Iterable[CaseKey]) -> tuple[str, ...]:
-    return tuple(sorted({kernel_of(case_id) for case_id, _ in subjects}))
+    kernels = {kernel_of(case_id) for case_id, _ in subjects}
+    return tuple(sorted(kernels))
 
 
 def _find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:

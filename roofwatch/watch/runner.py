@@ -59,8 +59,10 @@ class Watch:
     """Commits that cannot be measured, or have nothing to measure."""
     _finished: set[tuple[str, frozenset[CaseKey]]] = field(default_factory=set)
     """Keys and cases of jobs that are not repeated by this process."""
-    _history: tuple[object, KnownHistory] | None = None
-    """What was read last, with what it was read from."""
+    _history: KnownHistory | None = None
+    """What was read last."""
+    _history_is_of: object = None
+    """What it was read from: commits, number of records, and what cannot be measured."""
 
     def __post_init__(self) -> None:
         self.environment = describe_machine(self.branch.path, self.plan, self.fork_server)
@@ -86,22 +88,23 @@ class Watch:
         commits = self.branch.commits()
         records = self._read_records()
         # Analysing takes seconds; without a new record or commit, the result is the same.
-        key = (commits, len(self._known_records), frozenset(self._unmeasurable))
-        if self._history is None or self._history[0] != key:
-            self._history = (key, self._analyse(records, commits))
-        return self._history[1]
+        is_of = (commits, len(self._known_records), frozenset(self._unmeasurable))
+        if self._history is None or self._history_is_of != is_of:
+            self._history = self._analyse(records, commits)
+            self._history_is_of = is_of
+        return self._history
 
     def _analyse(self, records: Sequence[RunRecord], commits: Sequence[CommitRef]) -> KnownHistory:
         history = read_history(records, commits, self.environment)
         # A commit that changes documents only is measured by nothing.
         unmeasured = [commit for commit in commits if commit.sha not in history.state.measured]
-        skipped = self.branch.documentation(unmeasured) | self._unmeasurable
-        ranges = tuple(self._with_candidates(changed) for changed in history.state.ranges)
+        documentation = self.branch.documentation(unmeasured)
+        ranges = [self._with_candidates(changed) for changed in history.state.ranges]
         state = replace(
             history.state,
-            skipped=skipped,
+            skipped=documentation | self._unmeasurable,
             is_range=self.branch.commit_range is not None,
-            ranges=ranges,
+            ranges=tuple(ranges),
         )
         return replace(history, state=state)
 
@@ -116,15 +119,19 @@ class Watch:
     def source_paths(self) -> dict[str, str]:
         """File of each kernel, from the root of its repository, as the newest record names it."""
         paths: dict[str, str] = {}
-        for record in sorted(self._read_records(), key=lambda record: record.started_at):
+        oldest_first = sorted(self._read_records(), key=lambda record: record.started_at)
+        for record in oldest_first:
             # a caller, unless the record names the function that Triton compiles
-            for line in sorted(record.source_lines, key=lambda line: line.is_jitted):
+            jitted_last = sorted(record.source_lines, key=lambda line: line.is_jitted)
+            for line in jitted_last:
                 paths[line.kernel] = line.file
         return paths
 
     def _with_candidates(self, changed: ChangedRange) -> ChangedRange:
+        """Name the commits of a range that change sources of its kernels."""
         # Between neighbours there is nothing to search.
-        if changed.head.first_parent_count - changed.base.first_parent_count < 2:
+        distance = changed.head.first_parent_count - changed.base.first_parent_count
+        if distance < 2:
             return changed
         commits = self.branch.commits()
         inside = [commit for commit in commits if changed.base < commit <= changed.head]
@@ -134,8 +141,9 @@ class Watch:
         return replace(changed, candidates=candidates or None)
 
     def agenda(self) -> list[Job]:
-        """Plan from the records."""
-        jobs = make_agenda(self.read().state, now=utc_now())
+        """Plan from the records, the most valuable job first."""
+        history = self.read()
+        jobs = make_agenda(history.state, now=utc_now())
         wanted_jobs = [job for job in jobs if job.kind in self.kinds]
         return [job for job in wanted_jobs if not self._is_finished(job)]
 
@@ -150,7 +158,8 @@ class Watch:
             # Another runner may have measured what would be next here.
             if self.service is not None:
                 self.service.exchange(self._read_records())
-            job = self._take(self._with_requested(self.agenda()))
+            jobs = self._with_requested(self.agenda())
+            job = self._take(jobs)
             if job is None:
                 return
             with measuring_alone(load_settings().data_dir):
@@ -195,7 +204,12 @@ class Watch:
     def news(self) -> list[News]:
         """List what was decided and not told yet; call `ledger.add` after showing them."""
         history = self.read()
-        return list_news(history.state, history.regressions, self.ledger.sent_news, now=utc_now())
+        return list_news(
+            history.state,
+            history.regressions,
+            self.ledger.sent_news,
+            now=utc_now(),
+        )
 
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()

@@ -87,33 +87,40 @@ def series_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) ->
     tensors = _tensors_of(records)
     points: dict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
     for record in records:
-        setting = setting_of(record.environment, record.harness_version)
-        run = _Run(record, commits[record.commit.sha], setting)
-        for keyed_points in (
-            _times(run),
-            _errors(run, tensors),
-            _compiled(run),
-            _operator_costs(run),
-        ):
-            for key, point in keyed_points:
-                points[key].append(point)
+        run = _Run(
+            record=record,
+            commit=commits[record.commit.sha],
+            setting=setting_of(record.environment, record.harness_version),
+        )
+        for key, point in _points_of(run, tensors):
+            points[key].append(point)
     series: list[Series] = []
-    for key, own_points in sorted(points.items()):
-        in_order = sorted(own_points, key=_place_of)
+    for key in sorted(points):
+        in_order = sorted(points[key], key=_position_of)
         series.append(Series(key, tuple(in_order)))
     return series
 
 
-def _place_of(point: SeriesPoint) -> tuple[CommitRef, object, str]:
+def _points_of(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
+    yield from _times(run)
+    yield from _errors(run, tensors)
+    yield from _compiled(run)
+    yield from _operator_costs(run)
+
+
+def _position_of(point: SeriesPoint) -> tuple[CommitRef, object, str]:
+    """Order by commit; a commit that was measured twice, by time."""
     return point.commit, point.measured_at, point.run_id
 
 
 def _times(run: _Run) -> Iterator[_Keyed]:
+    """The time of each measurement, and the other metrics that were measured with it."""
     for measured in run.record.measurements:
         point = run.point(measured.outcome, measured.median_ns, measured.message)
-        low_high = measured.quartiles_ns
-        if low_high is not None:
-            point.low, point.high = low_high
+        quartiles_ns = measured.quartiles_ns
+        if quartiles_ns is not None:
+            point.low, point.high = quartiles_ns
+        # a failed measurement has no block
         point.block_count = len(measured.blocks) or None
         point.timing = timing_of(measured.timer, measured.cache)
         _add_conditions(point, measured)
@@ -135,15 +142,22 @@ def _times(run: _Run) -> Iterator[_Keyed]:
 
 def _add_conditions(point: SeriesPoint, measured: Measurement) -> None:
     """Add the device's state during a measurement, and what the autotuner chose."""
-    states = [block.device_state for block in measured.blocks if block.device_state is not None]
-    clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz]
-    temperatures_c = [state.temperature_c for state in states if state.temperature_c is not None]
+    clocks_mhz: list[float] = []
+    temperatures_c: list[float] = []
     reasons: set[str] = set()
-    for state in states:
+    for block in measured.blocks:
+        state = block.device_state
+        # A CPU has no state, and a driver may not tell every quantity.
+        if state is None:
+            continue
+        if state.sm_clock_mhz:
+            clocks_mhz.append(state.sm_clock_mhz)
+        if state.temperature_c is not None:
+            temperatures_c.append(state.temperature_c)
         reasons.update(state.degraded_by)
     point.sm_clock_mhz = None
-    if clocks:
-        point.sm_clock_mhz = statistics.median(clocks)
+    if clocks_mhz:
+        point.sm_clock_mhz = statistics.median(clocks_mhz)
     # The hottest block is the one that may have been throttled.
     point.temperature_c = max(temperatures_c, default=None)
     point.degraded_by = tuple(sorted(reasons))
@@ -155,10 +169,12 @@ def _add_conditions(point: SeriesPoint, measured: Measurement) -> None:
 
 
 def _configuration_text(chosen: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(chosen.items()))
+    settings = [f"{name}={chosen[name]}" for name in sorted(chosen)]
+    return ", ".join(settings)
 
 
 def _tensors_of(records: Sequence[RunRecord]) -> dict[CaseKey, set[str]]:
+    """The tensors that any record has an error of, by case and implementation."""
     tensors: dict[CaseKey, set[str]] = defaultdict(set)
     for record in records:
         for accuracy in record.accuracies:
@@ -173,7 +189,9 @@ def _errors(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
         subject = accuracy.case_key
         ratios = {error.tensor: error.rmse_ratio for error in accuracy.tensors}
         key = run.key_on_runner(*subject, _ERROR)
-        for tensor in tensors[subject] or {""}:
+        # without any tensor, the failures make a series of their own
+        compared_tensors = tensors[subject] or {""}
+        for tensor in compared_tensors:
             value = ratios.get(tensor)
             # A tensor that this commit does not have.
             if accuracy.outcome is Outcome.OK and value is None:
@@ -185,10 +203,13 @@ def _errors(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
 def _compiled(run: _Run) -> Iterator[_Keyed]:
     for facts in run.record.static_facts:
         for metric in _metrics_of(facts):
-            point = run.point(facts.outcome, getattr(facts, metric), facts.message)
+            value = getattr(facts, metric)
+            point = run.point(facts.outcome, value, facts.message)
             point.code_hash = facts.code_hash
+            # compiled for a target, whatever the machine
             key = run.key(facts.case_id, facts.implementation, metric)
-            yield replace(key, function=facts.function, target=facts.target), point
+            key_of_function = replace(key, function=facts.function, target=facts.target)
+            yield key_of_function, point
 
 
 def _metrics_of(facts: StaticFacts) -> list[str]:
@@ -201,7 +222,8 @@ def _metrics_of(facts: StaticFacts) -> list[str]:
 def _operator_costs(run: _Run) -> Iterator[_Keyed]:
     for cost in run.record.operator_costs:
         for metric in OPERATOR_METRICS:
-            point = run.point(Outcome.OK, float(getattr(cost, metric)), None)
+            value = float(getattr(cost, metric))
+            point = run.point(Outcome.OK, value, None)
             key = run.key(cost.case_id, cost.implementation, metric)
             yield replace(key, function=OPERATORS), point
 
@@ -211,39 +233,50 @@ def _operator_costs(run: _Run) -> Iterator[_Keyed]:
 
 def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> list[Pair]:
     """List the pairs of records: each case and implementation that both sides timed."""
-    sides: dict[tuple[str, Side], RunRecord] = {}
+    bases: dict[str, RunRecord] = {}
+    heads: dict[str, RunRecord] = {}
     # The two sides are records of their own, with one pair ID.
     for record in records:
-        if record.pairing is not None:
-            sides[str(record.pairing.pair_id), record.pairing.side] = record
-    pairs: list[Pair] = []
-    for (pair_id, side), head in sides.items():
-        base = sides.get((pair_id, Side.BASE))
-        if side is not Side.HEAD or base is None:
+        if record.pairing is None:
             continue
-        base_measurements = {measured.case_key: measured for measured in base.measurements}
-        for measured in head.measurements:
-            base_measured = base_measurements.get(measured.case_key)
-            # A case that failed on one side has no pair of times.
-            if base_measured is None or not (measured.blocks and base_measured.blocks):
-                continue
-            pair = Pair(
-                project=head.project,
-                pair_id=pair_id,
-                base=commits[base.commit.sha],
-                head=commits[head.commit.sha],
-                case_id=measured.case_id,
-                implementation=measured.implementation,
-                runner_class=head.environment.runner_class,
-                measured_at=head.started_at,
-                base_blocks_ns=_blocks_ns(base_measured),
-                head_blocks_ns=_blocks_ns(measured),
-                timing=timing_of(measured.timer, measured.cache),
-                harness_version=head.harness_version,
-                preset=head.preset,
-            )
-            pairs.append(pair)
+        sides = bases if record.pairing.side is Side.BASE else heads
+        sides[str(record.pairing.pair_id)] = record
+    pairs: list[Pair] = []
+    for pair_id, head in heads.items():
+        base = bases.get(pair_id)
+        # A base that was stopped or is not fetched yet leaves its head alone.
+        if base is not None:
+            pairs += _pairs_of_sides(pair_id, base, head, commits)
     return pairs
+
+
+def _pairs_of_sides(
+    pair_id: str,
+    base: RunRecord,
+    head: RunRecord,
+    commits: Mapping[str, CommitRef],
+) -> Iterator[Pair]:
+    base_measurements = {measured.case_key: measured for measured in base.measurements}
+    for measured in head.measurements:
+        base_measured = base_measurements.get(measured.case_key)
+        # A case that failed on one side has no pair of times.
+        if base_measured is None or not base_measured.blocks or not measured.blocks:
+            continue
+        yield Pair(
+            project=head.project,
+            pair_id=pair_id,
+            base=commits[base.commit.sha],
+            head=commits[head.commit.sha],
+            case_id=measured.case_id,
+            implementation=measured.implementation,
+            runner_class=head.environment.runner_class,
+            measured_at=head.started_at,
+            base_blocks_ns=_blocks_ns(base_measured),
+            head_blocks_ns=_blocks_ns(measured),
+            timing=timing_of(measured.timer, measured.cache),
+            harness_version=head.harness_version,
+            preset=head.preset,
+        )
 
 
 def _blocks_ns(measured: Measurement) -> tuple[tuple[float, ...], ...]:
@@ -256,19 +289,18 @@ def counted_runs(
     """List the hardware counters of each case and run, in the order of the branch."""
     runs: list[CountedRun] = []
     for record in records:
-        by_subject: dict[CaseKey, list[Counters]] = defaultdict(list)
+        launches_by_case: dict[CaseKey, list[Counters]] = defaultdict(list)
         for counters in record.counters:
-            by_subject[counters.case_key].append(counters)
-        for (case_id, implementation), launches in by_subject.items():
-            runs.append(
-                CountedRun(
-                    case_id=case_id,
-                    implementation=implementation,
-                    runner_class=record.environment.runner_class,
-                    commit=commits[record.commit.sha],
-                    counters=tuple(launches),
-                )
+            launches_by_case[counters.case_key].append(counters)
+        for (case_id, implementation), launches in launches_by_case.items():
+            run = CountedRun(
+                case_id=case_id,
+                implementation=implementation,
+                runner_class=record.environment.runner_class,
+                commit=commits[record.commit.sha],
+                counters=tuple(launches),
             )
+            runs.append(run)
     return sorted(runs, key=lambda run: run.commit)
 
 

@@ -58,9 +58,8 @@ def read_history(
         environment: Of this machine; runs of other runner classes are left out.
     """
     by_sha = {commit.sha: commit for commit in commits}
-    own_records = [
-        record for record in records if _is_of_history(record, by_sha, environment.runner_class)
-    ]
+    runner_class = environment.runner_class
+    own_records = [record for record in records if _is_of_history(record, by_sha, runner_class)]
     series = series_of(own_records, by_sha)
     pairs = pairs_of(own_records, by_sha)
     evidence = SupportingEvidence(
@@ -68,15 +67,17 @@ def read_history(
         counted=counted_runs(own_records, by_sha),
         profiled=profiled_runs(own_records, by_sha),
     )
-    regressions = tuple(analyse_series(series, evidence).regressions())
+    analysis = analyse_series(series, evidence)
+    regressions = tuple(analysis.regressions())
     bridges = _bridges(own_records, by_sha, environment)
+    open_regressions = _open_regressions(regressions, own_records, by_sha, pairs)
     state = WatchState(
         commits=tuple(commits),
         measured=frozenset(record.commit.sha for record in own_records),
         paired=_count_jobs(pairs),
         suspects=tuple(list_suspects(series, pairs, bridges)),
         ranges=tuple(_ranges(regressions)),
-        regressions=tuple(_open_regressions(regressions, own_records, by_sha, pairs)),
+        regressions=tuple(open_regressions),
         bridges=tuple(bridges),
         timed_at=_times_of_cases(own_records, by_sha),
         calibrated_at=_calibrations_of_cases(pairs),
@@ -98,38 +99,42 @@ def _bridges(
 ) -> list[Bridge]:
     """Find what other software measured last, and this machine's did not measure at that commit."""
     software = _software_of(environment)
-    # Of two runs of one software, the newer says more.
-    earlier: dict[CaseKey, RunRecord] = {}
-    measured_now: set[tuple[CaseKey, str]] = set()
-    for record in sorted(records, key=lambda record: record.started_at):
-        is_earlier = _software_of(record.environment) != software
+    last_with_other_software: dict[CaseKey, RunRecord] = {}
+    measured_here: set[tuple[CaseKey, str]] = set()
+    # Of two runs of one case, the newer says more.
+    oldest_first = sorted(records, key=lambda record: record.started_at)
+    for record in oldest_first:
+        is_of_this_machine = _software_of(record.environment) == software
         for measured in record.measurements:
-            subject = measured.case_key
             if not measured.blocks:
                 continue
-            if is_earlier:
-                earlier[subject] = record
+            if is_of_this_machine:
+                measured_here.add((measured.case_key, record.commit.sha))
             else:
-                measured_now.add((subject, record.commit.sha))
+                last_with_other_software[measured.case_key] = record
     open_subjects: dict[tuple[CommitRef, tuple[str, ...]], set[CaseKey]] = defaultdict(set)
-    for subject, record in earlier.items():
+    for subject, record in last_with_other_software.items():
         # Measuring one commit with both shows what the software alone changes.
-        if (subject, record.commit.sha) not in measured_now:
-            differences = _differences(_software_of(record.environment), software)
-            open_subjects[by_sha[record.commit.sha], differences].add(subject)
-    return [
-        Bridge(commit=commit, subjects=frozenset(subjects), differences=differences)
-        for (commit, differences), subjects in open_subjects.items()
-    ]
+        if (subject, record.commit.sha) in measured_here:
+            continue
+        commit = by_sha[record.commit.sha]
+        differences = _differences(base=_software_of(record.environment), head=software)
+        open_subjects[commit, differences].add(subject)
+    bridges: list[Bridge] = []
+    for (commit, differences), subjects in open_subjects.items():
+        bridge = Bridge(commit=commit, subjects=frozenset(subjects), differences=differences)
+        bridges.append(bridge)
+    return bridges
 
 
-def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def _differences(base: Mapping[str, str], head: Mapping[str, str]) -> tuple[str, ...]:
+    """Name what differs between two sets of software, with both versions."""
     differences: list[str] = []
-    for name in sorted({*before, *after}):
-        old_version = before.get(name, "none")
-        new_version = after.get(name, "none")
-        if old_version != new_version:
-            differences.append(f"{name} {old_version} to {new_version}")
+    for name in sorted({*base, *head}):
+        base_version = base.get(name, "none")
+        head_version = head.get(name, "none")
+        if base_version != head_version:
+            differences.append(f"{name} {base_version} to {head_version}")
     return tuple(differences)
 
 
@@ -146,30 +151,32 @@ def _times_of_cases(
     records: Iterable[RunRecord], by_sha: Mapping[str, CommitRef]
 ) -> dict[CaseKey, datetime]:
     """When each case of the newest commits was timed last; older ones may be gone."""
-    measured = {by_sha[record.commit.sha] for record in records}
-    newest_commits = sorted(measured)[-_COMMITS_WITH_EVERY_CASE:]
+    measured_commits = {by_sha[record.commit.sha] for record in records}
+    newest_commits = sorted(measured_commits)[-_COMMITS_WITH_EVERY_CASE:]
     newest = frozenset(newest_commits)
     timed_at: dict[CaseKey, datetime] = {}
     for record in records:
         if by_sha[record.commit.sha] not in newest:
             continue
-        for measured_case in record.measurements:
-            subject = measured_case.case_key
-            if measured_case.blocks:
-                timed_at[subject] = max(record.started_at, timed_at.get(subject, record.started_at))
+        for measured in record.measurements:
+            if measured.blocks:
+                _keep_latest(timed_at, measured.case_key, record.started_at)
     return timed_at
+
+
+def _keep_latest(times: dict[CaseKey, datetime], subject: CaseKey, moment: datetime) -> None:
+    previous = times.get(subject)
+    if previous is None or moment > previous:
+        times[subject] = moment
 
 
 def _calibrations_of_cases(pairs: Iterable[Pair]) -> dict[CaseKey, datetime]:
     """When each case was last measured as a pair of one commit."""
     calibrated_at: dict[CaseKey, datetime] = {}
     for pair in pairs:
-        subject = pair.case_key
         # Base and head are one commit: their difference is the noise of a pair.
         if pair.base == pair.head:
-            calibrated_at[subject] = max(
-                pair.measured_at, calibrated_at.get(subject, pair.measured_at)
-            )
+            _keep_latest(calibrated_at, pair.case_key, pair.measured_at)
     return calibrated_at
 
 
