@@ -110,23 +110,32 @@ def served(*requests: Request, most: int = 8) -> list[Served]:
     )
 
 
-def test_a_request_alone_has_its_prompt_and_one_step_for_each_further_token() -> None:
-    (one,) = served(Request(arrival_ns=1_000, prompt_tokens=50, output_tokens=3))
+def test_a_request_alone_takes_a_step_for_each_token_after_its_prompt() -> None:
+    (alone,) = served(Request(arrival_ns=1_000, prompt_tokens=50, output_tokens=3))
 
-    assert list(one.token_ns) == [1_050, 1_160, 1_270]
-    assert (one.ttft_ns, one.tpot_ns) == (50, 110)
-    (prompt_alone,) = served(Request(0, 10, 1))
+    assert list(alone.token_ns) == [1_050, 1_160, 1_270]
+    assert (alone.ttft_ns, alone.tpot_ns) == (50, 110)
+
+
+def test_a_request_of_one_token_has_no_time_per_further_token() -> None:
+    (prompt_alone,) = served(Request(arrival_ns=0, prompt_tokens=10, output_tokens=1))
+
     assert (prompt_alone.token_ns, prompt_alone.tpot_ns) == ((10,), None)
 
 
-def test_a_request_that_arrives_later_joins_between_two_steps_and_delays_the_others() -> None:
-    first, second = served(Request(0, 50, 3), Request(100, 40, 2))
+def test_a_request_that_arrives_later_joins_between_two_steps() -> None:
+    _, second = served(Request(0, 50, 3), Request(100, 40, 2))
 
-    # the second waits for the step that ends at 160, then its prompt runs, then a step of two
-    # sequences
-    assert list(first.token_ns) == [50, 160, 320]
+    # it waits for the step that ends at 160, then its prompt runs
     assert list(second.token_ns) == [200, 320]
     assert second.ttft_ns == 100
+
+
+def test_a_request_that_joins_delays_the_others() -> None:
+    first, _ = served(Request(0, 50, 3), Request(100, 40, 2))
+
+    # the prompt of the second runs between its last two steps, and the last has two sequences
+    assert list(first.token_ns) == [50, 160, 320]
 
 
 def test_a_full_batch_makes_requests_wait() -> None:

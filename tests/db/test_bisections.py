@@ -99,11 +99,16 @@ def test_concurrent_runners_get_different_requests(store: Engine) -> None:
     assert len(taken) == len(set(taken)) == 5
 
 
-def test_runner_claims_requests_for_its_class_or_any(store: Engine) -> None:
-    for_one = request(store)
+def test_a_request_waits_for_a_runner(store: Engine) -> None:
+    bisection_id = request(store)
+
     waiting = only(store)
-    assert (waiting.bisection_id, waiting.state) == (for_one, BisectionState.REQUESTED)
+    assert (waiting.bisection_id, waiting.state) == (bisection_id, BisectionState.REQUESTED)
     assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
+
+
+def test_a_runner_claims_requests_for_its_class_or_for_any(store: Engine) -> None:
+    for_one = request(store)
     for_any = request(store, replace(RANGE, runner_class=None))
 
     assert claim_of(store, "CPU").bisection_id == for_any

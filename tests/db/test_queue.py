@@ -197,7 +197,7 @@ def test_the_job_of_a_lost_runner_is_taken_again_a_few_times_and_its_late_result
         finish(store, job_id, THEIRS)
 
 
-def test_a_released_job_is_free_at_once_and_costs_no_attempt(store: Engine) -> None:
+def test_a_released_job_costs_no_attempt(store: Engine) -> None:
     job_id = request(store)
     take(store)
 
@@ -205,19 +205,34 @@ def test_a_released_job_is_free_at_once_and_costs_no_attempt(store: Engine) -> N
 
     assert taken_id(store, THEIRS) == job_id
     assert read(store, job_id).attempt_count == 1
+
+
+def test_a_released_job_cannot_be_released_again(store: Engine) -> None:
+    job_id = request(store)
+    take(store)
+    release_queued_job(store, job_id, OURS)
+
     with pytest.raises(ClaimLostError):
         release_queued_job(store, job_id, OURS)
 
 
-def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_by_its_runner(store: Engine) -> None:
-    running = request(store)
-    take(store)
+def test_a_waiting_job_is_cancelled_at_once(store: Engine) -> None:
     waiting = request(store)
 
-    for job_id in (running, waiting, waiting):
-        cancel_queued_job(store, read(store, job_id), actor="token a")
+    # a repetition changes nothing
+    for _ in range(2):
+        cancel_queued_job(store, read(store, waiting), actor="token a")
 
     assert read(store, waiting).outcome is JobOutcome.CANCELLED
+    assert taken_id(store, THEIRS) is None
+
+
+def test_a_running_job_is_cancelled_by_its_runner(store: Engine) -> None:
+    running = request(store)
+    take(store)
+
+    cancel_queued_job(store, read(store, running), actor="token a")
+
     assert read(store, running).state == "running"
     assert report_progress(store, running, OURS, [])
     assert finish(store, running) is JobOutcome.CANCELLED

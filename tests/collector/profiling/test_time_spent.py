@@ -85,17 +85,25 @@ def test_a_gap_is_described_by_what_surrounds_it() -> None:
     assert gap.host_inside_ns == 80_000
 
 
-def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
-    events = [
-        event("cpu_op", "prepare", 0, 50),
-        event("cuda_runtime", "cudaLaunchKernel", 50, 10, correlation=1),
-        event("kernel", "a", 60, 20, device=0, stream=7, correlation=1),
-        event("gpu_memcpy", "Memcpy HtoD", 70, 30, device=0, stream=8, bytes=8),
-    ]
-    time = time_spent(make_trace(events))
+OVERLAPPING = [
+    event("cpu_op", "prepare", 0, 50),
+    event("cuda_runtime", "cudaLaunchKernel", 50, 10, correlation=1),
+    event("kernel", "a", 60, 20, device=0, stream=7, correlation=1),
+    event("gpu_memcpy", "Memcpy HtoD", 70, 30, device=0, stream=8, bytes=8),
+]
+
+
+def test_time_before_the_first_kernel_is_idle() -> None:
+    time = time_spent(make_trace(OVERLAPPING))
+
     (device,) = time.devices
     assert (device.busy_ns, device.window_ns, device.busy_share) == (40_000, 100_000, 0.4)
     assert time.median_launch_delay_ns == 10_000
+
+
+def test_overlapping_activities_keep_their_own_shares() -> None:
+    time = time_spent(make_trace(OVERLAPPING))
+
     assert [(row.name, row.share) for row in (*time.kernels, *time.transfers)] == [
         ("a", 0.5),
         ("Memcpy HtoD", 0.75),
