@@ -25,24 +25,27 @@ _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global
 
 def headline(facts: Sequence[StaticFacts], path: Path | None) -> str:
     """How much was compiled, and what spills."""
-    compiled = [fact for fact in facts if fact.outcome is Outcome.OK]
-    functions = {fact.function for fact in facts}
-    targets = {fact.target for fact in facts}
-    failed = dict.fromkeys(
-        f"{fact.function} for {fact.target}" for fact in facts if fact.outcome.is_failure
-    )
-    spilling = dict.fromkeys(
-        f"{fact.function} on {fact.target}" for fact in compiled if fact.local_bytes
-    )
-    parts = [
-        f"compiled: {count_of(len(functions), 'function')} for {count_of(len(targets), 'target')}"
-    ]
+    # a function has facts for each case, and is named once
+    failed: dict[str, None] = {}
+    spilling: dict[str, None] = {}
+    for fact in facts:
+        if fact.outcome.is_failure:
+            failed[f"{fact.function} for {fact.target}"] = None
+        if fact.outcome is Outcome.OK and fact.local_bytes:
+            spilling[f"{fact.function} on {fact.target}"] = None
     if failed:
-        parts = [f"does not compile: {listed(failed)}"]
-    parts.append(f"spills: {listed(spilling)}" if spilling else "no spills")
-    words = ["roofwatch", "static", *([] if path is None else [str(path)]), "--base", "HEAD"]
-    parts.append(f"next, after a change: {shlex.join(words)}")
-    return "; ".join(parts)
+        result = f"does not compile: {listed(failed)}"
+    else:
+        function_count = len({fact.function for fact in facts})
+        target_count = len({fact.target for fact in facts})
+        functions = count_of(function_count, "function")
+        result = f"compiled: {functions} for {count_of(target_count, 'target')}"
+    spills = "no spills"
+    if spilling:
+        spills = f"spills: {listed(spilling)}"
+    suite = [] if path is None else [str(path)]
+    command = shlex.join(["roofwatch", "static", *suite, "--base", "HEAD"])
+    return f"{result}; {spills}; next, after a change: {command}"
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
@@ -50,62 +53,75 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     widest accesses.
     """
     targets = list(dict.fromkeys(fact.target for fact in facts))
-    by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
-    for fact in facts:
-        subject = (fact.case_id, fact.implementation, fact.function)
-        by_function.setdefault(subject, {})[fact.target] = fact
     rows: list[tuple[object, ...]] = []
-    for (case_id, _, function), by_target in by_function.items():
+    for group in _by_function(facts):
+        by_target = {fact.target: fact for fact in group}
         cells = [map_optional(_compiled, by_target.get(target)) for target in targets]
-        rows.append((function, case_id, *cells))
+        rows.append((group[0].function, group[0].case_id, *cells))
     title = (
         "registers per thread, theoretical occupancy and its limit; spills; shared memory per "
         "block; tensor-core instructions; widest loads and stores"
     )
     table = make_table(("function", "case", *targets), rows, title=title)
-    # A failure repeats on each target.
-    messages = dict.fromkeys(fact.message for fact in facts if fact.message)
-    set_caption(table, list(messages))
+    set_caption(table, _messages(facts))
     return table
+
+
+def _by_function(facts: Sequence[StaticFacts]) -> list[list[StaticFacts]]:
+    """The facts of each function, case and implementation on all targets, in their order."""
+    groups: dict[tuple[str, str, str], list[StaticFacts]] = {}
+    for fact in facts:
+        subject = (fact.case_id, fact.implementation, fact.function)
+        groups.setdefault(subject, []).append(fact)
+    return list(groups.values())
+
+
+def _messages(facts: Sequence[StaticFacts]) -> list[str]:
+    """Why code did not compile; a failure that repeats on each target, once."""
+    return list(dict.fromkeys(fact.message for fact in facts if fact.message))
 
 
 def compiled_ranges(facts: Sequence[StaticFacts]) -> Table:
     """One row per compiled function and case: the range of each fact over all targets."""
-    by_function: dict[tuple[str, str, str], list[StaticFacts]] = {}
-    for fact in facts:
-        subject = (fact.function, fact.case_id, fact.implementation)
-        by_function.setdefault(subject, []).append(fact)
     rows: list[tuple[object, ...]] = []
-    for (function, case_id, _), group in by_function.items():
+    for group in _by_function(facts):
         compiled = [fact for fact in group if fact.outcome is Outcome.OK]
-        failed = next((fact for fact in group if fact.outcome.is_failure), None)
-        outcome = outcome_text(group[0].outcome if failed is None else failed.outcome)
-        rows.append(
-            (
-                function,
-                case_id,
-                outcome,
-                _range_of("registers", compiled),
-                _range_of("theoretical_occupancy", compiled),
-                _spills(compiled),
-                _range_of("shared_bytes", compiled),
-            )
+        failed = [fact for fact in group if fact.outcome.is_failure]
+        # one target that fails is the news
+        example = [*failed, *group][0]
+        row = (
+            example.function,
+            example.case_id,
+            outcome_text(example.outcome),
+            _range_of("registers", compiled),
+            _range_of("theoretical_occupancy", compiled),
+            _spills(compiled),
+            _range_of("shared_bytes", compiled),
         )
+        rows.append(row)
     columns = ("function", "case", "outcome", "registers", "occupancy", "spills", "shared")
     targets = ", ".join(dict.fromkeys(fact.target for fact in facts))
     title = f"compiled for {targets}; one column per target: roofwatch static"
     table = make_table(columns, rows, title=title, left_column_count=3, omit_empty=True)
-    set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
+    set_caption(table, _messages(facts))
     return table
 
 
 def _range_of(name: str, facts: Sequence[StaticFacts]) -> str | None:
-    values = [value for fact in facts if (value := getattr(fact, name)) is not None]
+    values: list[float] = []
+    for fact in facts:
+        value = getattr(fact, name)
+        if value is not None:
+            values.append(value)
     # no shared memory is the usual case, and no news
     if not any(values):
         return None
-    bounds = [metric(name).format(bound) for bound in (min(values), max(values))]
-    return " to ".join(dict.fromkeys(bounds))
+    format_value = metric(name).format
+    lowest = format_value(min(values))
+    highest = format_value(max(values))
+    if lowest == highest:
+        return lowest
+    return f"{lowest} to {highest}"
 
 
 def _spills(facts: Sequence[StaticFacts]) -> Text:

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,18 +40,25 @@ def find_kernels(root: Path) -> list[FoundKernel]:
     """
     trees: dict[str, ast.Module] = {}
     for name in filter(_may_declare_kernels, _python_files(root)):
-        try:
-            trees[_module_of(name)] = ast.parse((root / name).read_bytes())
-        except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
-            continue
+        tree = _parse(root / name)
+        if tree is not None:
+            trees[_module_of(name)] = tree
     jitted: set[str] = set()
     for tree in trees.values():
         jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
     # Two functions of one name would need one variable: the last one is proposed.
     by_name: dict[str, FoundKernel] = {}
     for module, tree in trees.items():
-        by_name |= {kernel.name: kernel for kernel in _kernels_of(module, tree, jitted)}
+        for kernel in _kernels_of(module, tree, jitted):
+            by_name[kernel.name] = kernel
     return list(by_name.values())
+
+
+def _parse(file: Path) -> ast.Module | None:
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
+        return None
 
 
 def find_function(root: Path, named: str) -> FoundKernel:
@@ -68,27 +75,19 @@ def find_function(root: Path, named: str) -> FoundKernel:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
         raise SuiteError(f"{name}: cannot be read: {error}") from None
+    module = _module_of(name)
     classes = _autograd_classes(tree)
+    functions = _functions_of(tree)
     language = "triton" if any(map(_imports_triton, tree.body)) else "torch"
     for autograd_class in classes:
-        methods = {method.name: method for method in _functions_of(autograd_class)}
-        if autograd_class.name == function and "forward" in methods:
-            return FoundKernel(
-                name=function.strip("_"),
-                module=_module_of(name),
-                function=function,
-                parameters=_parameters(methods["forward"], skip=1),
-                is_differentiable=True,
-                is_class=True,
-                language=language,
-            )
-    for candidate in _functions_of(tree):
+        kernel = _kernel_of_class(autograd_class, module, language)
+        if kernel is not None and kernel.function == function:
+            return kernel
+    for candidate in functions:
         if candidate.name == function:
-            return FoundKernel(
-                name=function.strip("_"),
-                module=_module_of(name),
-                function=function,
-                parameters=_parameters(candidate),
+            kernel = _kernel_of_function(candidate, module)
+            return replace(
+                kernel,
                 is_differentiable=calls_autograd(tree, candidate),
                 language=language,
             )
@@ -100,7 +99,7 @@ def find_function(root: Path, named: str) -> FoundKernel:
             "calls it, such as the one of docs/tutorials/your-kernel.md"
         )
     names = [node.name for node in classes]
-    names += [node.name for node in _functions_of(tree)]
+    names += [node.name for node in functions]
     raise SuiteError(f"{named}: no such function; {name} has {', '.join(names) or 'none'}")
 
 
@@ -114,48 +113,76 @@ def calls_autograd(tree: ast.Module, function: ast.FunctionDef) -> bool:
 def list_kernels_in_source(root: Path) -> list[dict[str, Any]]:
     """List the kernels that benchmark files declare, then those that no benchmark file imports."""
     listed: list[dict[str, Any]] = []
-    benchmarked: set[str] = set()
+    imported_names: set[str] = set()
     for name in _python_files(root):
         if not PurePosixPath(name).name.startswith("bench_"):
             continue
-        try:
-            tree = ast.parse((root / name).read_bytes())
-        except (OSError, SyntaxError, ValueError):
+        tree = _parse(root / name)
+        if tree is None:
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                benchmarked.update(f"{node.module}.{alias.name}" for alias in node.names)
+        imported_names |= _imported_names(tree)
         for declared_name, implementations in _declared_in(tree).items():
-            listed.append(
-                {"name": declared_name, "benchmark": name, "implementations": implementations}
-            )
+            entry = {
+                "name": declared_name,
+                "benchmark": name,
+                "implementations": implementations,
+            }
+            listed.append(entry)
     for kernel in find_kernels(root):
         dotted_name = f"{kernel.module}.{kernel.function}"
-        if dotted_name not in benchmarked:
+        # a benchmark file imports the functions that it measures
+        if dotted_name not in imported_names:
             listed.append({"name": kernel.name, "benchmark": None, "found": dotted_name})
     return listed
 
 
+def _imported_names(tree: ast.Module) -> set[str]:
+    """Dotted names of what `from ... import ...` takes."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
 def _declared_in(tree: ast.Module) -> dict[str, list[str]]:
     """Names of the specs of a benchmark file, with their implementations."""
-    names: dict[str, str] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            call = statement.value
-            is_spec = ast.unparse(call.func).rpartition(".")[2] == "KernelSpec"
-            if is_spec and isinstance(statement.targets[0], ast.Name):
-                variable = statement.targets[0].id
-                names[variable] = _text_argument(call, "name") or variable
+    names = _spec_names(tree)
     kernels: dict[str, list[str]] = {name: [] for name in names.values()}
+    # `@softmax_spec.implementation("triton", name="two_pass")`
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         variable = ast.unparse(node.func.value)
         if node.func.attr == "implementation" and variable in names:
-            languages = [word.value for word in node.args if isinstance(word, ast.Constant)]
-            named = _text_argument(node, "name") or "".join(map(str, languages[:1]))
-            kernels[names[variable]].append(named)
+            implementation = _implementation_name(node)
+            kernels[names[variable]].append(implementation)
     return kernels
+
+
+def _spec_names(tree: ast.Module) -> dict[str, str]:
+    """Name of each spec by the variable that holds it: `softmax_spec = KernelSpec(...)`."""
+    names: dict[str, str] = {}
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        call = statement.value
+        target = statement.targets[0]
+        is_spec = ast.unparse(call.func).rpartition(".")[2] == "KernelSpec"
+        if is_spec and isinstance(target, ast.Name):
+            names[target.id] = _text_argument(call, "name") or target.id
+    return names
+
+
+def _implementation_name(call: ast.Call) -> str:
+    """The name of an implementation; without one, its language."""
+    name = _text_argument(call, "name")
+    if name:
+        return name
+    for argument in call.args:
+        if isinstance(argument, ast.Constant):
+            return str(argument.value)
+    return ""
 
 
 def _text_argument(call: ast.Call, name: str) -> str | None:
@@ -195,34 +222,49 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     for node in classes:
         used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     for node in classes:
-        methods = {method.name: method for method in _functions_of(node)}
-        if "forward" in methods:
-            # The first parameter is the context.
-            parameters = _parameters(methods["forward"], skip=1)
-            yield FoundKernel(
-                name=node.name.strip("_"),
-                module=module,
-                function=node.name,
-                parameters=parameters,
-                is_differentiable=True,
-                is_class=True,
-                language=language,
-            )
+        kernel = _kernel_of_class(node, module, language)
+        if kernel is not None:
+            yield kernel
     for function in _functions_of(tree):
         if function.name not in used and _launches(function, jitted):
-            yield FoundKernel(
-                name=function.name.strip("_"),
-                module=module,
-                function=function.name,
-                parameters=_parameters(function),
-            )
+            yield _kernel_of_function(function, module)
+
+
+def _kernel_of_class(node: ast.ClassDef, module: str, language: str) -> FoundKernel | None:
+    """Read an `autograd.Function`; None if it has no forward pass."""
+    methods = {method.name: method for method in _functions_of(node)}
+    if "forward" not in methods:
+        return None
+    return FoundKernel(
+        name=node.name.strip("_"),
+        module=module,
+        function=node.name,
+        # The first parameter is the context.
+        parameters=_parameters(methods["forward"], skip=1),
+        is_differentiable=True,
+        is_class=True,
+        language=language,
+    )
+
+
+def _kernel_of_function(function: ast.FunctionDef, module: str) -> FoundKernel:
+    return FoundKernel(
+        name=function.name.strip("_"),
+        module=module,
+        function=function.name,
+        parameters=_parameters(function),
+    )
 
 
 def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
     """Whether a function contains `kernel[grid](...)` for a jitted kernel."""
-    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-    launched = (func.value for func in calls if isinstance(func, ast.Subscript))
-    return any(ast.unparse(kernel).rpartition(".")[2] in jitted for kernel in launched)
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
+            continue
+        kernel = ast.unparse(node.func.value)
+        if kernel.rpartition(".")[2] in jitted:
+            return True
+    return False
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
@@ -238,25 +280,27 @@ def _is_autograd_function(node: ast.ClassDef) -> bool:
 
 
 def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
+    """Annotations of the required parameters by name, after the first `skip`."""
     positional = [*function.args.posonlyargs, *function.args.args]
-    required = positional[skip : len(positional) - len(function.args.defaults)]
-    return {
-        argument.arg: map_optional(ast.unparse, argument.annotation) or "" for argument in required
-    }
+    # defaults are those of the last parameters
+    required_count = len(positional) - len(function.args.defaults)
+    annotations: dict[str, str] = {}
+    for argument in positional[skip:required_count]:
+        annotations[argument.arg] = map_optional(ast.unparse, argument.annotation) or ""
+    return annotations
 
 
 def _may_declare_kernels(name: str) -> bool:
     path = PurePosixPath(name)
-    is_test = (
-        path.stem.startswith(("test_", "bench_"))
-        or path.stem.endswith("_test")
-        or path.stem == "conftest"
-    )
-    is_among_tests = bool({"tests", "test"} & set(path.parts[:-1]))
-    can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
     folders = path.parts[:-1]
-    is_elsewhere = any(_OTHER_DEVICES.fullmatch(folder) for folder in folders)
-    return can_be_imported and not (is_test or is_among_tests or is_elsewhere)
+    # a folder such as `01-basics` is no package
+    can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
+    if not can_be_imported or any(map(_OTHER_DEVICES.fullmatch, folders)):
+        return False
+    if "tests" in folders or "test" in folders:
+        return False
+    is_test_or_benchmark = path.stem.startswith(("test_", "bench_"))
+    return not is_test_or_benchmark and not path.stem.endswith("_test") and path.stem != "conftest"
 
 
 def _module_of(name: str) -> str:

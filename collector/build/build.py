@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 
 from roofwatch.collector.build.build_cache import cached_build
+from roofwatch.collector.build.commands import run_command
 from roofwatch.collector.build.distributions import Distribution
 from roofwatch.collector.build.files import building_copy, digest_of_inputs
 from roofwatch.collector.digests import digest_of
 from roofwatch.model.build_settings import BuildSettings
 from roofwatch.model.errors import BuildError
 
-_LAST_LINES = 20
 _COMPILERS = (("CC", "cc"), ("CXX", "c++"), ("CUDACXX", "nvcc"), ("HIPCXX", "hipcc"))
 """Environment variable and default program."""
 _VARIABLES = (
@@ -117,22 +117,12 @@ def _run(
     folders = {"{source}": shlex.quote(str(source)), "{prefix}": shlex.quote(str(prefix))}
     for word, folder in folders.items():
         command = command.replace(word, folder)
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=source,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    lines = done.stdout.replace(f"{source}/", "").splitlines()
-    last = "\n".join(line for line in lines[-_LAST_LINES:] if line.strip())
-    # the last lines name the error; all of them may be thousands
-    if done.returncode != 0:
+    done = run_command(["sh", "-c", command], source)
+    # the source is a copy, whose folder says nothing to a reader
+    last = done.last_lines.replace(f"{source}/", "")
+    if done.exit_status != 0:
         raise BuildError(
-            f"{name}: cannot be built: exit status {done.returncode}; last lines of the "
+            f"{name}: cannot be built: exit status {done.exit_status}; last lines of the "
             f"build:\n{last}"
         )
     # a build that installed elsewhere would be measured as the old code

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import site
-import subprocess
 import sys
 import tempfile
 import venv
@@ -16,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roofwatch.collector.build.build_cache import cached_build
+from roofwatch.collector.build.commands import run_command
 from roofwatch.collector.build.distributions import Distribution
 from roofwatch.collector.build.requirements import declared_dependencies, locked_versions
 from roofwatch.collector.digests import digest_of
 from roofwatch.model.errors import BuildError
 
 _REQUIREMENTS = "requirements.txt"
-_LAST_LINES = 20
 
 
 def make_environment(tree: Path, distributions: Sequence[Distribution]) -> Path:
@@ -86,22 +85,12 @@ def _install(
         limits = Path(folder) / "constraints.txt"
         limits.write_text("\n".join(constraints))
         command = [*_installer(python), "-r", str(required), "-c", str(limits)]
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        )
-    if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
+        quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        done = run_command(command, tree, quiet)
+    if done.exit_status != 0:
         raise BuildError(
-            f"the environment of the commit cannot be made: exit status {done.returncode}; last "
-            f"lines:\n{last}"
+            f"the environment of the commit cannot be made: exit status {done.exit_status}; last "
+            f"lines:\n{done.last_lines}"
         )
 
 

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from roofwatch.collector.accuracy.evaluation import (
     differentiable,
     differentiated_names,
+    inputs_of,
     outputs_by_name,
 )
 from roofwatch.collector.compile.counted_calls import CountingMode, TooMuchWorkError
@@ -24,7 +25,6 @@ from roofwatch.spec import (
     Implementation,
     InputMaker,
     KernelSpec,
-    SpecError,
     UnsupportedError,
 )
 
@@ -127,7 +127,7 @@ def call_for_target(
         if not has_data:
             stack.enter_context(without_data())
         stack.enter_context(mode)
-        inputs = _inputs(spec, case, mode)
+        inputs = inputs_of(spec, case, _RangedInputMaker(case, mode))
         for name, limits in ranges.items():
             mode.set_range(inputs[name], limits)
         most_bytes = min(max_bytes, _MOST_DATA) if has_data else max_bytes
@@ -200,15 +200,3 @@ def _size(value: object) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     return 0
-
-
-def _inputs(spec: KernelSpec, case: Case, mode: CountingMode) -> dict[str, Any]:
-    inputs = spec.inputs(case, _RangedInputMaker(case, mode))
-    if not isinstance(inputs, dict):
-        raise SpecError(
-            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
-            f"arguments by name"
-        )
-    for name in differentiated_names(spec, case, inputs):
-        inputs[name].requires_grad_(True)
-    return inputs

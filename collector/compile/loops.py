@@ -1,6 +1,6 @@
 """Bounds of values that loops change."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from roofwatch.collector.compile.bounds import Bounds, Constraints, Ranges, joined
 from roofwatch.collector.compile.conditions import implied
@@ -9,6 +9,7 @@ from roofwatch.collector.compile.ir import IrBlock, Operation, Value
 
 
 def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:
+    """Bound the counter of a `for` loop, in its body."""
     start, stop, step = (ranges.of(operand) for operand in loop.operands[:3])
     first = start.interval.low
     is_constant = start.interval.is_one and stop.interval.is_one and step.interval.is_one
@@ -22,6 +23,7 @@ def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:
 
 
 def count_trips(ranges: Ranges, loop: Operation) -> int:
+    """Return the largest number of iterations of a `for` loop."""
     start, stop, step = loop.operands[:3]
     step_interval = ranges.of(step).interval
     # `range(x, x + 4)` runs four times, whatever x is: their bounds alone would not say so.
@@ -90,6 +92,7 @@ def bound_while_argument(
     value: Value,
     block: IrBlock,
 ) -> Bounds:
+    """Bound an argument of the condition of a `while` loop, or of its body."""
     last = loop.regions[0][-1].last
     assert last is not None, loop.text
     if block is not loop.regions[0][0]:  # the body takes what the condition passes on
@@ -142,10 +145,11 @@ def distance_between(
     operands = operation.operands
     if operation.name in {"arith.addi", "tt.addptr"}:
         # The origin may be either term of the sum.
-        for first, second in ((operands[0], operands[1]), (operands[1], operands[0])):
-            distance = distance_between(ranges=ranges, value=first, origin=origin, renamed=renamed)
+        first, second = operands[:2]
+        for term, other_term in ((first, second), (second, first)):
+            distance = distance_between(ranges, term, origin, renamed)
             if distance is not None:
-                added = ranges.of(second)
+                added = ranges.of(other_term)
                 total = distance.interval.plus(added.interval)
                 return joined((distance, added), total)
         return None
@@ -181,11 +185,7 @@ def _distance_of_minimum(
     origin: Value,
     renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
-    sides = [
-        distance_between(ranges=ranges, value=operand, origin=origin, renamed=renamed)
-        for operand in operands
-    ]
-    distances = [side for side in sides if side is not None]
+    distances = _known_distances(ranges, operands, origin, renamed)
     if not distances:
         return None
     high = min(distance.interval.high for distance in distances)
@@ -194,6 +194,21 @@ def _distance_of_minimum(
         # `min(start + 64, end)`: a loop to it does not run if the end lies before the start.
         low = 0
     return joined(distances, Interval(min(low, high), high))
+
+
+def _known_distances(
+    ranges: Ranges,
+    values: Iterable[Value],
+    origin: Value,
+    renamed: Mapping[Value, Value] | None,
+) -> list[Bounds]:
+    """Bound the distances of those values that are the origin plus something."""
+    distances: list[Bounds] = []
+    for value in values:
+        distance = distance_between(ranges, value, origin, renamed)
+        if distance is not None:
+            distances.append(distance)
+    return distances
 
 
 def _distance_of_choice(
@@ -209,13 +224,9 @@ def _distance_of_choice(
     else:
         lasts = [region[-1].last for region in operation.regions]
         chosen = [last.operands[value.index] for last in lasts if last is not None]
-    sides = [
-        distance_between(ranges=ranges, value=operand, origin=origin, renamed=renamed)
-        for operand in chosen
-    ]
-    distances = [side for side in sides if side is not None]
+    distances = _known_distances(ranges, chosen, origin, renamed)
     # One side that is not origin plus something makes the distance of the choice unknown.
-    if len(distances) != len(sides) or not distances:
+    if len(distances) != len(chosen) or not distances:
         return None
     interval = distances[0].interval
     for distance in distances[1:]:

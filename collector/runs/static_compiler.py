@@ -19,7 +19,7 @@ from roofwatch.collector.digests import digest_of
 from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan, Steps
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
+from roofwatch.collector.workers.worker_pool import OnBegin, SomeJob, WorkerPool
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Outcome
@@ -177,15 +177,7 @@ def compile_subjects(
             yield subject, facts
     if not missing:
         return
-    workers.fork_server.load("triton", "without_data")
-    worker_count = len(os.sched_getaffinity(0))
-    replies = workers.do_all(
-        missing,
-        worker_count=worker_count,
-        timeout_s=plan.timeout_s,
-        on_begin=on_begin,
-    )
-    for job, reply in replies:
+    for job, reply in _replies(workers, missing, plan, on_begin):
         if reply.static_facts is None:
             facts = _failed(job.subject, plan, reply)
         else:
@@ -222,18 +214,27 @@ def prove_subjects(
             yield subject, proof
     if not missing:
         return
-    workers.fork_server.load("triton", "without_data")
-    worker_count = len(os.sched_getaffinity(0))
-    replies = workers.do_all(
-        missing,
-        worker_count=worker_count,
-        timeout_s=plan.timeout_s,
-        on_begin=on_begin,
-    )
-    for job, reply in replies:
+    for job, reply in _replies(workers, missing, plan, on_begin):
         if reply.proof is not None:
             cache.put(keys[job.subject], reply.proof.model_dump(mode="json"))
         yield job.subject, reply.proof or _not_proven(job.subject, reply)
+
+
+def _replies(
+    workers: WorkerPool,
+    jobs: Sequence[SomeJob],
+    plan: RunPlan,
+    on_begin: OnBegin,
+) -> Iterator[tuple[SomeJob, Reply]]:
+    """Do jobs in as many workers as this process has processors."""
+    # loaded once, before the workers are forked
+    workers.fork_server.load("triton", "without_data")
+    return workers.do_all(
+        jobs,
+        worker_count=len(os.sched_getaffinity(0)),
+        timeout_s=plan.timeout_s,
+        on_begin=on_begin,
+    )
 
 
 def _cache_keys(
