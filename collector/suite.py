@@ -41,22 +41,25 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     else:
-        modules = [_import_file(file, source.builds) for file in benchmark_files(source.path)]
-        declared = [spec for module in modules for spec in _specs_of(module)]
-        # A file may import another's kernel.
-        by_identity = {id(spec): spec for spec in declared}
-        specs = list(by_identity.values())
+        # By identity: a file may import another's kernel.
+        declared: dict[int, KernelSpec] = {}
+        for file in benchmark_files(source.path):
+            module = _import_file(file, source.builds)
+            for spec in _specs_of(module):
+                declared[id(spec)] = spec
+        specs = list(declared.values())
         if not specs:
             raise SuiteError(
                 f"{source.path}: declares no kernel; assign roofwatch.KernelSpec(...) to a name "
                 f"at the top level"
             )
-    names = [spec.name for spec in specs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SuiteError(
-            f"{source.path}: kernel {twice[0]!r} is declared twice; give each its own name"
-        )
+    names: set[str] = set()
+    for spec in specs:
+        if spec.name in names:
+            raise SuiteError(
+                f"{source.path}: kernel {spec.name!r} is declared twice; give each its own name"
+            )
+        names.add(spec.name)
     for spec in specs:
         if not spec.implementations:
             raise SuiteError(
@@ -69,11 +72,12 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
 def forget_failed_imports() -> None:
     """Forget the modules of packages whose own import failed, so that they can be tried again."""
     for name in list(sys.modules):
-        if any(package not in sys.modules for package in _packages_around(name)):
+        if any(package not in sys.modules for package in packages_around(name)):
             del sys.modules[name]
 
 
-def _packages_around(module: str) -> Iterator[str]:
+def packages_around(module: str) -> Iterator[str]:
+    """The packages that a module is in, from the outermost: `a` and `a.b` of `a.b.c`."""
     parts = module.split(".")
     for count in range(1, len(parts)):
         yield ".".join(parts[:count])

@@ -21,11 +21,10 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
-from roofwatch.model.build_settings import BuildSettings
+from roofwatch.model.build_settings import BuildSettings, separated_by_commas
 from roofwatch.model.claim import AcceptBy, CheckPolicy, RequiredEvidence
 
 _PREFIX = "ROOFWATCH_"
@@ -71,31 +70,18 @@ class Retention(BaseModel):
     """Runs from untrusted sources."""
 
 
-def _split(value: object) -> object:
-    """Split the text of an environment variable at its commas."""
-    if not isinstance(value, str):
-        return value
-    # An empty entry is a comma too many.
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
 class ImportSettings(BaseModel):
     """How results of other tools are read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    controls: tuple[str, ...] = ()
+    controls: Annotated[tuple[str, ...], BeforeValidator(separated_by_commas)] = ()
     """Patterns of implementations that are rows of a library, besides well-known names; separated
     by commas in the environment."""
     presets: Annotated[dict[str, dict[str, str | tuple[str, ...]]], BeforeValidator(_from_json)] = (
         Field(default_factory=dict)
     )
     """Maps of tables by the name for `--as`, with the keys of `--map`."""
-
-    @field_validator("controls", mode="before")
-    @classmethod
-    def _separated_by_commas(cls, value: object) -> object:
-        return _split(value)
 
 
 class Check(BaseModel):
@@ -105,7 +91,7 @@ class Check(BaseModel):
 
     untimed: Literal["undecided", "pass"] = "undecided"
     """`pass`: a changed kernel whose time was not measured does not make the result undecided."""
-    requires: Annotated[tuple[RequiredEvidence, ...], BeforeValidator(_split)] = ()
+    requires: Annotated[tuple[RequiredEvidence, ...], BeforeValidator(separated_by_commas)] = ()
     """Evidence without which a check fails instead of being neutral: `accuracy`, `code`, `time`;
     separated by commas in the environment.
     """
@@ -176,7 +162,7 @@ class Settings(BaseModel):
     """Client secret of the dashboard at that provider."""
     sign_in_cookie_secret: SecretStr | None = None
     """Key that signs session cookies; unset, a new one at each start, which ends all sessions."""
-    triagers: tuple[str, ...] = ()
+    triagers: Annotated[tuple[str, ...], BeforeValidator(separated_by_commas)] = ()
     """Verified addresses that may triage regressions: `name@example.com`, `@example.com`, or
     `owner/project=name@example.com` for one project; separated by commas in the environment."""
     device_hour_prices: Annotated[dict[str, _Price], BeforeValidator(_from_json)] = Field(
@@ -197,11 +183,6 @@ class Settings(BaseModel):
     """What `roofwatch db prune` deletes."""
     import_: ImportSettings = Field(default=ImportSettings(), alias="import")
     """How `roofwatch import` reads results of other tools."""
-
-    @field_validator("triagers", mode="before")
-    @classmethod
-    def _separated_by_commas(cls, value: object) -> object:
-        return _split(value)
 
 
 SETTING_TABLES: Mapping[str, type[BaseModel]] = {

@@ -11,6 +11,8 @@ _MOST = 0.95
 """Fraction of the wrong elements that an explanation must cover."""
 _NEAR = 0.02
 """Tolerance of an explanation, relative to the value and the RMS."""
+_ROUNDED = 0.1
+"""The same for values that are right but for their rounding."""
 _MIN_TILE = 4
 """Shorter aligned runs of indices are likely chance."""
 _FEWEST_COLUMNS = 4
@@ -33,29 +35,28 @@ def describe_where(mask: torch.Tensor) -> str:
     count = int(mask.sum())
     total = mask.numel()
     if count == total:
-        # Each names a region that contains all marked elements; the smallest says most.
         return "every element"
+    # Each names a region that contains all marked elements; the smallest says most.
     regions = [*_boxes(mask), *_triangles(mask), *_ranges(mask)]
     size, region = min(regions, key=itemgetter(0), default=(total, ""))
+    share_of_region = count / size
     if region and count == size:
         return region
-    if region and count >= _FILLED * size:
+    if region and share_of_region >= _FILLED:
         # Not 100 %, which would claim that the region is wrong everywhere.
-        share = min(0.99, count / size)
-        return f"{share:.0%} of {region}"
-    if count >= _FILLED * total:
+        shown_share = min(0.99, share_of_region)
+        return f"{shown_share:.0%} of {region}"
+    share_of_all = count / total
+    if share_of_all >= _FILLED:
         return f"all but {total - count} elements"
-    return f"scattered over {count / total:.2%} of the elements, without a pattern"
+    return f"scattered over {share_of_all:.2%} of the elements, without a pattern"
 
 
 def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
     """Describe what the wrong elements, at least one, have in common;
     None without a known pattern.
     """
-    flat_mask = mask.reshape(-1)
-    first, _ = _extent(flat_mask)
-    sampled_mask = flat_mask[first : first + _MAX_SAMPLE_ELEMENTS]
-    marked = sampled_mask.nonzero().reshape(-1) + first
+    marked = _sampled_indices(mask)
     actual_values = actual.detach().reshape(-1)[marked]
     expected_values = expected.reshape(-1)[marked].to(torch.float64)
     # Outputs are filled with NaN, or with the largest integer, before the launch.
@@ -74,28 +75,39 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     finite = actual_values.isfinite() & expected_values.isfinite()
     actual_values = actual_values[finite]
     expected_values = expected_values[finite]
-    explained = _factor(actual_values, expected_values) or _displacement(expected, actual, mask)
-    if explained is not None:
-        return explained
-    row_factors = _row_factors(expected, actual, mask)
-    if row_factors is not None:
-        return row_factors
-    # Within 10 % of the value: the computation is right, its rounding is not.
-    if actual_values.numel() and _is_near(
-        actual_values=actual_values, expected_values=expected_values, tolerance=0.1
-    ):
+    explanation = (
+        _factor(actual_values, expected_values)
+        or _displacement(expected, actual, mask)
+        or _row_factors(expected, actual, mask)
+    )
+    if explanation is not None:
+        return explanation
+    # The computation is right, its rounding is not.
+    if actual_values.numel() and _is_near(actual_values, expected_values, _ROUNDED):
         return "close to the expected values: precision too low, not misplaced"
     return None
 
 
+def _sampled_indices(mask: torch.Tensor) -> torch.Tensor:
+    """Flat indices of marked elements, from the first one on, int64 [marked]."""
+    flat_mask = mask.reshape(-1)
+    first, _ = _extent(flat_mask)
+    sampled_mask = flat_mask[first : first + _MAX_SAMPLE_ELEMENTS]
+    return sampled_mask.nonzero().reshape(-1) + first
+
+
 def _boxes(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
-    """The smallest set of rows, columns or other indices that contains all marked elements."""
+    """The smallest set of rows, columns or other indices that contains all marked elements.
+
+    Like `_triangles` and `_ranges`, yields the number of elements of a region, and its description.
+    """
     size = 1
     words: list[str] = []
     for dim in range(mask.ndim):
         slices = mask.movedim(dim, 0).reshape(mask.shape[dim], -1)
         hit = slices.any(dim=1).cpu()
         size *= int(hit.sum())
+        # a dim says nothing if every index is hit
         if not bool(hit.all()):
             singular, plural = _dim_names(dim, mask.ndim)
             words.append(_describe_indices(hit, singular, plural))
@@ -252,8 +264,10 @@ def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str |
     square_sum = float(expected_values.square().sum())
     if actual_values.numel() < 2 or not square_sum:
         return None
-    # The factor of the least squares; near 1 it explains nothing, near 0 the values are just small.
-    factor = float((actual_values * expected_values).sum()) / square_sum
+    # The factor of the least squares.
+    product_sum = float((actual_values * expected_values).sum())
+    factor = product_sum / square_sum
+    # Near 1 it explains nothing, near 0 the values are just small.
     if abs(factor) < _NEAR or abs(factor - 1) < _NEAR:
         return None
     if not _is_near(actual_values, factor * expected_values, _NEAR):
@@ -269,20 +283,25 @@ def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tenso
     if actual.ndim < 2 or actual.shape[-1] < _FEWEST_COLUMNS or not bool(mask.all()):
         return None
     n_cols = actual.shape[-1]
+    # whole rows, as many as a sample holds
     row_count = max(1, _MAX_SAMPLE_ELEMENTS // n_cols)
     actual_rows = actual.detach().reshape(-1, n_cols)[:row_count].to(torch.float64)
     expected_rows = expected.reshape(-1, n_cols)[:row_count].to(torch.float64)
     # the smallest values are mostly rounding
-    is_large = expected_rows.abs() > _NEAR * expected_rows.abs().amax(dim=-1, keepdim=True)
-    ratios = torch.where(is_large, actual_rows / expected_rows, torch.nan)
-    factors = ratios.nanmedian(dim=-1).values
-    spread = (ratios - factors[:, None]).abs().nan_to_num()
+    magnitudes = expected_rows.abs()
+    is_large = magnitudes > _NEAR * magnitudes.amax(dim=-1, keepdim=True)
+    ratios = torch.where(is_large, actual_rows / expected_rows, torch.nan)  # [rows, n_cols]
+    factors = ratios.nanmedian(dim=-1, keepdim=True).values  # [rows, 1]
+    spreads = (ratios - factors).abs().nan_to_num()
     # rounding moves values by less than the factor does
-    if not bool((spread < 0.1 * (factors - 1).abs()[:, None]).all()):
+    error_of_factors = (factors - 1).abs()
+    if not bool((spreads < 0.1 * error_of_factors).all()):
         return None
+    smallest = float(factors.min())
+    largest = float(factors.max())
     return (
-        f"{float(factors.min()):.4g} to {float(factors.max()):.4g} times the expected values, with "
-        "one factor in each row: a sum or maximum of the row is wrong"
+        f"{smallest:.4g} to {largest:.4g} times the expected values, with one factor in each row: "
+        "a sum or maximum of the row is wrong"
     )
 
 
@@ -317,7 +336,9 @@ def _extent(hit: torch.Tensor) -> tuple[int, int]:
 
 
 def _is_near(actual_values: torch.Tensor, expected_values: torch.Tensor, tolerance: float) -> bool:
-    scale = expected_values.abs() + expected_values.square().mean().sqrt()
+    # the RMS too, so that a value near zero may be off by rounding of its neighbours
+    rms = expected_values.square().mean().sqrt()
+    scale = expected_values.abs() + rms
     error = (actual_values - expected_values).abs()
     return _is_mostly(error <= tolerance * scale)
 

@@ -31,13 +31,9 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
     if not (is_declared or has_metadata or call):
         return None
     is_built = bool(options.get("ext-modules")) or _writes_version(project)
-    # What is declared in a later file wins.
-    package_dir = _config_package_dir(config)
     if call is not None:
         is_built = is_built or call.compiles or not call.is_readable
-        package_dir |= call.package_dir
-    for name, path in table(options, "package-dir").items():
-        package_dir[str(name)] = str(path)
+    package_dir = _package_dir(options, config, call)
     # The empty name is the folder of all packages that are not named.
     top = package_dir.pop("", None)
     if top is not None:
@@ -45,16 +41,37 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
     else:
         roots = [folder / path for path in _searched_folders(options, config)]
     for name, path in package_dir.items():
-        name_parts = tuple(name.split("."))
-        path_parts = PurePosixPath(path).parts
-        if path_parts[-len(name_parts) :] != name_parts:
-            is_built = True  # a name that the folder does not have
+        root = _root_of_package(name, path)
+        if root is None:
+            # only a build gives the package its name
+            is_built = True
         else:
-            roots.append(folder.joinpath(*path_parts[: -len(name_parts)]))
+            roots.append(folder / root)
     if not roots:
         # The folder itself; automatic discovery takes `src` if there is one.
         roots = [folder / "src", folder]
     return Layout(tuple(roots), is_built)
+
+
+def _package_dir(
+    options: dict[str, Any], config: configparser.ConfigParser, call: "_SetupCall | None"
+) -> dict[str, str]:
+    """Folder by package, from all three files; what is declared in a later file wins."""
+    package_dir = _config_package_dir(config)
+    if call is not None:
+        package_dir |= call.package_dir
+    for name, path in table(options, "package-dir").items():
+        package_dir[str(name)] = str(path)
+    return package_dir
+
+
+def _root_of_package(name: str, path: str) -> PurePosixPath | None:
+    """The folder from which a package is imported; None if its own folder has another name."""
+    name_parts = tuple(name.split("."))
+    path_parts = PurePosixPath(path).parts
+    if path_parts[-len(name_parts) :] != name_parts:
+        return None
+    return PurePosixPath(*path_parts[: -len(name_parts)])
 
 
 def _searched_folders(options: dict[str, Any], config: configparser.ConfigParser) -> list[str]:
@@ -183,19 +200,24 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
             value = getattr(node, "value", None)
             if isinstance(target, ast.Name) and value is not None:
                 values.setdefault(target.id, []).append(value)
-    # A list that a method may change has another value in the end.
-    changed = {
-        node.func.value.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-    }
+    changed = _names_with_method_calls(tree)
     once: dict[str, ast.expr] = {}
     for name, expressions in values.items():
+        # A list that a method may change has another value in the end.
         if len(expressions) == 1 and name not in changed:
             once[name] = expressions[0]
     return once
+
+
+def _names_with_method_calls(tree: ast.Module) -> set[str]:
+    """`extensions` of `extensions.append(...)`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if isinstance(node.func.value, ast.Name):
+            names.add(node.func.value.id)
+    return names
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
@@ -225,10 +247,11 @@ def _is_call(node: ast.AST, name: str) -> bool:
 
 
 def _imports(tree: ast.Module) -> set[str]:
-    call: set[str] = set()
+    """Names of the imported modules."""
+    modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            call |= {alias.name for alias in node.names}
+            modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            call.add(str(node.module))
-    return call
+            modules.add(str(node.module))
+    return modules

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from roofwatch.collector.compile.kernel_part import part_of
 from roofwatch.collector.digests import digest_of, digest_of_file
+from roofwatch.collector.suite import packages_around
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 
@@ -154,7 +155,7 @@ def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Modu
         used[part.module] = module
         if not part.kernels:
             whole.add(part.module)
-        names = [*module.imports, *_parent_packages(part.module)]
+        names = [*module.imports, *packages_around(part.module)]
         # whatever it imports by a computed name may be any module
         if module.imports_dynamically:
             names.extend(suite)
@@ -339,20 +340,16 @@ def is_installed(path: str) -> bool:
     return "/site-packages/" in path or "/dist-packages/" in path
 
 
-def _parent_packages(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
-
-
 def _imported_names(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from (alias.name, *_parent_packages(alias.name))
+                yield alias.name
+                yield from packages_around(alias.name)
         elif isinstance(node, ast.ImportFrom):
             source = _imported_module(node, package)
             yield source
-            yield from _parent_packages(source)
+            yield from packages_around(source)
             # Each name may be a module of the package.
             for alias in node.names:
                 yield f"{source}.{alias.name}"

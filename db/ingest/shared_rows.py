@@ -278,4 +278,5 @@ def _require_meaning(connection: Connection, record: RunRecord, row_ids: Sequenc
 
 
 def _fingerprint(values: dict[str, Any]) -> str:
+    """Hash values as the rows that are stored already were hashed: it never changes."""
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()

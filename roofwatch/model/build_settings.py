@@ -5,9 +5,11 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
-def _separated_by_commas(value: object) -> object:
+def separated_by_commas(value: object) -> object:
+    """Split the text of an environment variable at its commas; a file has a list."""
     if not isinstance(value, str):
         return value
+    # An empty entry is a comma too many.
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
@@ -22,7 +24,7 @@ class BuildSettings(BaseModel):
     """Shell command that installs the packages of `{source}`, the files of a commit, into the
     folder `{prefix}`; unset, pip installs each distribution that compiles something.
     """
-    inputs: Annotated[tuple[str, ...], BeforeValidator(_separated_by_commas)] = ()
+    inputs: Annotated[tuple[str, ...], BeforeValidator(separated_by_commas)] = ()
     """Patterns of the files that a build depends on, such as `csrc/**`; unset, all files.
     Separated by commas in the environment.
     """
