@@ -8,6 +8,10 @@ from roofwatch.model.metrics import metric
 
 EXCESS_WORK = 1.2
 """As for memory traffic."""
+FEWER_INSTRUCTIONS = (
+    "Execute fewer instructions per element: exp2 with a folded factor instead of exp, "
+    "wider loads, packed arithmetic, and index arithmetic outside the loop."
+)
 _PIPES = {
     "fma_pipe_share": "FMA",
     "alu_pipe_share": "ALU",
@@ -55,8 +59,7 @@ def busy_issue_slots(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     yield DiagnosisFinding(
         title="instruction issue is the limit",
         text=f"{text}.",
-        advice="Execute fewer instructions per element: exp2 with a folded factor instead of exp, "
-        "wider loads, packed arithmetic, and index arithmetic outside the loop.",
+        advice=FEWER_INSTRUCTIONS,
         weight=Weight.BINDING,
         most_speedup=evidence.most_speedup,
     )

@@ -18,7 +18,7 @@ from roofwatch.model.measurement import (
     Timer,
 )
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import Counters, ProfilerFinding, StaticFacts
+from roofwatch.model.results import CodeEstimate, Counters, ProfilerFinding, StaticFacts
 from tests.builders import (
     NOON,
     make_case,
@@ -257,6 +257,30 @@ def _untimed() -> RunRecord:
     )
 
 
+def _estimated() -> RunRecord:
+    """Compiled, never timed and never counted: two launches that the cycle model estimates."""
+    estimate = CodeEstimate(
+        predicted_ns=800_000.0,
+        variants_ns=(800_000.0, 700_000.0, 1_100_000.0),
+        limit="issue",
+        bounds_ns={"memory": 697_000.0, "issue": 790_000.0, "alu": 200_000.0},
+        element_count=1,
+        instructions_per_element=30.0,
+    )
+    small = CodeEstimate(
+        predicted_ns=5_000.0,
+        limit="memory",
+        bounds_ns={"memory": 3_000.0},
+        element_count=1,
+        instructions_per_element=30.0,
+    )
+    facts = (
+        code(NORM, estimate=estimate),
+        code(NORM, function="_small_kernel", estimate=small),
+    )
+    return without_counters(record(NORM, facts=facts))
+
+
 AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "memory, near the roof": lambda: record(NORM, timed(NORM, 110_000.0)),
     "memory, with room": lambda: record(NORM, timed(NORM, 150_000.0)),
@@ -369,6 +393,7 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     ),
     "without counters": lambda: without_counters(record(NORM, timed(NORM, 150_000.0))),
     "not timed": _untimed,
+    "not timed, estimated": _estimated,
     "nothing is known": lambda: record(NORM, facts=()),
     "CPU, memory": lambda: on_cpu(6e6, flop_count=1e6, memory_bytes=1e8),
     "CPU, cache": lambda: on_cpu(24e3, flop_count=1e5, memory_bytes=2e6),

@@ -148,6 +148,21 @@ def test_gaps_that_the_host_explains_are_not_launch_overhead() -> None:
     assert pausing(None) is Limit.LAUNCH
 
 
+def test_an_estimate_stands_back_behind_counters() -> None:
+    estimated = AILMENTS["not timed, estimated"]()
+    slow = (timed(NORM, 400_000.0),)
+    timed_only = estimated.model_copy(update={"measurements": slow, "counters": ()})
+    with_counters = estimated.model_copy(
+        update={"measurements": slow, "counters": (counted(NORM, dram_bytes=4e8),)}
+    )
+
+    estimate = found(timed_only, "estimated_limit")
+    assert estimate is not None
+    assert estimate.weight is Weight.HINT
+    assert "790 µs of issue and 700 µs of memory" in str(estimate.evidence)
+    assert found(with_counters, "estimated_limit") is None
+
+
 # --- the evidence
 
 
