@@ -13,9 +13,11 @@ from roofwatch.model.machine import Configuration
 from roofwatch.model.tuning import TableRow, TunedTable
 from roofwatch.spec.tuned import FORMAT
 
-_DEVICE = re.compile(r"device_name=([^,]+)|^(gfx[0-9a-f]+)-")
+_DEVICE = re.compile(r"device(?:_name)?=([^,]+)|^(gfx[0-9a-f]+)-")
 """In the names of vLLM's and SGLang's files, and of aiter's."""
 _VERSION = "triton_version"
+_VERSION_FOLDER = re.compile(r"triton_(\d+(?:_\d+)+)")
+"""SGLang's files lie in a folder for each release, such as `triton_3_5_1`."""
 _INDUCTOR = frozenset({"configs_hash", "found_by_coordesc", "time_taken_ms", "triton_cache_hash"})
 """What TorchInductor adds to the configuration in a `.best_config` file."""
 
@@ -97,7 +99,9 @@ def _csv_rows(file: Path, text: str) -> Iterator[TableRow]:
         device = cells.get("gfx") or cells.get("arch") or cells.get("device")
         configuration: Configuration = {}
         for name, cell in cells.items():
-            configuration[name] = _number(cell)
+            # lines of aiter's files have fewer cells than the header, or more
+            if name is not None and cell is not None:
+                configuration[name] = _number(cell)
         row = _row(file, f"line {number}", configuration, device=device)
         yield row.model_copy(update={"has_other_columns": True})
 
@@ -124,6 +128,9 @@ def _row(
     named = _DEVICE.search(file.name)
     if device is None and named is not None:
         device = (named[1] or named[2]).removesuffix(".json")
+    folder = _VERSION_FOLDER.fullmatch(file.absolute().parent.name)
+    if version is None and folder is not None:
+        version = folder[1].replace("_", ".")
     return TableRow(
         file=file.name,
         label=label,

@@ -58,6 +58,27 @@ def test_a_csv_file_has_one_row_a_line(tmp_path: Path) -> None:
     assert rows[0].configuration == {"gfx": "gfx942", "M": 1, "BLOCK_SIZE_M": 16, "us": 4.5}
 
 
+def test_a_line_of_a_csv_file_with_too_few_cells_has_those_that_it_has(tmp_path: Path) -> None:
+    # as in aiter's configs/gdr_decode_tuned.csv
+    file = tmp_path / "gdr_decode_tuned.csv"
+    file.write_text("arch,NUM_WARPS,duration,waves_per_eu\ngfx950,4,4.5\ngfx950,2,5.5,1,surplus\n")
+    short, long = read_rows(file)
+
+    assert short.configuration == {"arch": "gfx950", "NUM_WARPS": 4, "duration": 4.5}
+    assert long.configuration["waves_per_eu"] == 1
+
+
+def test_a_folder_names_the_release_of_its_tables(tmp_path: Path) -> None:
+    # as in sglang's kernels/ops/gemm/csgmv_configs
+    folder = tmp_path / "triton_3_5_1"
+    folder.mkdir()
+    name = "lora_shrink,K=1024,R=64,S=2,device=NVIDIA_H200.json"
+    (row,) = read_rows(write(folder / name, {"16": ROW}))
+
+    assert (row.device, row.target) == ("NVIDIA_H200", "sm_90")
+    assert row.triton_version == "3.5.1"
+
+
 @pytest.mark.parametrize("text", ["", "[1]", "{}", "{"])
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.json"
