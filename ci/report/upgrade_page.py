@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from roofwatch.ci.static.comparison import JudgedCode, StaticChange, is_listed, word_of
+from roofwatch.model.case_key import kernel_of
 from roofwatch.model.verdict import Reason, Verdict
 
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.PREDICTED_SLOWER})
@@ -16,10 +17,11 @@ _MAX_TEXT = 240
 
 
 class _Row(NamedTuple):
-    """What the targets of one function may share."""
+    """What cases, configurations and targets of one function may share."""
 
-    case_id: str
+    kernel: str
     function: str
+    """Without its configuration."""
     verdict: str
     text: str
 
@@ -84,29 +86,36 @@ def _counts(judged: JudgedCode) -> str:
 
 
 def _rows(changes: Sequence[StaticChange]) -> str:
-    """One line per function and text; the targets share it."""
-    targets: defaultdict[_Row, list[str]] = defaultdict(list)
+    """One line per kernel, function and text, with the number of its cases and configurations."""
+    sharing: defaultdict[_Row, list[StaticChange]] = defaultdict(list)
     # identical functions would fill the page
     for change in filter(is_listed, changes):
         reason = change.detail or change.reason
         row = _Row(
-            case_id=change.case_id,
-            function=change.subject.part,
+            kernel=kernel_of(change.case_id),
+            function=change.subject.part.partition("[")[0],
             verdict=word_of(change),
             text=_cell(str(reason)),
         )
-        targets[row].append(change.subject.target)
+        sharing[row].append(change)
     lines = [
-        "| case | function | verdict | targets | what changed |",
-        "|---|---|---|---|---|",
+        "| kernel | function | verdict | targets | compiled | what changed |",
+        "|---|---|---|---|--:|---|",
     ]
-    for row in list(targets)[:_MAX_ROWS]:
-        names = ", ".join(targets[row])
-        cells = (row.case_id, row.function, row.verdict, names, row.text)
+    for row, sharing_changes in list(sharing.items())[:_MAX_ROWS]:
+        targets = dict.fromkeys(change.subject.target for change in sharing_changes)
+        cells = (
+            row.kernel,
+            row.function,
+            row.verdict,
+            ", ".join(targets),
+            str(len(sharing_changes)),
+            row.text,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     # a page that lists everything is not read
-    if len(targets) > _MAX_ROWS:
-        lines.append(f"\n{len(targets) - _MAX_ROWS} more.")
+    if len(sharing) > _MAX_ROWS:
+        lines.append(f"\n{len(sharing) - _MAX_ROWS} more.")
     return "\n".join(lines)
 
 
