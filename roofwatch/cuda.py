@@ -43,6 +43,10 @@ and newer.
 """
 # A major version times 1,000 plus a minor times 10, in `cuda.h`.
 _CUDA_VERSION = re.compile(r"^#define CUDA_VERSION (\d+)", re.MULTILINE)
+_FIRST_SPECIFIC = 90
+"""Compute capability from which on there are instructions that later ones lack. Source: CUDA C++
+Programming Guide, architecture-specific features.
+"""
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -206,7 +210,11 @@ class CudaKernel:
         versions: list[list[int] | list[str] | None] = [version, None]
         if headers is not None:
             versions[1] = _CUDA_VERSION.findall((headers / "cuda.h").read_text())
-        inputs = json.dumps([texts, self.expression, self.options, target, versions])
+        architecture = target
+        # with the instructions of this architecture alone, such as wgmma; as Triton compiles
+        if int(target.removeprefix("sm_")) >= _FIRST_SPECIFIC:
+            architecture = f"{target}a"
+        inputs = json.dumps([texts, self.expression, self.options, architecture, versions])
         key = hashlib.sha256(inputs.encode()).hexdigest()
         cached = cache_dir() / f"{key}.cubin"
         # The mangled name is the first line of a cached file, as a cubin has several symbols.
@@ -219,7 +227,7 @@ class CudaKernel:
         if headers is not None:
             folders.append(headers)
         includes = [f"--include-path={folder}" for folder in folders]
-        options = [f"--gpu-architecture={target}", "--std=c++17", *self.options, *includes]
+        options = [f"--gpu-architecture={architecture}", "--std=c++17", *self.options, *includes]
         cubin = _run_nvrtc(
             nvrtc=nvrtc,
             named_source=next(iter(texts.items())),

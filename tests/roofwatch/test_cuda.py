@@ -63,6 +63,14 @@ def test_a_compile_error_has_the_log(tmp_path: Path) -> None:
         CudaKernel(file, "broken").compile("sm_90")
 
 
+def test_instructions_of_one_architecture_alone_compile_for_it() -> None:
+    fence = 'extern "C" __global__ void fence() { asm volatile("wgmma.fence.sync.aligned;"); }'
+
+    assert CudaKernel(fence, "fence").compile("sm_90").image
+    with pytest.raises(CudaCompileError):
+        CudaKernel(fence, "fence").compile("sm_80")
+
+
 def test_amd_targets_are_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="NVRTC does not compile for gfx942"):
         CudaKernel(SCALE, "scale<float>").compile("gfx942")
