@@ -1,6 +1,6 @@
 """The bisection of a regression, and the trail of decisions about it."""
 
-from html import escape
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import streamlit as st
@@ -8,8 +8,9 @@ import streamlit as st
 from roofwatch.dashboard import data
 from roofwatch.dashboard.commands import BENCH_FILE, NO_COMMAND, command_html
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import show_html_table
+from roofwatch.dashboard.components.table import HtmlColumn, Row, html_table
 from roofwatch.dashboard.wording import escaped, percent, shortened, written
+from roofwatch.db.access import AuditEntry
 from roofwatch.db.bisections import Bisection
 from roofwatch.db.queries import questions
 from roofwatch.model.triage import Answer, BisectionCommit, BisectionState, TriagedRegression
@@ -46,15 +47,19 @@ def _show_steps(bisection: Bisection) -> None:
     st.html("".join(f"<p>{line}</p>" for line in lines if line))
     commits = bisection.progress.commits
     if commits:
-        show_html_table(
-            map(_commit_cells, commits),
-            "commit",
-            "probability",
-            "status",
-            "pairs of blocks",
-            "against the good end",
-            "author",
+        _show(
+            commits,
+            HtmlColumn("commit", _commit_html),
+            HtmlColumn("probability", lambda step: f"{step.probability:.1%}", "number"),
+            HtmlColumn("status", _status_text),
+            HtmlColumn("pairs of blocks", lambda step: str(step.pair_count), "number"),
+            HtmlColumn("against the good end", _change_text, "number"),
+            HtmlColumn("author", lambda step: escaped(shortened(step.commit.author))),
         )
+
+
+def _show(rows: Iterable[Row], *columns: HtmlColumn[Row]) -> None:
+    st.html(f"<div class=rw-scroll tabindex=0>{html_table(rows, columns)}</div>")
 
 
 def _answer_html(answer: Answer) -> str:
@@ -74,22 +79,22 @@ def _answer_html(answer: Answer) -> str:
     )
 
 
-def _commit_cells(step: BisectionCommit) -> list[str]:
+def _commit_html(step: BisectionCommit) -> str:
+    subject = escaped(shortened(step.commit.subject))
+    return f"<code>{escaped(step.commit.short_sha)}</code> {subject}"
+
+
+def _status_text(step: BisectionCommit) -> str:
     status = str(step.status)
     if step.reason:
         status += f": {step.reason}"
-    change = ""
-    if step.relative_change is not None:
-        change = percent(step.relative_change)
-    commit = step.commit
-    return [
-        f"<td><code>{escaped(commit.short_sha)}</code> {escaped(shortened(commit.subject))}</td>",
-        f"<td class=number>{step.probability:.1%}</td>",
-        f"<td>{escaped(status)}</td>",
-        f"<td class=number>{step.pair_count}</td>",
-        f"<td class=number>{escape(change)}</td>",
-        f"<td>{escaped(shortened(commit.author))}</td>",
-    ]
+    return escaped(status)
+
+
+def _change_text(step: BisectionCommit) -> str:
+    if step.relative_change is None:
+        return ""
+    return percent(step.relative_change)
 
 
 def show_trail(view: View, regression_id: UUID) -> None:
@@ -98,17 +103,17 @@ def show_trail(view: View, regression_id: UUID) -> None:
     if not entries:
         st.html("<p class=rw-soft>No decisions yet.</p>")
         return
-    rows: list[list[str]] = []
-    for entry in entries:
-        kind = entry.action.partition(".")[2]
-        texts = (
-            written(entry.at, view.zone),
-            entry.person or "",
-            kind,
-            entry.before or "",
-            entry.after or "",
-            entry.reason or "",
-            entry.actor,
-        )
-        rows.append([f"<td>{escaped(shortened(text))}</td>" for text in texts])
-    show_html_table(rows, "when", "who", "what", "from", "to", "reason", "authenticated as")
+
+    def column(title: str, text: Callable[[AuditEntry], str | None]) -> HtmlColumn[AuditEntry]:
+        return HtmlColumn(title, lambda entry: escaped(shortened(text(entry) or "")))
+
+    _show(
+        entries,
+        column("when", lambda entry: written(entry.at, view.zone)),
+        column("who", lambda entry: entry.person),
+        column("what", lambda entry: entry.action.partition(".")[2]),
+        column("from", lambda entry: entry.before),
+        column("to", lambda entry: entry.after),
+        column("reason", lambda entry: entry.reason),
+        column("authenticated as", lambda entry: entry.actor),
+    )

@@ -4,7 +4,7 @@ Text from records is escaped.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,7 @@ from roofwatch.dashboard.comparison import (
     value_text,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import HtmlColumn, grouped
+from roofwatch.dashboard.components.table import HtmlColumn, grouped, html_table
 from roofwatch.dashboard.headline import once_a_commit
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
@@ -71,41 +71,49 @@ def matrix_html(
     seen = Counter[Group](dict.fromkeys(_ALWAYS_COUNTED, 1))
     for summary in summaries.values():
         seen.update(summary.counts)
+
+    def device_html(runner_class: str) -> str:
+        name = f"<b>{escaped(device_text(runner_class))}</b>"
+        return view.anchor(name, view.name, runner=runner_class, **choices)
+
+    def column(
+        title: str, cell: Callable[[RunnerSummary], str], *, help_text: str = "", kind: str = ""
+    ) -> HtmlColumn[str]:
+        def cell_html(runner_class: str) -> str:
+            # a phone has no heads above its cells
+            return f'<span data-name="{title}">{cell(summaries[runner_class])}</span>'
+
+        return HtmlColumn(
+            title,
+            cell_html,
+            f"number {kind}",
+            help_text,
+        )
+
+    mean_help = (
+        "Geometric mean of head / base over the cases, with its 95 % interval over the cases"
+    )
+    found_help = "Open change points of the history between the two commits, by case"
     columns = [
-        HtmlColumn(
+        HtmlColumn("Runner", device_html),
+        column(
             "Geomean",
             lambda summary: _geomean_html(summary.geomean),
-            "number",
-            help="Geometric mean of head / base over the cases, with its 95 % interval over the "
-            "cases",
+            help_text=mean_help,
+            kind="mean",
         ),
-        *(
-            HtmlColumn(group, partial(_count_html, group), "number")
-            for group in Group
-            if seen[group]
-        ),
-        HtmlColumn(
-            "Found by history",
-            _found_html,
-            "number",
-            help="Open change points of the history between the two commits, by case",
-        ),
+        *(column(group, partial(_count_html, group)) for group in Group if seen[group]),
+        column("Found by history", _found_html, help_text=found_help),
     ]
     if any(summary.roofs is not None for summary in summaries.values()):
-        help_text = "Median case, share of what is achievable"
-        columns.append(HtmlColumn("Of achievable", _roofs_text, "number", help=help_text))
-    body: list[str] = []
-    for runner_class, summary in summaries.items():
-        name = escaped(device_text(runner_class))
-        link = view.anchor(f"<b>{name}</b>", view.name, runner=runner_class, **choices)
+        roof_help = "Median case, share of what is achievable"
+        columns.append(column("Of achievable", _roofs_text, help_text=roof_help, kind="roof"))
+
+    def attributes(runner_class: str) -> str:
         current = current_attribute(is_current=runner_class == chosen)
-        cells = "".join(column.cell_html(summary) for column in columns)
-        body.append(f'<tr{current}><td title="{escaped(runner_class)}">{link}</td>{cells}</tr>')
-    heads = "".join(column.head_html() for column in columns)
-    return (
-        '<div class="rw-matrix"><table class="rw-table"><thead><tr><th>Runner</th>'
-        f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
+        return f'{current} title="{escaped(runner_class)}"'
+
+    return html_table(summaries, columns, kind="rw-matrix", attributes=attributes)
 
 
 def _count_html(group: Group, summary: RunnerSummary) -> str:
@@ -316,24 +324,23 @@ def said_of(row: ComparedRow) -> str:
     return text
 
 
-def no_verdict_html(rows: Sequence[ComparedRow]) -> str:
+def no_verdict_html(rows: Iterable[ComparedRow]) -> str:
     """Write ratios and shares of the roof of two machines, without a verdict."""
-    body: list[str] = []
-    for row in sorted(rows, key=lambda row: row.key):
-        if row.base is None or row.head is None:
-            continue
-        ratio = ""
-        if row.base:
-            ratio = f"{row.head / row.base:.3g}×"
-        body.append(
-            f"<tr><td>{escaped(row.key.case_id)}</td><td>{escaped(row.key.implementation)}</td>"
-            f'<td class="number">{escaped(value_text(row, row.base))}</td>'
-            f'<td class="number">{escaped(value_text(row, row.head))}</td>'
-            f'<td class="number">{ratio}</td><td class="number">{_shares_text(row)}</td></tr>'
-        )
-    return (
-        '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
-        '<th>Implementation</th><th class="number">A</th><th class="number">B</th>'
-        '<th class="number">B / A</th><th class="number">Of achievable</th></tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>"
+    table = html_table(
+        sorted((row for row in rows if None not in (row.base, row.head)), key=lambda row: row.key),
+        [
+            HtmlColumn("Case", lambda row: escaped(row.key.case_id)),
+            HtmlColumn("Implementation", lambda row: escaped(row.key.implementation)),
+            HtmlColumn("A", lambda row: _side_text(row, is_base=True), "number"),
+            HtmlColumn("B", lambda row: _side_text(row, is_base=False), "number"),
+            HtmlColumn("B / A", _ratio_text, "number"),
+            HtmlColumn("Of achievable", _shares_text, "number"),
+        ],
     )
+    return f'<div class="rw-scroll">{table}</div>'
+
+
+def _ratio_text(row: ComparedRow) -> str:
+    if not row.base or row.head is None:
+        return ""
+    return f"{row.head / row.base:.3g}×"

@@ -19,6 +19,7 @@ from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import fastest_library
 from roofwatch.dashboard.components.source_changes import source_html
+from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
@@ -343,9 +344,9 @@ def _command_html(change: ChangePoint) -> str:
 
 def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
     """Write every series of the commit as a table; a row shows its evidence."""
-    rows: list[str] = []
-    for point in row.change_points:
-        link = view.anchor(
+
+    def series_html(point: ChangePoint) -> str:
+        return view.anchor(
             escaped(point.series.label),
             "ledger",
             commit=row.commit.sha,
@@ -353,16 +354,20 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
             change=key_of(point),
             every="open",
         )
-        current = current_attribute(is_current=point == chosen)
-        measured_on = point.series.target or device_text(point.series.runner_class)
-        rows.append(
-            f"<tr{current}><td>{link}</td><td>{escaped(point.series.definition.title)}</td><td>{escaped(measured_on)}</td>"
-            f"<td class=number>{escaped(headline_text(point))}</td>"
-            f"<td class=number>{escaped(transition_text(point))}</td></tr>"
-        )
-    return (
-        "<div class=rw-scroll tabindex=0><table class=rw-table><thead><tr>"
-        "<th>series</th><th>metric</th>"
-        "<th>on</th><th class=number>change</th><th class=number>base → head</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+
+    table = html_table(
+        row.change_points,
+        [
+            HtmlColumn("series", series_html),
+            HtmlColumn("metric", lambda point: escaped(point.series.definition.title)),
+            HtmlColumn("on", _measured_on),
+            HtmlColumn("change", lambda point: escaped(headline_text(point)), "number"),
+            HtmlColumn("base → head", lambda point: escaped(transition_text(point)), "number"),
+        ],
+        attributes=lambda point: current_attribute(is_current=point == chosen),
     )
+    return f"<div class=rw-scroll tabindex=0>{table}</div>"
+
+
+def _measured_on(point: ChangePoint) -> str:
+    return escaped(point.series.target or device_text(point.series.runner_class))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 
 from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
@@ -9,6 +10,7 @@ from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.commands import pair_command
 from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.headline import kernel_text
 from roofwatch.dashboard.wording import (
     current_attribute,
@@ -73,32 +75,28 @@ def rows_html(
     view: View, rows: Sequence[CommitEntry], runners: Sequence[str], *, chosen: CommitEntry | None
 ) -> str:
     """Write rows as a table; runners are the columns of the dots."""
-    kind = _dots_class(runners)
-    is_narrow = _is_narrow(runners)
     # the dots of a single runner need no name
-    is_narrow = is_narrow or len(runners) == 1
+    is_narrow = _is_narrow(runners) or len(runners) == 1
     heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
+    dots_head = f"<span class='{_dots_class(runners)}'>{heads}</span> kernel"
+    columns = [
+        HtmlColumn("when", lambda row: short_date(row.commit.committed_at, view.zone), "when"),
+        HtmlColumn("commit", partial(_commit_link, view), "what"),
+        HtmlColumn("author", _author_html, "who"),
+        HtmlColumn("worst", lambda row: bar_html(row.worst), "size"),
+        HtmlColumn(dots_head, lambda row: _dots_html(row, runners), "kernels"),
+        HtmlColumn("real", _real_html, "real"),
+        HtmlColumn("state", lambda row: escaped(row.state), "state"),
+    ]
     # the file of another tool may name no author
-    has_authors = any(map(_author_of, rows))
-    author = ""
-    if has_authors:
-        author = "<th class=who>author</th>"
-    body = "".join(
-        _row_html(
-            view,
-            row,
-            runners,
-            is_chosen=row == chosen,
-            has_authors=has_authors,
-        )
-        for row in rows
-    )
-    return (
-        "<table class='rw-table rw-ledger'><thead><tr><th class=when>when</th><th>commit</th>"
-        f"{author}<th class=size>worst</th><th class=kernels>"
-        f"<span class='{kind}'>{heads}</span> kernel</th><th class=real>real</th>"
-        f"<th class=state>state</th></tr></thead><tbody>{body}</tbody></table>"
-    )
+    if not any(map(_author_html, rows)):
+        columns = [column for column in columns if column.kind != "who"]
+
+    def attributes(row: CommitEntry) -> str:
+        current = current_attribute(is_current=row == chosen)
+        return f' data-row="{escape(row.key)}"{current}'
+
+    return html_table(rows, columns, kind="rw-ledger", attributes=attributes)
 
 
 def _is_narrow(runners: Sequence[str]) -> bool:
@@ -119,47 +117,23 @@ def _head_html(runner: str, *, is_narrow: bool) -> str:
     return f'<abbr title="{escaped(runner)}">{letters}</abbr>'
 
 
-def _row_html(
-    view: View, row: CommitEntry, runners: Sequence[str], *, is_chosen: bool, has_authors: bool
-) -> str:
-    commit = row.commit
-    current = current_attribute(is_current=is_chosen)
-    when = escape(short_date(commit.committed_at, view.zone))
-    link = view.anchor(
-        _commit_html(row),
-        "ledger",
-        commit=commit.sha,
-        verdict=str(row.verdict),
-    )
-    author = ""
-    if has_authors:
-        author = f"<td class=who>{escaped(shortened(_author_of(row), length=24))}</td>"
-    return (
-        f'<tr data-row="{escape(row.key)}"{current}>'
-        f"<td class=when>{when}</td>"
-        f"<td class=what>{link}</td>{author}"
-        f"<td class=size>{bar_html(row.worst)}</td>"
-        f"<td class=kernels>{_dots_html(row, runners)}</td>"
-        f"<td class=real>{_real_html(row)}</td><td class=state>{escaped(row.state)}</td></tr>"
-    )
-
-
-def _author_of(row: CommitEntry) -> str:
-    """Return whose commit it is; nobody's while it is one of a range."""
+def _author_html(row: CommitEntry) -> str:
+    """Write whose commit it is; nobody's while it is one of a range."""
     if row.parts[0].regression.is_range:
         return ""
-    return row.commit.author
+    return escaped(shortened(row.commit.author, length=24))
 
 
-def _commit_html(row: CommitEntry) -> str:
+def _commit_link(view: View, row: CommitEntry) -> str:
     """Write a commit with its subject, or a range of commits as Git does."""
     regression = row.parts[0].regression
     sha = escaped(row.commit.short_sha)
+    subject = escaped(shortened(row.commit.subject, length=120)) or "no subject"
+    name = f"<code>{sha}</code> {subject}"
     if regression.is_range:
         text = escaped(regression.range_text)
-        return f'<code title="{text}">{escaped(regression.base.short_sha)}..{sha}</code>'
-    subject = escaped(shortened(row.commit.subject, length=120)) or "no subject"
-    return f"<code>{sha}</code> {subject}"
+        name = f'<code title="{text}">{escaped(regression.base.short_sha)}..{sha}</code>'
+    return view.anchor(name, "ledger", commit=row.commit.sha, verdict=str(row.verdict))
 
 
 def bar_html(point: ChangePoint) -> str:
@@ -212,45 +186,45 @@ def suspicions_html(
     view: View, suspicions: Sequence[KernelSuspicion], jobs: Sequence[StoredJob]
 ) -> str:
     """Write what the newest runs show and nothing has decided, with the job that will decide it."""
-    rows = "".join(_suspicion_html(view, change, jobs) for change in suspicions)
-    return (
-        "<table class='rw-table rw-suspicions'><thead><tr><th class=kernel>kernel</th>"
-        "<th class=runner>runner</th><th class='seen number'>seen</th>"
-        "<th class=decides>what decides it</th><th class=what>newest commit</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    columns: list[HtmlColumn[KernelSuspicion]] = [
+        HtmlColumn("kernel", _suspected_html, "kernel"),
+        HtmlColumn("runner", lambda change: escaped(device_text(change.runner_class)), "runner"),
+        HtmlColumn("seen", _seen_html, "seen number"),
+        HtmlColumn("what decides it", lambda change: _decides_html(change, jobs), "decides"),
+        HtmlColumn("newest commit", partial(_newest_link, view), "what rw-cut"),
+    ]
+    return html_table(suspicions, columns, kind="rw-suspicions")
 
 
-def _suspicion_html(view: View, change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
-    head, base = change.head, change.base
+def _suspected_html(change: KernelSuspicion) -> str:
+    kernel = escaped(change.kernel)
+    series = f"{change.series_count} series"
+    return f'<span title="{kernel}">{kernel} <span class=rw-soft>{series}</span></span>'
+
+
+def _seen_html(change: KernelSuspicion) -> str:
+    return f'<span title="{escaped(change.claim)}">{percent(change.relative_change)} ?</span>'
+
+
+def _decides_html(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
+    """Write the job that will decide it, else the command, if any can."""
     job = _deciding_job(change, jobs)
     if job is not None:
         state = "planned"
         if job.leased_until is not None:
             state = "running now"
         minutes = max(1, round(job.expected_s / 60))
-        decides = f"job <b>{job.kind}</b>, {state}, about {minutes} min"
-    elif change.is_imported:
-        decides = "more values: another tool measures it"
-    else:
-        command = pair_command(base, head)
-        decides = f'<code title="{escape(command)}">{escape(command)}</code>'
+        return f"job <b>{job.kind}</b>, {state}, about {minutes} min"
+    if change.is_imported:
+        return "more values: another tool measures it"
+    command = escape(pair_command(change.base, change.head))
+    return f'<code title="{command}">{command}</code>'
+
+
+def _newest_link(view: View, change: KernelSuspicion) -> str:
+    head = change.head
     name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
-    link = view.anchor(
-        name,
-        "compare",
-        base=base.sha,
-        head=head.sha,
-    )
-    series = f"{change.series_count} series"
-    kernel = escaped(change.kernel)
-    return (
-        f'<tr><td class=kernel title="{kernel}">{kernel} <span class=rw-soft>{series}</span></td>'
-        f"<td class=runner>{escaped(device_text(change.runner_class))}</td>"
-        f"<td class='seen number' title='{escaped(change.claim)}'>"
-        f"{percent(change.relative_change)} ?</td><td class=decides>{decides}</td>"
-        f'<td class="what rw-cut">{link}</td></tr>'
-    )
+    return view.anchor(name, "compare", base=change.base.sha, head=head.sha)
 
 
 def _deciding_job(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> StoredJob | None:

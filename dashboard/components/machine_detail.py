@@ -21,7 +21,13 @@ from roofwatch.dashboard.commands import BENCH_FILE, command_html
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
-from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.components.table import (
+    Column,
+    HtmlColumn,
+    grouped,
+    html_table,
+    show_table,
+)
 from roofwatch.dashboard.wording import (
     duration_text,
     escaped,
@@ -70,30 +76,42 @@ def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> Non
 
 def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
     """Write the newest runs as a table that links to each."""
-    rows: list[str] = []
-    for run in runs[:_RUNS_LISTED]:
-        link = view.anchor(written(run.started_at, view.zone), "machines", run=run.run_id)
-        purpose = "pair" if run.is_pair_side else "history"
-        failed = sum(
-            count for name, count in run.outcome_counts.items() if Outcome(name).is_failure
-        )
-        measured = sum(run.outcome_counts.values())
-        rows.append(
-            f"<tr data-row><td>{link}</td>"
-            f"<td><code>{escaped(run.commit.short_sha)}</code> "
-            f"{escaped(shortened(run.commit.subject, length=60))}</td><td>{purpose}</td>"
-            f"<td class=number>{measured}</td><td class=number>{failed or ''}</td>"
-            f"<td class=number>{escaped(duration_text(run.wall_ns))}</td>"
-            f"<td>{escaped(run.machine or '')}</td></tr>"
-        )
-    count = count_of(len(runs), "run")
-    read = f"{count} read" if len(runs) >= RUNS_READ else count
-    return (
-        f"<h2>Runs <span class=rw-soft>{read}</span></h2><div class=rw-scroll tabindex=0>"
-        "<table class=rw-table><thead><tr><th>started</th><th>commit</th><th>purpose</th>"
-        "<th class=number>measured</th><th class=number>failed</th><th class=number>took</th>"
-        f"<th>machine</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    table = html_table(
+        runs[:_RUNS_LISTED],
+        [
+            HtmlColumn("started", partial(_started_html, view)),
+            HtmlColumn("commit", _commit_html),
+            HtmlColumn("purpose", lambda run: "pair" if run.is_pair_side else "history"),
+            HtmlColumn("measured", lambda run: str(sum(run.outcome_counts.values())), "number"),
+            HtmlColumn("failed", _failed_text, "number"),
+            HtmlColumn("took", lambda run: escaped(duration_text(run.wall_ns)), "number"),
+            HtmlColumn("machine", lambda run: escaped(run.machine or "")),
+        ],
+        attributes=lambda _: " data-row",
     )
+    read = count_of(len(runs), "run")
+    # there may be more than were read
+    if len(runs) >= RUNS_READ:
+        read += " read"
+    return (
+        f"<h2>Runs <span class=rw-soft>{read}</span></h2>"
+        f"<div class=rw-scroll tabindex=0>{table}</div>"
+    )
+
+
+def _started_html(view: View, run: FleetRun) -> str:
+    return view.anchor(written(run.started_at, view.zone), "machines", run=run.run_id)
+
+
+def _commit_html(run: FleetRun) -> str:
+    subject = escaped(shortened(run.commit.subject, length=60))
+    return f"<code>{escaped(run.commit.short_sha)}</code> {subject}"
+
+
+def _failed_text(run: FleetRun) -> str:
+    counts = run.outcome_counts.items()
+    failed = sum(count for name, count in counts if Outcome(name).is_failure)
+    return str(failed or "")
 
 
 def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:

@@ -11,7 +11,7 @@ from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard.case_labels import case_labels
 from roofwatch.dashboard.charts.cells import bullet_html, sparkline_html
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import HtmlColumn
+from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     current_attribute,
@@ -180,16 +180,12 @@ def table_html(
         HtmlColumn("Case", lambda row: _case_html(view, row, labels[row.key], tab), "case"),
         *_value_columns(view, rows, tokens),
     ]
-    body: list[str] = []
-    for row in drawn:
-        current = current_attribute(is_current=row is chosen)
-        cells = "".join(column.cell_html(row) for column in columns)
-        body.append(f"<tr{current}>{cells}</tr>")
-    heads = "".join(column.head_html() for column in columns)
-    return (
-        f'<div class="rw-scroll rw-cells"><table class="rw-table"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>{further}"
+    table = html_table(
+        drawn,
+        columns,
+        attributes=lambda row: current_attribute(is_current=row is chosen),
     )
+    return f'<div class="rw-scroll rw-cells">{table}</div>{further}'
 
 
 def row_labels(rows: Sequence[RoofRow]) -> dict[SeriesKey, str]:

@@ -1,6 +1,6 @@
 """Show rows as a table, whose download has the raw values."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -102,7 +102,7 @@ def grouped(
 
 @dataclass(frozen=True)
 class HtmlColumn(Generic[RowRead]):
-    """A column of a table in HTML. Text from records is escaped by its cells."""
+    """A column of a table in HTML, whose cells escape text from records."""
 
     head: str
     cell: Callable[[RowRead], str]
@@ -110,21 +110,36 @@ class HtmlColumn(Generic[RowRead]):
     """Its class in the style sheet."""
     help: str = ""
 
-    def head_html(self) -> str:
-        return f'<th class="{self.kind}" title="{self.help}">{self.head}</th>'
 
-    def cell_html(self, row: RowRead) -> str:
-        # a phone has no heads above its cells, so each bears the name of its column
-        return f'<td class="{self.kind}" data-name="{self.head}">{self.cell(row)}</td>'
+def html_table(
+    rows: Iterable[Row],
+    columns: Sequence[HtmlColumn[Row]],
+    *,
+    kind: str = "",
+    attributes: Callable[[Row], str] | None = None,
+) -> str:
+    """Write one line per row.
 
-
-def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
-    """Show rows of cells in HTML, which may have links."""
-    head = "".join(f"<th scope=col>{title}</th>" for title in titles)
-    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    st.html(
-        f"<div class=rw-scroll tabindex=0><table class=rw-table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
+    Args:
+        rows: What the cells are written from.
+        columns: From left to right.
+        kind: Further class of the table in the style sheet.
+        attributes: Attributes of a row's element, with a space before each.
+    """
+    heads = "".join(
+        f'<th scope=col class="{column.kind}" title="{column.help}">{column.head}</th>'
+        for column in columns
+    )
+    lines: list[str] = []
+    for row in rows:
+        cells = "".join(f'<td class="{column.kind}">{column.cell(row)}</td>' for column in columns)
+        of_row = ""
+        if attributes is not None:
+            of_row = attributes(row)
+        lines.append(f"<tr{of_row}>{cells}</tr>")
+    return (
+        f'<table class="rw-table {kind}"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
     )
 
 

@@ -133,7 +133,11 @@ def test_the_matrix_of_runners_is_two_lines_on_a_phone(watched: Watched) -> None
     assert min(box["width"] for box in boxes) > 0
     assert max(box["right"] for box in boxes) <= PHONE_PX
     # no head names the counts
-    name = row.locator("td").nth(2).evaluate("cell => getComputedStyle(cell, '::before').content")
+    name = (
+        row.locator("[data-name]")
+        .nth(1)
+        .evaluate("part => getComputedStyle(part, '::before').content")
+    )
     assert "slower" in name
 
 
