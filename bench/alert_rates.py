@@ -12,7 +12,7 @@ The probability that an alert is real begins at the share of real alerts of the 
 
 import argparse
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,14 @@ from types import ModuleType
 
 import numpy as np
 
-from bench.noise_sources import Planted, Values, draw_noise, import_synth, read_histories
+from bench.noise_sources import (
+    Planted,
+    StepPlaces,
+    Values,
+    draw_series,
+    import_synth,
+    read_histories,
+)
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.history.step_findings import is_sure_step
@@ -36,14 +43,11 @@ _SHARES = (0.1, 0.2, 0.7)
 """Sizes of steps and how often each is planted: most of what people act on is 10 % or more."""
 _LARGE_STEP = 0.2
 """Where the noise hides the others."""
-_FIRST = 60
-_LAST = 160
-_AFTER = 50
-"""Range of the position of a step, and values after it."""
 _MARGIN = 5
 """Values by which the position of an alarm may differ from that of the step."""
 _LONG = 400
 """Values of a series without a step."""
+_PLACES = StepPlaces(first=60, last=160, values_after=50, values_without_step=_LONG)
 _SPANS = ((_LEARNING, _LONG), (_LEARNING, 50), (50, 200), (200, _LONG))
 """Values seen, from and to: a young series alerts more easily than an old one."""
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
@@ -80,9 +84,14 @@ class Score:
         return " | ".join(cells)
 
 
-def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
-    """Yield the values seen and each step of a time that may raise an alert then."""
-    for seen in range(1, len(values) + 1):
+def alerting_steps(values: Values, seen_counts: Iterable[int]) -> Iterator[tuple[int, Step]]:
+    """Yield the values seen and each step of a time that may raise an alert then.
+
+    Args:
+        values: Of a series, in time order.
+        seen_counts: How many of them there are at each analysis.
+    """
+    for seen in seen_counts:
         # The service analyses all values whenever one is new.
         seen_values = values[:seen]
         steps = find_time_steps(seen_values, np.full(seen, math.nan))
@@ -104,7 +113,8 @@ def score(series: Sequence[Planted]) -> Score:
 def _score_series(planted: Planted, total: Score) -> None:
     alarm_indices: list[int] = []
     is_found = False
-    for seen, step in alerting_steps(planted.values):
+    every_value = range(1, len(planted.values) + 1)
+    for seen, step in alerting_steps(planted.values, every_value):
         delay = _delay(planted, step, seen)
         # a step is found once; a second alert about it is a false one
         if delay is not None and not is_found:
@@ -156,23 +166,11 @@ def _series(
     rng: np.random.Generator,
 ) -> Iterator[Planted]:
     """Make series in noise of a source; half of them with a step."""
-    for number in range(count):
-        step_at = None
-        length = _LONG
-        # every second series has a step, so half of the values show false alarms
-        if number % 2:
-            step_at = int(rng.integers(_FIRST, _LAST))
-            length = step_at + _AFTER
-        noise, width = draw_noise(
-            histories=histories,
-            synth=synth,
-            number=number,
-            length=length,
-            rng=rng,
-        )
-        if step_at is not None:
-            noise[step_at:] += _draw_log_step(width, rng)
-        yield Planted(1_000 * np.exp(noise), step_at)
+    for noise in draw_series(histories, synth, count, _PLACES, rng):
+        logs = noise.logs
+        if noise.step_at is not None:
+            logs[noise.step_at :] += _draw_log_step(noise.width, rng)
+        yield Planted(1_000 * np.exp(logs), noise.step_at)
 
 
 def _print_reliability(scores: Mapping[str, Score]) -> None:

@@ -26,7 +26,10 @@ _CLAIMS = ("results", "layouts", "values", "bounds", "races", "offsets")
 
 def kernel_names(suite: str | None) -> list[str]:
     """Names of a suite's kernels; whole models are no kernels."""
-    command = [*_ROOFWATCH, "list", *([] if suite is None else [suite]), "--json"]
+    command = [*_ROOFWATCH, "list"]
+    if suite is not None:
+        command.append(suite)
+    command.append("--json")
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     kernels = json.loads(listed.stdout)["kernels"]
     return [kernel["name"] for kernel in kernels if kernel.get("family") != "workloads"]
@@ -35,12 +38,21 @@ def kernel_names(suite: str | None) -> list[str]:
 def command_of(suite: str | None, kernel: str, options: argparse.Namespace) -> list[str]:
     """The command whose answer is judged."""
     if options.static:
-        path = [] if suite is None else [suite]
-        targets = ["--targets", options.targets, "--no-cache"]
-        return [*_ROOFWATCH, "static", *path, "--kernel", kernel, *targets, "--json"]
-    # a bundled kernel is a target itself
-    target = [kernel] if suite is None else [suite, "--case", f"{kernel}/*"]
-    return [*_ROOFWATCH, "check", *target, "--depth", options.depth, "--json"]
+        command = [*_ROOFWATCH, "static"]
+        if suite is not None:
+            command.append(suite)
+        command += ["--kernel", kernel]
+        command += ["--targets", options.targets, "--no-cache"]
+    else:
+        command = [*_ROOFWATCH, "check"]
+        # a bundled kernel is a target itself
+        if suite is None:
+            command.append(kernel)
+        else:
+            command += [suite, "--case", f"{kernel}/*"]
+        command += ["--depth", options.depth]
+    command.append("--json")
+    return command
 
 
 def children_cpu_s() -> float:
@@ -60,7 +72,9 @@ class Answer:
 
 
 def run(command: list[str], limit_s: float) -> Answer:
-    started_s, cpu_before_s = time.monotonic(), children_cpu_s()
+    """Run a command and all that it starts, at most for some seconds."""
+    started_s = time.monotonic()
+    cpu_before_s = children_cpu_s()
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -120,15 +134,25 @@ def main() -> None:
         # for a look at what was answered
         (options.folder / f"{kernel}.json").write_text(answer.output)
         (options.folder / f"{kernel}.err").write_text(answer.errors)
-        alarms = ["time limit"] if answer.status is None else []
-        if answer.output and answer.status is not None:
-            alarms += answers_of(json.loads(answer.output))
+        alarms: list[str] = []
+        # output that was cut off by the limit is no document
+        if answer.status is None:
+            alarms.append("time limit")
+        elif answer.output:
+            alarms.extend(answers_of(json.loads(answer.output)))
         alarm_count += bool(alarms)
         cpu_seconds.append(answer.cpu_s)
-        columns = [f"{answer.wall_s:.0f}", f"{answer.cpu_s:.0f}", str(answer.status)]
-        print(f"| {kernel} | {' | '.join(columns)} | {'; '.join(alarms)} |", flush=True)
+        cells = [
+            kernel,
+            f"{answer.wall_s:.0f}",
+            f"{answer.cpu_s:.0f}",
+            str(answer.status),
+            "; ".join(alarms),
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
     print(f"\n{alarm_count} kernels with an alarm or without an answer")
-    median_s, worst_s = statistics.median(cpu_seconds), max(cpu_seconds)
+    median_s = statistics.median(cpu_seconds)
+    worst_s = max(cpu_seconds)
     print(f"CPU seconds of {len(cpu_seconds)} kernels: median {median_s:.0f}, worst {worst_s:.0f}")
 
 

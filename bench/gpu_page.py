@@ -3,7 +3,7 @@ counters, and predictions.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +37,38 @@ def page(folder: Path, failures: Mapping[str, str]) -> str:
     lines = ["# Evidence from a GPU", ""]
     # without a record, what failed is all there is to say
     if record is not None:
-        lines += _machine_lines(record)
-    lines += ["| target | measured | met |", "|---|---|---|"]
+        lines.extend(_machine_lines(record))
+    lines.extend(_target_lines(folder, record))
+    lines.extend(_timer_lines(folder))
+    lines.extend(_counter_lines(folder))
+    if record is not None:
+        lines.extend(_prediction_lines(folder / PREDICTIONS, record))
+    lines.extend(_submitted_lines(folder / "submit.json"))
+    lines.extend(_heading("Missing"))
+    lines.extend(f"- {name}: {why}" for name, why in failures.items())
+    return "\n".join(lines) + "\n"
+
+
+def _heading(title: str) -> list[str]:
+    return ["", f"## {title}", ""]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _table_head(*text_columns: str, number_columns: Sequence[str]) -> Iterator[str]:
+    """The header of a table whose numbers are aligned to the right."""
+    yield _row([*text_columns, *number_columns])
+    alignments = [*["---"] * len(text_columns), *["--:"] * len(number_columns)]
+    yield f"|{'|'.join(alignments)}|"
+
+
+def _target_lines(folder: Path, record: RunRecord | None) -> Iterator[str]:
+    yield from ("| target | measured | met |", "|---|---|---|")
     for target in measured_targets(folder, record):
         is_met = "yes" if target.is_met else "no"
-        lines.append(f"| {target.text} | {target.value:.3g} | {is_met} |")
-    lines += _timer_lines(folder)
-    lines += _counter_lines(folder)
-    if record is not None:
-        lines += _prediction_lines(folder / PREDICTIONS, record)
-    lines += _submitted_lines(folder / "submit.json")
-    lines += ["", "## Missing", ""]
-    lines += [f"- {name}: {why}" for name, why in failures.items()]
-    return "\n".join(lines) + "\n"
+        yield _row([target.text, f"{target.value:.3g}", is_met])
 
 
 def _newest_record(folder: Path) -> RunRecord | None:
@@ -61,46 +80,50 @@ def _newest_record(folder: Path) -> RunRecord | None:
     return None
 
 
-def _machine_lines(record: RunRecord) -> list[str]:
+def _machine_lines(record: RunRecord) -> Iterator[str]:
+    """Device, versions, and how near its measured ceilings come to the datasheet."""
     machine = record.environment
     versions = f"torch {machine.torch_version}, triton {machine.triton_version}"
-    lines = [
+    yield (
         f"{machine.device_name}, driver {machine.driver_version}, {versions}; "
-        f"commit {record.commit.sha[:12]}.",
-        "",
-    ]
-    lines += [f"- {line}" for line in device_summary(record)]
+        f"commit {record.commit.sha[:12]}."
+    )
+    yield ""
+    for line in device_summary(record):
+        yield f"- {line}"
     shares: dict[tuple[str | None, ...], str] = {}
     for compared in compare_with_datasheet(record.ceilings, machine.device_name):
         share = compared.measured.per_s / compared.published_per_s
         shares[compared.measured.kind] = f", {share:.0%} of peak (datasheet)"
     for ceiling in record.ceilings:
         subject = ceiling.dtype or ceiling.level or ""
+        share_text = ""
         # a ceiling from a datasheet is no share of one
-        share_text = shares.get(ceiling.kind, "") if ceiling.source == "measured" else ""
-        lines.append(f"- {ceiling.resource} {subject}: {ceiling.method}{share_text}")
-    lines.append("")
-    return lines
+        if ceiling.source == "measured":
+            share_text = shares.get(ceiling.kind, "")
+        yield f"- {ceiling.resource} {subject}: {ceiling.method}{share_text}"
+    yield ""
 
 
-def _timer_lines(folder: Path) -> list[str]:
-    lines: list[str] = []
+def _timer_lines(folder: Path) -> Iterator[str]:
+    """What each timer says of the same launches, and of the same kernels."""
     first_times = _document(folder / "timers.json")
     if first_times is not None:
-        lines += ["", "## One launch by each timer", ""]
-        lines.append("do_bench of Triton empties the cache before each launch; the others do not.")
-        lines.append("")
+        yield from _heading("One launch by each timer")
+        yield "do_bench of Triton empties the cache before each launch; the others do not."
+        yield ""
         for name, times in first_times.items():
             texts = [f"{timer} {_time_text(time)}" for timer, time in times.items()]
-            lines.append(f"- {name}: {', '.join(texts)}")
+            yield f"- {name}: {', '.join(texts)}"
     timer_records: dict[str, RunRecord] = {}
     for timer in TIMERS:
         timer_record = _record(folder / f"timer-{timer}.json.gz")
+        # the step of this timer may have failed
         if timer_record is not None:
             timer_records[timer] = timer_record
     if timer_records:
-        lines += ["", "## Kernels by each timer, hot cache", "", *compare_timers(timer_records)]
-    return lines
+        yield from _heading("Kernels by each timer, hot cache")
+        yield from compare_timers(timer_records)
 
 
 def _time_text(time: float | str) -> str:
@@ -116,8 +139,7 @@ def compare_timers(records: Mapping[str, RunRecord]) -> Iterator[str]:
         for subject, measurement in timed_by_subject(record).items():
             if measurement.median_ns:
                 rows.setdefault(subject, {})[timer] = measurement.median_ns
-    yield f"| case | implementation | {' | '.join(records)} | difference |"
-    yield f"|---|---|{'--:|' * (len(records) + 1)}"
+    yield from _table_head("case", "implementation", number_columns=[*records, "difference"])
     for subject, times_ns in rows.items():
         # A timer may not support a kernel.
         cells = [format_ns(times_ns[timer]) if timer in times_ns else "" for timer in records]
@@ -125,23 +147,27 @@ def compare_timers(records: Mapping[str, RunRecord]) -> Iterator[str]:
         if len(times_ns) > 1:
             ratio = max(times_ns.values()) / min(times_ns.values())
             difference = f"{ratio - 1:.1%}"
-        yield f"| {' | '.join([*subject, *cells, difference])} |"
+        yield _row([*subject, *cells, difference])
 
 
-def _counter_lines(folder: Path) -> list[str]:
+def _counter_lines(folder: Path) -> Iterator[str]:
     """What Nsight Compute counted, with the executed beside the declared arithmetic."""
     rows: list[str] = []
     for file in sorted(folder.glob("counters-*.json")):
         for call in json.loads(file.read_text())["calls"]:
             declared = _declared_flop_count(folder, call["case_id"])
-            rows += [_counter_row(call, counters, declared) for counters in call["counters"]]
+            rows.extend(_counter_row(call, counters, declared) for counters in call["counters"])
     # Nsight Compute needs permissions that many machines do not give
     if not rows:
-        return []
+        return
     titles = [name.removesuffix("_ns").replace("_", " ") for name in _COUNTERS]
-    header = f"| case | function | {' | '.join(titles)} | executed / declared FLOP |"
-    aligned = "--:|" * (len(_COUNTERS) + 1)
-    return ["", "## Counters", "", header, f"|---|---|{aligned}", *rows]
+    yield from _heading("Counters")
+    yield from _table_head(
+        "case",
+        "function",
+        number_columns=[*titles, "executed / declared FLOP"],
+    )
+    yield from rows
 
 
 def _counter_row(
@@ -162,6 +188,7 @@ def _counter_row(
 
 
 def _flop_text(flop_count: float | None) -> str:
+    # another case than the newest record has, or a version of Nsight Compute without the counter
     if flop_count is None:
         return "?"
     return metric("flop_per_s").format(flop_count).removesuffix("/s")
@@ -183,14 +210,16 @@ def _prediction_lines(file: Path, record: RunRecord) -> Iterator[str]:
     # another GPU has other rates
     if document is None or target not in RATES:
         return
-    facts = [StaticFacts.model_validate(entry) for entry in document["static_facts"]]
-    rows = list(_prediction_rows([entry for entry in facts if entry.target == target], record))
+    all_facts = [StaticFacts.model_validate(entry) for entry in document["static_facts"]]
+    device_facts = [facts for facts in all_facts if facts.target == target]
+    rows = list(_prediction_rows(device_facts, record))
     if not rows:
         return
-    rates = RATES[target].sheet.names[0]
-    yield from ("", "## Predicted from machine code", "")
-    yield f"With the rates of an {rates}, which may have another memory bandwidth than this GPU."
-    yield from ("", "| case | limit | predicted | interval | measured | measured / predicted |")
+    rated = RATES[target].sheet.names[0]
+    yield from _heading("Predicted from machine code")
+    yield f"With the rates of an {rated}, which may have another memory bandwidth than this GPU."
+    yield ""
+    yield "| case | limit | predicted | interval | measured | measured / predicted |"
     yield "|---|---|--:|---|--:|--:|"
     yield from rows
 
@@ -223,15 +252,14 @@ def _prediction_rows(facts: Sequence[StaticFacts], record: RunRecord) -> Iterato
             format_ns(case_ns),
             f"{case_ns / predicted_ns:.2f}",
         ]
-        yield f"| {' | '.join(cells)} |"
+        yield _row(cells)
 
 
-def _submitted_lines(file: Path) -> list[str]:
+def _submitted_lines(file: Path) -> Iterator[str]:
     verdict = _document(file)
-    if verdict is None:
-        return []
-    text = f"`submit`: {verdict['verdict']}, {verdict['reason']}"
-    return ["", "## A candidate as fast as torch", "", text]
+    if verdict is not None:
+        yield from _heading("A candidate as fast as torch")
+        yield f"`submit`: {verdict['verdict']}, {verdict['reason']}"
 
 
 def _document(file: Path) -> Any:

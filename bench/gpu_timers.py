@@ -61,8 +61,13 @@ def _time(launch: Callable[[], object], device: str, method: TimingMethod) -> fl
     try:
         timed = sample_launches(launch, _PLAN, device=device, method=method)
     except (CollectorError, UnsupportedError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+        return _one_line(error)
     return timed.block.median_ns
+
+
+def _one_line(error: Exception) -> str:
+    message = f"{type(error).__name__}: {error}"
+    return message.splitlines()[0]
 
 
 def _by_triton(launch: Callable[[], object]) -> TimesByTimer:
@@ -75,9 +80,11 @@ def _by_triton(launch: Callable[[], object]) -> TimesByTimer:
     with torch.cuda.stream(stream):
         for benchmark in (testing.do_bench, testing.do_bench_cudagraph):
             try:
-                times[benchmark.__name__] = 1e6 * benchmark(launch, return_mode="median")
+                median_ms = benchmark(launch, return_mode="median")
             except RuntimeError as error:
-                times[benchmark.__name__] = f"{type(error).__name__}: {error}".splitlines()[0]
+                times[benchmark.__name__] = _one_line(error)
+            else:
+                times[benchmark.__name__] = 1e6 * median_ms
     return times
 
 

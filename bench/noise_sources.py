@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -92,7 +92,64 @@ def import_synth(folder: Path) -> ModuleType:
     return importlib.import_module("synth")
 
 
-def draw_noise(
+@dataclass(frozen=True)
+class DrawnNoise:
+    """The noise of a series before a step is planted in it."""
+
+    logs: Values
+    """Noise of the log values, shape [values]."""
+    width: float
+    """Standard deviation of one value."""
+    step_at: int | None
+    """Where a step belongs; None in every second series, which shows false alarms only."""
+
+
+@dataclass(frozen=True)
+class StepPlaces:
+    """Where steps are planted, in values."""
+
+    first: int
+    last: int
+    """The first position that is too late."""
+    values_after: int
+    values_without_step: int
+    """Length of a series without a step."""
+
+
+def draw_series(
+    histories: Sequence[Values],
+    synth: ModuleType,
+    count: int,
+    places: StepPlaces,
+    rng: np.random.Generator,
+) -> Iterator[DrawnNoise]:
+    """Draw series of a source, half of them with a place for a step.
+
+    Args:
+        histories: Residuals of the source; none for synthetic noise.
+        synth: Makes synthetic noise.
+        count: Series to draw.
+        places: Of the steps.
+        rng: The next series draws from it after the caller planted its step: the published figures
+            depend on the order of the draws.
+    """
+    for number in range(count):
+        step_at = None
+        length = places.values_without_step
+        if number % 2:
+            step_at = int(rng.integers(places.first, places.last))
+            length = step_at + places.values_after
+        logs, width = _draw_noise(
+            histories=histories,
+            synth=synth,
+            number=number,
+            length=length,
+            rng=rng,
+        )
+        yield DrawnNoise(logs=logs, width=width, step_at=step_at)
+
+
+def _draw_noise(
     histories: Sequence[Values],
     synth: ModuleType,
     number: int,

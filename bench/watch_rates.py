@@ -26,12 +26,17 @@ from types import ModuleType
 
 import numpy as np
 
-from bench.noise_sources import Planted, Values, draw_noise, import_synth, read_histories
+from bench.alert_rates import alerting_steps
+from bench.noise_sources import (
+    Planted,
+    StepPlaces,
+    Values,
+    draw_series,
+    import_synth,
+    read_histories,
+)
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
 from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, helps_decide
-from roofwatch.ci.changepoint.chance import chances_of_steps
-from roofwatch.ci.history.step_findings import is_sure_step
-from roofwatch.ci.history.steps import find_time_steps
 from roofwatch.ci.watching.suspects import suspicion_of
 from roofwatch.model.history import CommitRef, Pair
 from roofwatch.model.verdict import THRESHOLDS
@@ -39,12 +44,7 @@ from roofwatch.model.verdict import THRESHOLDS
 _SMALLEST_STEP = 0.05
 _WIDTHS = (3.0, 6.0)
 """Sizes of steps, in noise widths."""
-_FIRST = 40
-_LAST = 120
-_AFTER = 6
-"""Range of the position of a step, and values after it."""
-_LONG = 120
-"""Values of a series without a step."""
+_PLACES = StepPlaces(first=40, last=120, values_after=6, values_without_step=120)
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
 _CODE_SHARE = 0.1
@@ -114,20 +114,20 @@ class Watch:
         measured: list[int] = []
         for commit in range(len(self.series.values)):
             is_code = self._changes_code(commit)
-            # The draw comes first, so that the random numbers do not depend on what was measured.
-            is_carried = (
-                not (is_code and measured)
-                and self.has_code_pairs
-                and self.rng.random() > _TIMED_SHARE
-            )
-            if is_carried and measured:
-                continue  # built like the commit before
-            if is_code and measured:
+            needs_pair = is_code and bool(measured)
+            if needs_pair:
                 self._measure_pair(measured[-1], commit)
+            # built like the commit before, whose time it has
+            elif self._skips_run() and measured:
+                continue
             else:
                 self.cost += 1
             measured.append(commit)
             yield from self._confirmed(commit, measured)
+
+    def _skips_run(self) -> bool:
+        """Draw whether a commit without a pair is not timed."""
+        return self.has_code_pairs and bool(self.rng.random() > _TIMED_SHARE)
 
     def _changes_code(self, commit: int) -> bool:
         if not self.has_code_pairs:
@@ -235,12 +235,13 @@ def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
 
 def perfherder(values: Values) -> Alerts:
     """Welch's t between the 12 values before and after, above 7, as Perfherder does."""
-    for seen in range(24, len(values) + 1):
-        for index in range(12, seen - 11):
-            before = values[index - 12 : index]
-            after = values[index : index + 12]
+    window = 12
+    for seen in range(2 * window, len(values) + 1):
+        for index in range(window, seen - window + 1):
+            before = values[index - window : index]
+            after = values[index : index + window]
             variance = before.var(ddof=1) + after.var(ddof=1)
-            error = math.sqrt(variance / 12)
+            error = math.sqrt(variance / window)
             distance = abs(after.mean() - before.mean())
             # equal values have no error to divide by
             if error > 0 and distance / error > 7:
@@ -261,12 +262,9 @@ def three_in_a_row(values: Values) -> Alerts:
 def history_alone(values: Values) -> Alerts:
     """The steps of single runs that alert without a pair."""
     # Every second value is enough to see when an alert comes, and halves the time.
-    for seen in range(30, len(values) + 1, 2):
-        newest = values[:seen]
-        steps = find_time_steps(newest, np.full(seen, math.nan))
-        for step, chance in zip(steps, chances_of_steps(newest, steps), strict=True):
-            if is_sure_step(step, chance):
-                yield seen, step.index
+    every_second_value = range(30, len(values) + 1, 2)
+    for seen, step in alerting_steps(values, every_second_value):
+        yield seen, step.index
 
 
 # --- scores
@@ -321,32 +319,20 @@ def make_series(
 ) -> list[Planted]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
     series: list[Planted] = []
-    for number in range(count):
-        step_at = None
-        length = _LONG
-        if number % 2:
-            step_at = int(rng.integers(_FIRST, _LAST))
-            length = step_at + _AFTER
-        noise, width = draw_noise(
-            histories=histories,
-            synth=synth,
-            number=number,
-            length=length,
-            rng=rng,
-        )
+    for noise in draw_series(histories, synth, count, _PLACES, rng):
         # Drawn for each series: the published figures depend on the order of the draws.
-        drawn_size = float(rng.uniform(*_WIDTHS)) * width
+        drawn_size = float(rng.uniform(*_WIDTHS)) * noise.width
         size = max(drawn_size, math.log1p(_SMALLEST_STEP))
+        logs = noise.logs
         log_step = 0.0
-        if step_at is not None:
+        if noise.step_at is not None:
             log_step = size * float(rng.choice([-1, 1]))
-            noise[step_at:] += log_step
-        values: Values = 1_000 * np.exp(noise)
+            logs[noise.step_at :] += log_step
         planted = Planted(
-            values=values,
-            step_at=step_at,
+            values=1_000 * np.exp(logs),
+            step_at=noise.step_at,
             log_step=log_step,
-            width=width,
+            width=noise.width,
         )
         series.append(planted)
     return series

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,27 +53,25 @@ def check_release(
     package: str, release: str, suite: str, kernels: Sequence[str], folder: Path
 ) -> CheckedSuite:
     """Run `roofwatch check` with the release on the import path."""
-    path = [str(install(package, release, folder)), os.environ.get("PYTHONPATH", "")]
-    cases = [word for kernel in kernels for word in ("--case", f"{kernel}/*")]
-    command = [sys.executable, "-m", "roofwatch", "check", str(HERE / suite), *cases]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    done = subprocess.run(
-        [*command, "--json"],
+    command = [sys.executable, "-m", "roofwatch", "check", str(HERE / suite), "--json"]
+    for kernel in kernels:
+        command += ["--case", f"{kernel}/*"]
+    # the release comes before an installed one
+    import_path = [str(install(package, release, folder))]
+    if os.environ.get("PYTHONPATH"):
+        import_path.append(os.environ["PYTHONPATH"])
+    checked = subprocess.run(
+        command,
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path)},
     )
     # a crash is no answer about the bug
-    if not done.stdout:
-        raise SystemExit(f"{package} {release}: {done.stderr}")
-    document: JsonObject = json.loads(done.stdout)
-    fields = CheckReport.model_fields
-    reports: list[CheckReport] = []
-    for report in document["reports"]:
-        # a release may report fields that this version does not know
-        stored = {name: value for name, value in report.items() if name in fields}
-        reports.append(CheckReport.model_validate_json(json.dumps(stored)))
+    if not checked.stdout:
+        raise SystemExit(f"{package} {release}: {checked.stderr}")
+    document: JsonObject = json.loads(checked.stdout)
+    reports = [_known_fields(report) for report in document["reports"]]
     return CheckedSuite(
         reports=tuple(reports),
         overflow_proofs=tuple(map(OverflowProof.model_validate, document["overflow_proofs"])),
@@ -81,7 +79,16 @@ def check_release(
     )
 
 
+def _known_fields(report: JsonObject) -> CheckReport:
+    """Read a report without the printed fields that are not stored."""
+    fields = CheckReport.model_fields
+    stored = {name: value for name, value in report.items() if name in fields}
+    return CheckReport.model_validate_json(json.dumps(stored))
+
+
 def of_kernel(suite: CheckedSuite, kernel: str) -> CheckedSuite:
+    """The part of an answer that is about one kernel."""
+
     def is_of_kernel(result: Any) -> bool:
         return bool(result.case_id.startswith(f"{kernel}/"))
 
@@ -94,15 +101,43 @@ def of_kernel(suite: CheckedSuite, kernel: str) -> CheckedSuite:
 
 def describe(bug: Bug, suite: CheckedSuite, other_release: CheckedSuite) -> tuple[bool, str]:
     """Whether a release is flagged for a bug, and with which words."""
+    # a cost is not wrong by itself, only against the other release
     if bug.claim == "cost":
-        sides = [analyses_of((), side.operator_costs) for side in (other_release, suite)]
-        changes = judge_analyses(*sides)
+        base = analyses_of((), other_release.operator_costs)
+        head = analyses_of((), suite.operator_costs)
+        changes = judge_analyses(base, head)
         worse = [change for change in changes if change.verdict is Verdict.REGRESSED]
         if not worse:
             return False, "not regressed"
         return True, str(worse[0].detail)
     (claim,) = [claim for claim in proofs_of(suite) if claim.claim == bug.claim]
-    return claim.result is Proved.REFUTED, f"{claim.result}: {claim.detail}"
+    is_flagged = claim.result is Proved.REFUTED
+    return is_flagged, f"{claim.result}: {claim.detail}"
+
+
+Release = tuple[str, str, str]
+"""Package, release and suite."""
+
+
+def check_releases(bugs: Iterable[Bug], folder: Path) -> dict[Release, CheckedSuite]:
+    """Check the broken and the fixed release of each bug."""
+    kernels: dict[Release, list[str]] = defaultdict(list)
+    for bug in bugs:
+        for version in (bug.broken, bug.fixed):
+            # each release is checked once for all of its kernels
+            kernels[bug.package, version, suite_of(bug)].append(bug.kernel)
+    suites: dict[Release, CheckedSuite] = {}
+    for release, names in kernels.items():
+        package, version, suite = release
+        print(f"{package} {version}: {', '.join(names)}", file=sys.stderr, flush=True)
+        suites[release] = check_release(
+            package=package,
+            release=version,
+            suite=suite,
+            kernels=names,
+            folder=folder,
+        )
+    return suites
 
 
 def main() -> None:
@@ -111,21 +146,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
     options = parser.parse_args()
     bugs = [bug for bug in BUGS if options.only in ("", bug.kernel)]
-    kernels: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for bug in bugs:
-        for release in (bug.broken, bug.fixed):
-            # each release is checked once for all of its kernels
-            kernels[bug.package, release, suite_of(bug)].append(bug.kernel)
-    suites: dict[tuple[str, str, str], CheckedSuite] = {}
-    for (package, release, suite), names in kernels.items():
-        print(f"{package} {release}: {', '.join(names)}", file=sys.stderr, flush=True)
-        suites[package, release, suite] = check_release(
-            package=package,
-            release=release,
-            suite=suite,
-            kernels=names,
-            folder=options.folder,
-        )
+    suites = check_releases(bugs, options.folder)
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")
     wrong_count = 0

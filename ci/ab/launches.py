@@ -40,7 +40,9 @@ class LaunchEvidence:
     @property
     def share(self) -> float:
         """At the head; at the base for a kernel that is gone."""
-        return self.head_share if self.head_name else self.base_share
+        if self.head_name:
+            return self.head_share
+        return self.base_share
 
 
 def judge_profiles(pairing: Pairing) -> list[Change[LaunchEvidence]]:
@@ -71,11 +73,13 @@ def may_explain(launches: Iterable[Change[LaunchEvidence]], log_change: float) -
     base) of the time.
     """
     # what is new explains a slower call, what is gone a faster one
-    is_slower = log_change > 0
-    share = 0.0
-    for launch in launches:
-        share += launch.evidence.head_share if is_slower else launch.evidence.base_share
-    return share > 0 and share >= _ENOUGH * -math.expm1(-abs(log_change))
+    if log_change > 0:
+        share = sum(launch.evidence.head_share for launch in launches)
+    else:
+        share = sum(launch.evidence.base_share for launch in launches)
+    # by which part the faster call is shorter than the slower one
+    saved_share = -math.expm1(-abs(log_change))
+    return share > 0 and share >= _ENOUGH * saved_share
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ MAX_CHANGES = 20
 # less likely ones would hide the likeliest
 _MAX_SUSPECTS = 3
 _MAX_NAMES = 10
+_NS_PER_S = 1e9
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
 
@@ -77,15 +78,18 @@ def parse_codeowners(text: str) -> CodeOwners:
     """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without
     owners has none.
     """
-    valid = []
+    valid_lines = []
     for line in text.splitlines():
-        rule, _, _ = line.partition("#")
-        pattern, *owners = rule.split() or [""]
+        without_comment, _, _ = line.partition("#")
+        words = without_comment.split()
+        if not words:
+            continue
+        pattern, *owners = words
         # GitHub supports no negation, escapes or character classes
         is_supported = set(pattern).isdisjoint("!\\[]")
         if is_supported and all(map(OWNER.fullmatch, owners)):
-            valid.append(" ".join([pattern, *owners]))
-    return CodeOwners("\n".join(valid))
+            valid_lines.append(" ".join(words))
+    return CodeOwners("\n".join(valid_lines))
 
 
 @dataclass(frozen=True)
@@ -169,22 +173,20 @@ def regression_conditions(
         # triage and state say whether people want to hear of it
         if why_not_alerting(triaged) is not None:
             continue
-        points = [point for point in regression.change_points if _is_reported(rule, point, state)]
-        # the rule covers other cases of the same regression
-        if not points:
+        # the rule may cover other cases than those that regressed
+        if not any(_is_reported(rule, point, state) for point in regression.change_points):
             continue
-        conditions.append(
-            AlertCondition(
-                rule=rule.name,
-                cause=triaged.regression_id,
-                severity=rule.severity,
-                message=_regression_message(rule, triaged, state, false_alarms),
-                regression_id=triaged.triage.regression_id,
-                event=regression.commit.sha,
-                is_acknowledged=triaged.triage.state is TriageState.ACKNOWLEDGED,
-                is_past=_is_past(triaged, oldest),
-            )
+        condition = AlertCondition(
+            rule=rule.name,
+            cause=triaged.regression_id,
+            severity=rule.severity,
+            message=_regression_message(rule, triaged, state, false_alarms),
+            regression_id=triaged.triage.regression_id,
+            event=regression.commit.sha,
+            is_acknowledged=triaged.triage.state is TriageState.ACKNOWLEDGED,
+            is_past=_is_past(triaged, oldest),
         )
+        conditions.append(condition)
     return conditions
 
 
@@ -229,30 +231,37 @@ def _is_past(triaged: TriagedRegression, oldest: datetime) -> bool:
 def _is_reported(
     rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
 ) -> bool:
-    """Return whether a rule covers a series that changed enough; failures and machine code count
-    for a regression.
-    """
+    """Return whether a rule covers a series that changed enough."""
     series = point.series
-    change = point.relative_change
     if not state.covers(rule, series.case_id, series.implementation):
         return False
     if not rule.covers_runner(series.runner_class):
         return False
     if isinstance(rule, MetricRule):
-        # a rate falls when the time grows, and history analyses times only
-        is_rate = rule.is_floor and rule.metric in METRICS
-        analysed_metric = "median_ns" if is_rate else rule.metric
-        if change is None or series.metric != analysed_metric:
-            return False
-        ratio = 1 + change
-        if is_rate:
-            ratio = 1 / ratio
-        return rule.is_beyond(ratio)
+        return _is_beyond_limit(rule, point)
+    # failures and machine code count whatever their size
     if series.definition.layer is not Layer.MEASURED or is_outcome(point):
         return True
-    if series.metric == "host_ns":  # only explains a time
+    # the time of the host only explains a time
+    if series.metric == "host_ns":
         return False
+    change = point.relative_change
     return change is None or abs(change) >= rule.min_relative_change
+
+
+def _is_beyond_limit(rule: MetricRule, point: ChangePoint) -> bool:
+    """Return whether a change of the rule's metric, or of the time that its rate has, is beyond
+    the rule's limit.
+    """
+    # a rate falls when the time grows, and history analyses times only
+    is_rate = rule.is_floor and rule.metric in METRICS
+    analysed_metric = TIME.key if is_rate else rule.metric
+    if point.relative_change is None or point.series.metric != analysed_metric:
+        return False
+    ratio = 1 + point.relative_change
+    if is_rate:
+        ratio = 1 / ratio
+    return rule.is_beyond(ratio)
 
 
 def _regression_message(
@@ -261,33 +270,36 @@ def _regression_message(
     state: ProjectState,
     false_alarms: FalseAlarms,
 ) -> Message:
+    """Write what a rule tells of a regression.
+
+    Args:
+        rule: That covers it.
+        triaged: The regression, with what people decided.
+        state: Of its project.
+        false_alarms: How often earlier alerts of the project were real.
+    """
     regression = triaged.regression
     points = regression.change_points
-    base, head = regression.base, regression.commit
-    series = points[0].series
-    kernels = tuple(dict.fromkeys(point.series.kernel for point in points))
-    runner_classes = [point.series.runner_class for point in points if point.series.runner_class]
+    base = regression.base
+    head = regression.commit
+    all_series = [point.series for point in points]
+    kernels = tuple(dict.fromkeys(series.kernel for series in all_series))
+    # compiled code belongs to no runner
+    runner_classes = [series.runner_class for series in all_series if series.runner_class]
     devices = tuple(dict.fromkeys(map(state.device_of, runner_classes)))
     title = regression.summary
     # the summary may name the device already
     unnamed = [device for device in devices if device not in title]
     if unnamed:
         title += f" on {', '.join(unnamed)}"
-    series_query = {"kernel": series.kernel}
-    for name, value in asdict(series).items():
-        if value:
-            series_query[_QUERY_NAMES.get(name, name)] = value
-    times = [point.series for point in points if point.series.metric == TIME.key]
-    # the ratio to a library moves with the time, so it would be told twice
-    ratios = {replace(key, metric=RATIO_TO_REFERENCE) for key in times}
-    changes = [_change_told(rule, point, state) for point in points if point.series not in ratios]
+    changes = [_change_told(rule, point, state) for point in _without_ratios(points)]
     return Message(
         title=title,
         facts=tuple(_regression_facts(regression, false_alarms)),
         owners=state.ownership.owners_of(kernels),
         links=(
             *state.link("Regression", "regression", regression=triaged.regression_id),
-            *state.link("Trend", "trends", **series_query),
+            *state.link("Trend", "trends", **_trend_query(all_series[0])),
             *state.link("Compare", "compare", base=base.sha, head=head.sha),
         ),
         kernels=kernels,
@@ -298,11 +310,35 @@ def _regression_message(
     )
 
 
+def _trend_query(series: SeriesKey) -> dict[str, str]:
+    """The query of the dashboard's page of a series."""
+    query = {"kernel": series.kernel}
+    for name, value in asdict(series).items():
+        if value:
+            query[_QUERY_NAMES.get(name, name)] = value
+    return query
+
+
+def _without_ratios(points: Sequence[ChangePoint]) -> list[ChangePoint]:
+    """Leave out ratios to a library whose time is among the changes: they move with it, so they
+    would be told twice.
+    """
+    ratios = {
+        replace(point.series, metric=RATIO_TO_REFERENCE)
+        for point in points
+        if point.series.metric == TIME.key
+    }
+    return [point for point in points if point.series not in ratios]
+
+
 def _regression_facts(regression: Regression, false_alarms: FalseAlarms) -> Iterator[Fact]:
-    base, head = regression.base, regression.commit
     worst = regression.change_points[0]
-    yield Fact("Since", regression.range_text if regression.is_range else commit_text(head))
-    yield Fact("Range", f"{base.short_sha}..{head.short_sha}")
+    # several commits may lie between two measurements
+    if regression.is_range:
+        yield Fact("Since", regression.range_text)
+    else:
+        yield Fact("Since", commit_text(regression.commit))
+    yield Fact("Range", f"{regression.base.short_sha}..{regression.commit.short_sha}")
     yield Fact("Claim", claim_of_regression(regression))
     yield Fact("Evidence", f"{worst.series.label}: {worst.evidence}")
     # an unknown cause suspects nothing
@@ -335,11 +371,14 @@ def _change_told(
     base = point.before
     head = point.after
     # the rate of a case is its work over the time, so it changed with the time
-    if isinstance(rule, MetricRule) and series.metric == "median_ns" and base and head:
-        cost = state.costs_of(series.case_id).get(rule.metric)
-        if cost:
-            rate_series = replace(series, metric=rule.metric)
-            return change_of(rate_series, cost / base * 1e9, cost / head * 1e9)
+    if isinstance(rule, MetricRule) and series.metric == TIME.key and base and head:
+        work = state.costs_of(series.case_id).get(rule.metric)
+        if work:
+            return change_of(
+                replace(series, metric=rule.metric),
+                base=work / base * _NS_PER_S,
+                head=work / head * _NS_PER_S,
+            )
     return change_of(series, base, head)
 
 
@@ -415,9 +454,12 @@ def why_never_firing(rule: Rule, states: Sequence[ProjectState]) -> list[str]:
 def coverage_text(covered: Coverage) -> str:
     """Write how many kernels and runners a rule covers, with all names if it is none."""
     parts = []
-    for kind, names in covered.items():
-        part = f"{sum(names.values())} of {count_of(len(names), kind)}"
-        if not any(names.values()):
-            part += f": {', '.join(sorted(names)[:_MAX_NAMES]) or 'no results yet'}"
+    for kind, is_covered in covered.items():
+        covered_count = sum(is_covered.values())
+        part = f"{covered_count} of {count_of(len(is_covered), kind)}"
+        # the names show what the rule should have matched
+        if not covered_count:
+            names = sorted(is_covered)[:_MAX_NAMES]
+            part += f": {', '.join(names) or 'no results yet'}"
         parts.append(part)
     return f"matches {', '.join(parts)}"

@@ -33,16 +33,16 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
         for delivery in step.deliveries:
             groups[_group_of(delivery)].append(delivery)
     merged = {group: _merged(deliveries) for group, deliveries in groups.items()}
-    result = []
+    merged_steps = []
     for step in steps:
-        own_deliveries = []
+        remaining = []
         for delivery in step.deliveries:
-            whole = merged[_group_of(delivery)]
-            # this message names the others of the event
-            if whole.alert.alert_id == delivery.alert.alert_id:
-                own_deliveries.append(whole)
-        result.append(replace(step, deliveries=tuple(own_deliveries)))
-    return result
+            merged_delivery = merged[_group_of(delivery)]
+            # only the worst alert is told, and its message names the others
+            if merged_delivery.alert.alert_id == delivery.alert.alert_id:
+                remaining.append(merged_delivery)
+        merged_steps.append(replace(step, deliveries=tuple(remaining)))
+    return merged_steps
 
 
 def within_limit(
@@ -54,46 +54,58 @@ def within_limit(
     """Let at most `limit` messages an hour pass to a channel; the last of them sums up the rest.
 
     What comes when the limit is reached waits: the alert counts as not told.
+
+    Args:
+        steps: What the alerts want to send.
+        limit: Messages an hour to one channel.
+        sent_counts: Messages of this hour so far, by channel.
+        now: As the alerts were told.
     """
     waiting: dict[str, list[Delivery]] = defaultdict(list)
     for step in steps:
         for delivery in step.deliveries:
             waiting[delivery.channel].append(delivery)
     passed: dict[str, Delivery] = {}
-    deferred: set[str] = set()
     for channel, deliveries in waiting.items():
-        allowed = limit - sent_counts.get(channel, 0)
-        # the worst come first, in case that not all pass
-        deliveries.sort(key=lambda delivery: -delivery.alert.severity.rank)
-        if len(deliveries) <= allowed:
-            chosen = deliveries
-        elif allowed > 0:
-            # one message is kept back for the sum of the rest
-            summary = _summary(deliveries[allowed - 1 :], limit)
-            chosen = [*deliveries[: allowed - 1], summary]
-        else:
-            chosen = []
-            deferred |= {_key(delivery) for delivery in deliveries}
-        passed |= {_key(delivery): delivery for delivery in chosen}
-    return [_limited(step, passed, deferred, now) for step in steps]
+        allowed_count = limit - sent_counts.get(channel, 0)
+        for delivery in _within_count(deliveries, allowed_count, limit):
+            passed[_key(delivery)] = delivery
+    # a channel that got nothing is told in the next hour
+    told_channels = {delivery.channel for delivery in passed.values()}
+    return [_limited(step, passed, told_channels, now) for step in steps]
+
+
+def _within_count(
+    deliveries: Sequence[Delivery], allowed_count: int, limit: int
+) -> Sequence[Delivery]:
+    """The deliveries to one channel, the worst first; what is too much is summed up in the last."""
+    ordered = sorted(deliveries, key=lambda delivery: -delivery.alert.severity.rank)
+    if len(ordered) <= allowed_count:
+        return ordered
+    if allowed_count <= 0:
+        return []
+    # one message is kept back for the sum of the rest
+    alone_count = allowed_count - 1
+    summary = _summary(ordered[alone_count:], limit)
+    return [*ordered[:alone_count], summary]
 
 
 def _limited(
     step: AlertStep,
     passed: Mapping[str, Delivery],
-    deferred: set[str],
+    told_channels: set[str],
     now: datetime,
 ) -> AlertStep:
-    alert = step.alert
-    told_at = dict(alert.told_at)
+    """Keep what passed of a step; an alert counts as not told where its channel got nothing."""
+    told_at = dict(step.alert.told_at)
+    deliveries: list[Delivery] = []
     for delivery in step.deliveries:
+        if _key(delivery) in passed:
+            deliveries.append(passed[_key(delivery)])
         # so that the next hour sends it
-        if _key(delivery) in deferred and told_at.get(delivery.channel) == now:
+        if delivery.channel not in told_channels and told_at.get(delivery.channel) == now:
             del told_at[delivery.channel]
-    deliveries = [
-        passed[_key(delivery)] for delivery in step.deliveries if _key(delivery) in passed
-    ]
-    return AlertStep(replace(alert, told_at=told_at), tuple(deliveries))
+    return AlertStep(replace(step.alert, told_at=told_at), tuple(deliveries))
 
 
 def _key(delivery: Delivery) -> str:
@@ -107,37 +119,45 @@ def _group_of(delivery: Delivery) -> _Group:
 
 
 def _merged(deliveries: Sequence[Delivery]) -> Delivery:
+    """One delivery for all, of the worst alert."""
     ordered = sorted(deliveries, key=_weight)
-    first = ordered[0]
+    worst = ordered[0]
+    # its message needs no others
     if len(ordered) == 1:
-        return first
-    return replace(first, alert=_merged_alert([delivery.alert for delivery in ordered]))
+        return worst
+    return replace(worst, alert=_merged_alert([delivery.alert for delivery in ordered]))
 
 
 def _weight(delivery: Delivery) -> tuple[int, bool, float]:
     """Sort the most severe first, a regression before what it did to metrics, then the largest."""
     alert = delivery.alert
-    sizes = [abs(change.relative_change or 0.0) for change in alert.message.changes]
-    return -alert.severity.rank, alert.regression_id is None, -max(sizes, default=0.0)
+    largest_size = max(map(_size, alert.message.changes), default=0.0)
+    return -alert.severity.rank, alert.regression_id is None, -largest_size
+
+
+def _size(change: ReportedValue) -> float:
+    """A failure, which has no ratio, counts as the smallest."""
+    return abs(change.relative_change or 0.0)
 
 
 def _merged_alert(alerts: Sequence[Alert]) -> Alert:
-    first = alerts[0]
+    """Write the message of several alerts of one event; the worst comes first."""
+    worst = alerts[0]
     kernels = _once(kernel for alert in alerts for kernel in alert.message.kernels)
-    title = first.message.title
-    if len(kernels) > len(first.message.kernels):
+    title = worst.message.title
+    if len(kernels) > len(worst.message.kernels):
         title = f"{count_of(len(kernels), 'kernel')} together, the worst: {title}"
     message = replace(
-        first.message,
+        worst.message,
         title=title,
-        facts=(*first.message.facts, *_others(alerts[1:])),
+        facts=(*worst.message.facts, *_others(alerts[1:])),
         owners=_once(owner for alert in alerts for owner in alert.message.owners),
         kernels=kernels,
         devices=_once(device for alert in alerts for device in alert.message.devices),
         changes=_worst_changes([alert.message for alert in alerts]),
     )
     rules = _once(rule for alert in alerts for rule in alert.rules)
-    return replace(first, message=message, rules=rules)
+    return replace(worst, message=message, rules=rules)
 
 
 def _worst_changes(messages: Sequence[Message]) -> tuple[ReportedValue, ...]:
@@ -147,38 +167,41 @@ def _worst_changes(messages: Sequence[Message]) -> tuple[ReportedValue, ...]:
         for change in message.changes:
             subject = (change.case_id, change.implementation, change.runner_class)
             changes.setdefault(subject, change)
-    ordered = sorted(changes.values(), key=lambda change: -abs(change.relative_change or 0.0))
+    # stable: of equal sizes, those of the worse alert come first
+    ordered = sorted(changes.values(), key=_size, reverse=True)
     return tuple(ordered[:WORST_COUNT])
 
 
 def _others(alerts: Sequence[Alert]) -> list[Fact]:
     """Count what else the event did, without repeating each metric of a kernel."""
     kernels = _once(kernel for alert in alerts for kernel in alert.message.kernels)
-    more = len(kernels) - WORST_COUNT
-    names = ", ".join(kernels[:WORST_COUNT])
-    if more > 0:
-        names += f" and {more} more"
-    if not names:
+    # alerts about a runner name no kernel
+    if not kernels:
         return []
+    names = ", ".join(kernels[:WORST_COUNT])
+    more_count = len(kernels) - WORST_COUNT
+    if more_count > 0:
+        names += f" and {more_count} more"
     return [Fact("Also", names)]
 
 
 def _summary(deliveries: Sequence[Delivery], limit: int) -> Delivery:
     """Write one message for what is beyond the limit."""
+    worst = deliveries[0]
     if len(deliveries) == 1:
-        return deliveries[0]
-    first = deliveries[0]
-    titles = [delivery.alert.message.title for delivery in deliveries]
-    facts = [Fact("Alert", title) for title in titles[:WORST_COUNT]]
+        return worst
+    alerts = [delivery.alert for delivery in deliveries]
+    facts = [Fact("Alert", alert.message.title) for alert in alerts[:WORST_COUNT]]
+    other_count = len(alerts) - WORST_COUNT
     # a message stays short; the list has all
-    if len(titles) > WORST_COUNT:
-        facts.append(Fact("More", f"{len(titles) - WORST_COUNT} others: roofwatch alert list"))
+    if other_count > 0:
+        facts.append(Fact("More", f"{other_count} others: roofwatch alert list"))
     message = replace(
-        _merged_alert([delivery.alert for delivery in deliveries]).message,
-        title=f"{len(titles)} alerts in one message: the limit is {limit} messages an hour",
+        _merged_alert(alerts).message,
+        title=f"{len(alerts)} alerts in one message: the limit is {limit} messages an hour",
         facts=tuple(facts),
     )
-    return replace(first, alert=replace(first.alert, message=message))
+    return replace(worst, alert=replace(worst.alert, message=message))
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

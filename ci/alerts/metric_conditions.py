@@ -58,6 +58,39 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
     """Report what is beyond a rule's limit: one alert per kernel and device, or one per device for
     a geometric mean.
     """
+    groups = _levels_by_subject(rule, state, now)
+    # a mean over all kernels needs the levels within the limit too
+    if rule.over != "geomean":
+        for subject, levels in groups.items():
+            groups[subject] = [level for level in levels if rule.is_beyond(level.ratio)]
+    conditions = []
+    for (kernel, device), levels in sorted(groups.items()):
+        if levels and rule.is_beyond(_geomean(level.ratio for level in levels)):
+            # the worst first: a rate is worse the lower it is
+            levels.sort(key=lambda level: level.ratio, reverse=not rule.is_floor)
+            conditions.append(_condition(rule, kernel, device, levels, state))
+    return conditions
+
+
+def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[str, str]:
+    """Write by cause what a metric is now: the worst value of its cases, and at which commit."""
+    write = rule.definition.format
+    # the worst is the lowest where a floor is set, else the highest
+    worst_of = min if rule.is_floor else max
+    texts: dict[str, str] = {}
+    for (kernel, device), levels in _levels_by_subject(rule, state, now).items():
+        worst = worst_of(levels, key=lambda level: level.ratio)
+        cause = _cause(rule, kernel, device)
+        texts[cause] = f"back within limits: {write(worst.value)} at {commit_text(worst.newest)}"
+    return texts
+
+
+def _levels_by_subject(
+    rule: MetricRule, state: ProjectState, now: datetime
+) -> dict[tuple[str, str], list[_Level]]:
+    """Group the levels that a rule covers by kernel and device; of a geometric mean over all
+    kernels, by device alone, with an empty name.
+    """
     groups: dict[tuple[str, str], list[_Level]] = defaultdict(list)
     # the last values of a replaced class would stay beyond the limit for ever
     for runner_class in state.runs.keys() - _ended_classes(state, now):
@@ -65,49 +98,9 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
             continue
         device = state.device_of(runner_class)
         for level in _levels(rule, runner_class, state, now):
-            if rule.over == "geomean":
-                groups["", device].append(level)
-            elif rule.is_beyond(level.ratio):
-                groups[level.series.kernel, device].append(level)
-    conditions = []
-    for (kernel, device), levels in sorted(groups.items()):
-        if rule.is_beyond(_geomean(level.ratio for level in levels)):
-            # the worst first: a rate is worse the lower it is
-            levels.sort(key=lambda level: level.ratio, reverse=not rule.is_floor)
-            conditions.append(
-                _condition(
-                    rule,
-                    kernel,
-                    device,
-                    levels,
-                    state,
-                )
-            )
-    return conditions
-
-
-def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[str, str]:
-    """Write by cause what a metric is now: the worst value of its cases, and at which commit."""
-    worst: dict[str, _Level] = {}
-    for runner_class in state.runs.keys() - _ended_classes(state, now):
-        if not rule.covers_runner(runner_class):
-            continue
-        device = state.device_of(runner_class)
-        for level in _levels(rule, runner_class, state, now):
-            kernel = ""
-            # a rule over the geometric mean is about all kernels together
-            if rule.over != "geomean":
-                kernel = level.series.kernel
-            cause = _cause(rule, kernel, device)
-            previous_worst = worst.get(cause)
-            # the worst is the lowest where a floor is set, else the highest
-            if previous_worst is None or (level.ratio < previous_worst.ratio) == rule.is_floor:
-                worst[cause] = level
-    write = rule.definition.format
-    return {
-        cause: f"back within limits: {write(level.value)} at {commit_text(level.newest)}"
-        for cause, level in worst.items()
-    }
+            kernel = "" if rule.over == "geomean" else level.series.kernel
+            groups[kernel, device].append(level)
+    return groups
 
 
 def _levels(
@@ -119,25 +112,22 @@ def _levels(
     """Compare the newest values of each case and implementation with the reference of the rule."""
     runs = [run for run in state.runs[runner_class] if run.started_at <= now]
     oldest = now - timedelta(days=rule.within_days)
-    newest = [run for run in runs[-rule.runs :] if run.started_at >= oldest]
-    reference_runs = _reference_runs(rule, runs, newest, state)
+    newest_runs = [run for run in runs[-rule.runs :] if run.started_at >= oldest]
+    reference_runs = _reference_runs(rule, runs, newest_runs, state)
     # the median of some runs spread evenly will do
-    step = math.ceil(len(reference_runs) / _MAX_OLDER_RUNS) or 1
-    old_points = _points(rule, reference_runs[::step], state)
-    for subject, points in _points(rule, newest, state).items():
+    stride = math.ceil(len(reference_runs) / _MAX_OLDER_RUNS) or 1
+    reference_points = _points(rule, reference_runs[::stride], state)
+    for subject, newest_points in _points(rule, newest_runs, state).items():
         # values of another timer or harness are not comparable
-        method = points[-1].method
-        old = [point for point in old_points.get(subject, ()) if point.method == method]
-        new = [point for point in points if point.method == method]
-        if rule.limit is None and not old:
+        method = newest_points[-1].method
+        old_points = _of_method(reference_points.get(subject, ()), method)
+        new_points = _of_method(newest_points, method)
+        # without a limit, there must be something to compare with
+        if rule.limit is None and not old_points:
             continue
-        reference = rule.limit or statistics.median(point.value for point in old)
-        all_points = [*old, *new]
-        ratios = [point.value / reference for point in all_points]
-        first = len(all_points) - 1
-        # walk back to where the values that are beyond the limit begin
-        while first > 0 and rule.is_beyond(ratios[first - 1]):
-            first -= 1
+        reference = rule.limit or _median(old_points)
+        points = [*old_points, *new_points]
+        first = _first_beyond(rule, [point.value / reference for point in points])
         case_id, implementation = subject
         yield _Level(
             series=SeriesKey(
@@ -148,11 +138,27 @@ def _levels(
                 runner_class=runner_class,
             ),
             reference=reference,
-            value=statistics.median(point.value for point in new),
-            since=all_points[first].commit,
-            previous=all_points[first - 1].commit if first else None,
-            newest=new[-1].commit,
+            value=_median(new_points),
+            since=points[first].commit,
+            previous=points[first - 1].commit if first else None,
+            newest=new_points[-1].commit,
         )
+
+
+def _of_method(points: Iterable[_Point], method: tuple[str, str]) -> list[_Point]:
+    return [point for point in points if point.method == method]
+
+
+def _median(points: Iterable[_Point]) -> float:
+    return statistics.median(point.value for point in points)
+
+
+def _first_beyond(rule: MetricRule, ratios: Sequence[float]) -> int:
+    """Position from which on all values are beyond the limit; the last one if it is not."""
+    first = len(ratios) - 1
+    while first > 0 and rule.is_beyond(ratios[first - 1]):
+        first -= 1
+    return first
 
 
 def _reference_runs(
@@ -184,11 +190,16 @@ def _points(
     for run in runs:
         for case_id, implementation, timing, value in _values(rule.metric, run, state):
             # ratios and geometric means need values above 0
-            if value and value > 0 and state.covers(rule, case_id, implementation):
-                method = run.harness_version, timing
-                points[case_id, implementation].append(
-                    _Point(commit=run.commit, method=method, value=value)
-                )
+            if not value or value < 0:
+                continue
+            if not state.covers(rule, case_id, implementation):
+                continue
+            point = _Point(
+                commit=run.commit,
+                method=(run.harness_version, timing),
+                value=value,
+            )
+            points[case_id, implementation].append(point)
     return points
 
 
@@ -198,6 +209,7 @@ def _values(
     state: ProjectState,
 ) -> Iterator[tuple[str, str, str, float | None]]:
     """Yield case id, implementation, timer with cache state, and value of a metric."""
+    # only files of other tools have metrics that this version does not know
     if name not in METRICS:
         for case_id, implementation, key, number in state.imported(run.run_id):
             if key == name:
@@ -212,8 +224,10 @@ def _values(
             continue
         value = getattr(case, name, None)
         costs = state.costs_of(case.case_id)
+        # a rate is work over time, by the cost model of now
         if name in costs and case.median_ns:
-            value = (costs[name] or 0.0) / case.median_ns * 1e9
+            work = costs[name] or 0.0
+            value = work / case.median_ns * 1e9
         yield case.case_id, case.implementation, timing_of(case.timer, case.cache), value
 
 
@@ -235,11 +249,14 @@ def _condition(
     subject = kernel or ", ".join(group_names)
     is_limit = rule.limit is not None
     # a state that always was has no commit
-    began = rule.limit is None or worst.previous is not None
+    began_here = not is_limit or worst.previous is not None
     changes = [
         change_of(level.series, level.reference, level.value, is_limit=is_limit)
         for level in levels[:MAX_CHANGES]
     ]
+    event = f"{rule.name}\n{device}"
+    if began_here:
+        event = worst.since.sha
     message = Message(
         title=f"{subject}: {rule.definition.title} {_change_text(rule, levels)} on {device}",
         facts=tuple(_facts(rule, worst)),
@@ -253,7 +270,7 @@ def _condition(
         kernels=kernels,
         devices=(device,),
         base_sha=None if worst.previous is None else worst.previous.sha,
-        head_sha=worst.since.sha if began else None,
+        head_sha=worst.since.sha if began_here else None,
         changes=tuple(changes),
     )
     return AlertCondition(
@@ -261,7 +278,7 @@ def _condition(
         cause=_cause(rule, kernel, device),
         severity=rule.severity,
         message=message,
-        event=worst.since.sha if began else f"{rule.name}\n{device}",
+        event=event,
     )
 
 

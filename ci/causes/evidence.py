@@ -23,13 +23,16 @@ from roofwatch.model.metrics import format_ns
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
-_MAX_COUNTERS, _MAX_LAUNCHES = 3, 2
+_MAX_COUNTERS = 3
+_MAX_LAUNCHES = 2
 _MAX_CHARACTERS = 120
 """Longest text about one launch, since names of templates are long."""
 _TIMES = ("duration", "cycles", "clock", "frequency")
 """Counters that begin with these are times read under a profiler, and explain nothing."""
-_STAYED, _MOVED = 1 / 3, 2 / 3
-"""Shares of the step: old code that changed by less stayed, and by more changed with it."""
+_STAYED = 1 / 3
+"""Share of the step: old code that changed by less stayed."""
+_MOVED = 2 / 3
+"""Share of the step: old code that changed by more changed with it."""
 _ERRORS = 2.0
 """Standard errors that must fit into a third of the step, to tell the two apart."""
 # fewer runs have no spread to compare with
@@ -100,12 +103,15 @@ class SupportingEvidence:
         Returns:
             The shortest ranges, each with its comparison.
         """
+        subject = _subject(key)
         on_branch: list[ComparedRange] = []
         for measured, comparison in self._comparisons.items():
+            *measured_subject, _, _ = measured
+            if tuple(measured_subject) != subject:
+                continue
             base, head = self._commits[measured]
-            is_on_branch = base in commits and head in commits and base < head
             # only the branch's own order says which commit came first
-            if measured[:3] == _subject(key) and is_on_branch:
+            if base in commits and head in commits and base < head:
                 on_branch.append(ComparedRange(base=base, head=head, comparison=comparison))
         ranges: list[ComparedRange] = []
         for changed_range in sorted(_narrowed(on_branch), key=_length_and_end):
@@ -151,14 +157,15 @@ class SupportingEvidence:
         # launches that take a microsecond do not explain a step of a millisecond
         if not may_explain(launches, log_change):
             return None
-        base, head = base_run.commit, head_run.commit
+        base = base_run.commit
+        head = head_run.commit
         old_level, new_level = levels
-        is_exactly_there = base == old_level[-1] and head == new_level[0]
+        is_at_step = base == old_level[-1] and head == new_level[0]
         descriptions = _listed(map(_describe_launch, launches), _MAX_LAUNCHES)
+        profiles = f"profiles of {base.short_sha} and {head.short_sha}"
         return Observation(
-            is_exactly_there,
-            f"profiles of {base.short_sha} and {head.short_sha} show other launches: "
-            f"{descriptions}",
+            has_changed=is_at_step,
+            sentence=f"{profiles} show other launches: {descriptions}",
         )
 
     def check_step(
@@ -175,22 +182,19 @@ class SupportingEvidence:
         """
         verdict = Verdict.of_change(is_worse=step.after > step.before)
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
-        compared: dict[int, PairedEstimate | None] = {}
+        comparisons: dict[int, PairedEstimate | None] = {}
         for index in [step.index, *neighbours]:
-            measured = (
-                *_subject(key),
-                commits[index - 1].sha,
-                commits[index].sha,
-            )
-            comparison = self._comparisons.get(measured)
-            compared[index] = comparison
+            base = commits[index - 1]
+            head = commits[index]
+            comparison = self._comparisons.get((*_subject(key), base.sha, head.sha))
+            comparisons[index] = comparison
             if comparison is not None and comparison.verdict is verdict:
                 return index, Status.CONFIRMED, comparison
         # a step is refuted only if every place where it may lie is
-        for index, comparison in compared.items():
+        for index, comparison in comparisons.items():
             if comparison is None or not _rules_out(comparison, step, verdict):
                 return index, Status.UNCONFIRMED, comparison
-        return step.index, Status.REFUTED, compared[step.index]
+        return step.index, Status.REFUTED, comparisons[step.index]
 
 
 def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
@@ -201,10 +205,13 @@ def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
             equal_commits[compared.base].append(compared.head)
     narrowed: list[ComparedRange] = []
     for compared in ranges:
-        if compared.verdict.is_change:
-            equal = [commit for commit in equal_commits[compared.base] if commit < compared.head]
-            last_equal = max([compared.base, *equal])
-            narrowed.append(replace(compared, base=last_equal))
+        if not compared.verdict.is_change:
+            continue
+        last_equal = compared.base
+        for commit in equal_commits[compared.base]:
+            if last_equal < commit < compared.head:
+                last_equal = commit
+        narrowed.append(replace(compared, base=last_equal))
     return narrowed
 
 
@@ -249,16 +256,18 @@ def measured_again(
             late_ns.append(run.value)
     if not late_ns or len(early_ns) < _MIN_EARLY_RUNS:
         return None
-    logs = [math.log(value_ns) for value_ns in early_ns]
-    level = statistics.median(logs)
-    distances = [abs(value - level) for value in logs]
+    early_logs = [math.log(value_ns) for value_ns in early_ns]
+    early_level = statistics.median(early_logs)
+    late_level = statistics.median(map(math.log, late_ns))
+    distances = [abs(value - early_level) for value in early_logs]
     deviation = MAD_TO_DEVIATION * statistics.median(distances)
     # of the difference between two medians
     error = _MEDIAN_ERROR * difference_error(deviation, len(early_ns), len(late_ns))
-    late_level = statistics.median(map(math.log, late_ns))
-    share = (late_level - level) / log_change
-    is_too_noisy = _ERRORS * error > abs(log_change) / 3
-    if is_too_noisy or _STAYED < share < _MOVED:
+    if _ERRORS * error > abs(log_change) / 3:
+        return None
+    share = (late_level - early_level) / log_change
+    # halfway between the two levels says neither
+    if _STAYED < share < _MOVED:
         return None
     runs = f"in {len(late_ns)} runs"
     if len(late_ns) == 1:
@@ -266,11 +275,11 @@ def measured_again(
     late_median = format_ns(statistics.median(late_ns))
     sentence = f"old commits, measured again after it ({runs}), take {late_median}"
     if share <= _STAYED:
-        return Observation(False, f"{sentence} as before")
+        return Observation(has_changed=False, sentence=f"{sentence} as before")
+    early_median = format_ns(math.exp(early_level))
     return Observation(
-        True,
-        f"{sentence} instead of {format_ns(math.exp(level))}: the change is there without the "
-        f"commit",
+        has_changed=True,
+        sentence=f"{sentence} instead of {early_median}: the change is there without the commit",
     )
 
 
@@ -289,7 +298,8 @@ def _rules_out(comparison: PairedEstimate, step: Step, verdict: Verdict) -> bool
     if comparison.verdict is not Verdict.INCONCLUSIVE:
         return comparison.verdict is not verdict
     low, high = comparison.relative_interval
-    half_ratio = (step.after / step.before) ** 0.5
+    # half of the step on the log scale
+    half_ratio = math.sqrt(step.after / step.before)
     if verdict is Verdict.REGRESSED:
         return low <= 0 and 1 + high < half_ratio
     return high >= 0 and 1 + low > half_ratio
@@ -327,15 +337,17 @@ def _grouped(
 def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
     """The last run of the old level and the first of the new one; None if a level has none."""
     old_level, new_level = levels
-    old_first = old_level[0]
-    old_last = old_level[-1]
-    new_first = new_level[0]
-    new_last = new_level[-1]
-    old_runs = [run for run in runs if old_first <= run.commit <= old_last]
-    new_runs = [run for run in runs if new_first <= run.commit <= new_last]
+    old_runs = _runs_within(runs, old_level)
+    new_runs = _runs_within(runs, new_level)
     if not old_runs or not new_runs:
         return None
     return old_runs[-1], new_runs[0]
+
+
+def _runs_within(runs: Iterable[_Run], level: Sequence[CommitRef]) -> list[_Run]:
+    first = level[0]
+    last = level[-1]
+    return [run for run in runs if first <= run.commit <= last]
 
 
 def _listed(sentences: Iterable[str], most: int) -> str:
@@ -347,8 +359,10 @@ def _listed(sentences: Iterable[str], most: int) -> str:
 
 
 def _describe_counter(change: Change[None]) -> str:
+    """`dram bytes +20%`, or both values of what has no relative change."""
     name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
     base, head = change.values
+    # a share in percent is not given as a change in percent
     if change.metric.endswith("_share"):
         return f"{name} {base:.0%} to {head:.0%}"
     if base:

@@ -17,7 +17,13 @@ import numpy as np
 
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, median
+from roofwatch.ci.changepoint.noise import (
+    MAD_TO_DEVIATION,
+    OUTLIER,
+    Values,
+    median,
+    neighbour_correlation,
+)
 from roofwatch.ci.changepoint.student import two_sided_p
 
 _CAUTION = 2.0
@@ -37,29 +43,21 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
     if not steps:
         return []
     logs = np.log(np.asarray(values, dtype=np.float64))
-    edges = [
-        0,
-        *(step.index for step in steps),
-        len(logs),
-    ]
+    edges = [0, *(step.index for step in steps), len(logs)]
     levels = [logs[start:end] for start, end in pairwise(edges)]
     residuals = np.concatenate([level - np.median(level) for level in levels])
-    dependence = _Dependence.of(residuals, edges, fitted_count=len(edges) - 1)
+    dependence = _Dependence.of(residuals, edges, fitted_count=len(levels))
     width = _width(residuals)
-    chances = []
-    for step, start, boundary, end in zip(
-        steps,
-        edges,
-        edges[1:],
-        edges[2:],
-        strict=False,
-    ):
-        step_residuals = residuals[start:end]
+    chances: list[float] = []
+    for position, step in enumerate(steps):
+        old_start, new_start, new_end = edges[position : position + 3]
+        step_residuals = residuals[old_start:new_end]
         count = len(step_residuals)
-        correction = math.sqrt(count / (count - _FITTED))
-        deviation = max(_width(step_residuals), width) * correction
-        share = 1 / (boundary - start) + 1 / (end - boundary)
-        error = deviation * math.sqrt(share * dependence.inflation)
+        # a quiet stretch may be quiet by chance, so the whole series counts too
+        widest = max(_width(step_residuals), width)
+        deviation = widest * math.sqrt(count / (count - _FITTED))
+        variance_share = 1 / (new_start - old_start) + 1 / (new_end - new_start)
+        error = deviation * math.sqrt(variance_share * dependence.inflation)
         standard_errors = _in_standard_errors(math.log(step.after / step.before), error)
         # the detector knows more about some kinds of noise: its estimate counts where it is smaller
         standard_errors = min(standard_errors, step.standard_errors)
@@ -68,6 +66,7 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
 
 
 def _in_standard_errors(log_change: float, error: float) -> float:
+    # values without noise leave no doubt
     if error <= 0:
         return math.inf
     return abs(log_change) / error
@@ -88,23 +87,28 @@ def chance_of_drift(
     logs = np.log(np.asarray(values, dtype=np.float64))
     measured_at = np.asarray(times, dtype=np.float64)
     count = len(logs)
-    end = drift.end
-    tried = count * (count - 1) // 2  # pairs of a start and an end
-    if end is None:
+    # a drift that goes on has a start only; one that ended, a pair of a start and an end
+    if drift.end is None:
         end = count - 1
         tried = count
+    else:
+        end = drift.end
+        tried = count * (count - 1) // 2
     began_at = measured_at[drift.start]
     elapsed = np.clip(measured_at - began_at, 0.0, measured_at[end] - began_at)
     slope = math.log1p(drift.rate)
     residuals = logs - slope * elapsed
     residuals -= median(residuals)
     dependence = _Dependence.of(residuals, [0, count], fitted_count=_FITTED)
-    power = float(((elapsed - elapsed.mean()) ** 2).sum())
+    squared_distances = (elapsed - elapsed.mean()) ** 2
+    power = float(squared_distances.sum())
+    # all values at one time have no slope
     if power <= 0:
         return 1.0
     variance = count / (count - _FITTED) * dependence.inflation / power
     error = _width(residuals) * math.sqrt(variance)
-    return dependence.p_value(_in_standard_errors(slope, error), count, tried=tried)
+    standard_errors = _in_standard_errors(slope, error)
+    return dependence.p_value(standard_errors, count, tried=tried)
 
 
 def _width(residuals: Values) -> float:
@@ -130,12 +134,7 @@ class _Dependence:
         clipped = np.clip(residuals, -limit, limit)
         ahead = clipped[1:][is_within_level]
         behind = clipped[:-1][is_within_level]
-        power = float(ahead @ ahead + behind @ behind) / 2
-        measured = 0.0
-        if power > 0:
-            measured = float(ahead @ behind) / power
-        # each fitted parameter takes a share of the correlation away: Marriott and Pope's bias
-        unbiased = measured + (1 + 3 * measured) * fitted_count / count
+        unbiased = neighbour_correlation(ahead, behind, fitted_share=fitted_count / count)
         upper_bound = unbiased + _CAUTION / math.sqrt(count)
         return cls(min(max(upper_bound, 0.0), _MAX_CORRELATION))
 
@@ -147,9 +146,17 @@ class _Dependence:
     def p_value(self, standard_errors: float, count: int, *, tried: int) -> float:
         """Student's t on the degrees of freedom that so many values leave, for the largest of all
         places tried.
+
+        Args:
+            standard_errors: Size of the change, 0 or above.
+            count: Values on both sides of it.
+            tried: Places at which it might have been found.
         """
         squared = self.correlation**2
-        degrees = int(count * (1 - squared) / (1 + squared)) - _FITTED
+        independent_count = int(count * (1 - squared) / (1 + squared))
+        degrees = independent_count - _FITTED
+        # nothing is left to estimate the noise from
         if degrees < 1:
             return 1.0
-        return min(1.0, tried * two_sided_p(standard_errors, degrees))
+        p_value = two_sided_p(standard_errors, degrees)
+        return min(1.0, tried * p_value)

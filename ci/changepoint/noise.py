@@ -32,9 +32,13 @@ _HALF = 96
 """Bins on either side: from 12 standard deviations on, all outliers cost the same."""
 _BIN_COUNT = 2 * _HALF + 1
 _GRID = np.arange(-_HALF, _HALF + 1) / _PER_DEVIATION
-_KERNEL = np.exp(-0.5 * (np.arange(-12, 13) / _PER_DEVIATION / 0.4) ** 2)
+_KERNEL_DEVIATION = 0.4
+"""Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
+_KERNEL_OFFSETS = np.arange(-12, 13) / _PER_DEVIATION
+"""Up to almost four widths of the kernel on either side."""
+_KERNEL = np.exp(-0.5 * (_KERNEL_OFFSETS / _KERNEL_DEVIATION) ** 2)
+"""Normal; as a density per standard deviation, its sum over the bins is that of one value."""
 _KERNEL /= _KERNEL.sum() / _PER_DEVIATION
-"""Normal, 0.4 standard deviations wide: Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
 CORE = np.exp(-0.5 * _GRID**2) / math.sqrt(2 * math.pi)
 BROAD = 1.5 / (3.0 + np.abs(_GRID)) ** 2
 """Prior density of outliers: half of them beyond 3 deviations, falling with the square of the
@@ -54,6 +58,13 @@ _STICKY_RATIO = 1.8
 is modelled.
 """
 _MAX_AUTOCORRELATION = 0.95
+_HIDDEN_BY_WINSORISING = 0.1
+"""By how much φ is underestimated from winsorised differences."""
+_MAX_STICKINESS = 0.9
+_MAX_FOLLOW = 0.95
+"""How often an outlier may follow one."""
+_MIN_NEITHER = 0.05
+"""Share of neighbours that are no outliers, below which outliers are not told from the rest."""
 _NO_SCORE = 1e-9
 """Scores below this are rounding."""
 
@@ -131,6 +142,7 @@ def stickiness_of_differences(values: Values) -> float:
         return 0.0
     first = np.abs(values[1:] - values[:-1])
     limit = 2.5 * MAD_TO_DEVIATION * median(first)
+    # most neighbours are equal: there is no noise to correlate
     if limit <= 0:
         return 0.0
     third = np.abs(values[3:] - values[:-3])
@@ -139,8 +151,9 @@ def stickiness_of_differences(values: Values) -> float:
     ratio = float(third_variogram / first_variogram)
     if ratio < _STICKY_RATIO:
         return 0.0
-    # winsorising hides a tenth of it
-    return min((math.sqrt(4 * ratio - 3) - 1) / 2 + 0.1, 0.9)
+    # the positive root of 1 + φ + φ² = ratio
+    phi = (math.sqrt(4 * ratio - 3) - 1) / 2
+    return min(phi + _HIDDEN_BY_WINSORISING, _MAX_STICKINESS)
 
 
 def relative_widths(values: Values, errors: Values, *, floor: float) -> Values | None:
@@ -172,6 +185,28 @@ def relative_widths(values: Values, errors: Values, *, floor: float) -> Values |
 def difference_error(deviation: float, base_count: int, head_count: int) -> float:
     """Standard error of the difference between two means, from the deviation of one value."""
     return deviation * math.sqrt(1 / base_count + 1 / head_count)
+
+
+def neighbour_correlation(ahead: Values, behind: Values, *, fitted_share: float) -> float:
+    """Correlation of each value with the one before, without the bias of a fitted level.
+
+    Each fitted parameter takes a share of the correlation away.
+
+    Args:
+        ahead: Residuals that have a neighbour before them, shape [pairs].
+        behind: That neighbour of each, shape [pairs].
+        fitted_share: Fitted parameters / values.
+
+    Returns:
+        The estimate, which may lie outside of -1 to 1; 0 plus the bias without any pairs.
+
+    Source: Marriott and Pope, Bias in the Estimation of Autocorrelations, 1954.
+    """
+    power = float((ahead @ ahead + behind @ behind) / 2)
+    measured = 0.0
+    if power > 0:
+        measured = float(ahead @ behind) / power
+    return measured + (1 + 3 * measured) * fitted_share
 
 
 # --- the table of costs
@@ -235,20 +270,19 @@ def estimate_noise(
     is_within_level[np.asarray(starts, dtype=np.intp) - 1] = False
     ahead = residuals[1:][is_within_level]
     behind = residuals[:-1][is_within_level]
-    power = float((ahead @ ahead + behind @ behind) / 2)
-    measured = 0.0
-    if power > 0:
-        measured = float(ahead @ behind) / power
-    # each fitted level takes a share of the correlation away: Marriott and Pope's bias, per segment
-    level_share = (len(starts) + 1) / len(residuals)
-    phi = measured + (1 + 3 * measured) * level_share
+    level_count = len(starts) + 1
+    phi = neighbour_correlation(ahead, behind, fitted_share=level_count / len(residuals))
     phi = min(max(phi, 0.0), _MAX_AUTOCORRELATION)
-    steps = ahead - phi * behind
+    innovations = ahead - phi * behind
     innovation = floor
-    if len(steps):
-        innovation = max(MAD_TO_DEVIATION * median(np.abs(steps)), floor)
-    scaled = steps / innovation
-    innovation_costs = _costs_of(bins_of(scaled), np.abs(scaled) > OUTLIER, without_itself=True)
+    if len(innovations):
+        innovation = max(MAD_TO_DEVIATION * median(np.abs(innovations)), floor)
+    scaled = innovations / innovation
+    innovation_costs = _costs_of(
+        bins=bins_of(scaled),
+        is_outlier=np.abs(scaled) > OUTLIER,
+        without_itself=True,
+    )
     return Noise(
         deviation=deviation,
         costs=costs,
@@ -259,17 +293,33 @@ def estimate_noise(
 
 
 def _costs_of(bins: NDArray[np.intp], is_outlier: Flags, *, without_itself: bool = False) -> Values:
+    """Learn the table of costs from values, shrunk towards the prior shape.
+
+    Args:
+        bins: Of the values, shape [values].
+        is_outlier: Shape [values].
+        without_itself: Whether a value says nothing about its own cost, as where a level would
+            otherwise be fitted to a single one.
+
+    Returns:
+        -2 ln density, shape [bins].
+    """
     count = len(bins)
     density = smoothed_counts(bins)
     if without_itself:
         density = np.maximum(density - _KERNEL.max(), 0.0)
-    outlier_share = (int(np.count_nonzero(is_outlier)) + 1) / (count + 10)
+    outlier_share = _shrunk_share(is_outlier)
     prior = (1 - outlier_share) * CORE + outlier_share * BROAD
     weighted_density = density + _PRIOR_WORTH * prior
     costs: Values = -2 * np.log(weighted_density / (count + _PRIOR_WORTH))
     # the ends stand for all values beyond them, on either side
     costs[0] = costs[-1] = max(costs[0], costs[-1])
     return costs + _TIE_BREAK
+
+
+def _shrunk_share(is_outlier: Flags) -> float:
+    """Share of outliers, as if one of ten more values had been one."""
+    return (int(np.count_nonzero(is_outlier)) + 1) / (len(is_outlier) + 10)
 
 
 def _stickiness(is_outlier: Flags) -> tuple[float, float]:
@@ -283,14 +333,16 @@ def _stickiness(is_outlier: Flags) -> tuple[float, float]:
     behind = is_outlier[:-1]
     both_count = int(np.count_nonzero(ahead & behind))
     either_count = int(np.count_nonzero(ahead) + np.count_nonzero(behind))
-    share = (int(np.count_nonzero(is_outlier)) + 1) / (len(is_outlier) + 10)
+    share = _shrunk_share(is_outlier)
+    # how often an outlier follows one, as if four more neighbours had been independent
     follow = (2 * both_count + 4 * share) / (either_count + 4)
-    follow = min(max(follow, share), 0.95)
+    follow = min(max(follow, share), _MAX_FOLLOW)
     # probabilities of the three kinds of neighbours
     pair = share * follow
     alone = share * (1 - follow)
     neither = 1 - pair - 2 * alone
-    if neither <= 0.05:
+    # almost all values are outliers: they have no level to stand apart from
+    if neither <= _MIN_NEITHER:
         return 0.0, 0.0
     none_cost = -2 * math.log(neither / (1 - share) ** 2)
     alone_cost = -2 * math.log(alone / (share * (1 - share))) - none_cost

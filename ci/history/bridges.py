@@ -43,7 +43,7 @@ def _median(runs: Sequence[SeriesPoint]) -> float:
 
 def find_bridges(line: Timeline) -> Iterator[Bridge]:
     """List the last commit of each software that was measured with the next one too."""
-    last: dict[object, Bridge] = {}
+    last_bridges: dict[object, Bridge] = {}
     for commit, runs in line.points.items():
         before = first_software(runs)
         others = [run for run in runs if run not in before]
@@ -52,11 +52,10 @@ def find_bridges(line: Timeline) -> Iterator[Bridge]:
             continue
         after = first_software(others)
         setting = after[0].setting
-        # a later bridge between the same two replaces the earlier one
-        last[None if setting is None else setting.software] = Bridge(
-            commit=commit, before=before, after=after
-        )
-    yield from last.values()
+        new_software = None if setting is None else setting.software
+        # a later bridge to the same software replaces the earlier one
+        last_bridges[new_software] = Bridge(commit=commit, before=before, after=after)
+    yield from last_bridges.values()
 
 
 def values_across_bridges(line: Timeline) -> list[float]:
@@ -72,32 +71,37 @@ def values_across_bridges(line: Timeline) -> list[float]:
 
 def bridge_findings(line: Timeline) -> Iterator[TrendFinding]:
     """Find the bridges over which a time changed by more than its noise."""
-    smallest = math.log1p(THRESHOLDS.trend_relative_change)
+    smallest_log_change = math.log1p(THRESHOLDS.trend_relative_change)
     for bridge in find_bridges(line):
-        log_change = bridge.log_change
-        deviation = _deviation(line, bridge)
-        error = difference_error(deviation, len(bridge.before), len(bridge.after))
-        p_value = two_sided_p(abs(log_change) / error, _degrees(line, bridge))
-        if abs(log_change) >= smallest and p_value <= THRESHOLDS.false_discovery_rate:
+        log_change = abs(bridge.log_change)
+        values_ns = _values_before(line, bridge)
+        error = difference_error(
+            deviation=_deviation(values_ns),
+            base_count=len(bridge.before),
+            head_count=len(bridge.after),
+        )
+        # a few runs still tell more than none
+        degrees = max(_MIN_FOR_NOISE, len(values_ns) - 1)
+        p_value = two_sided_p(log_change / error, degrees)
+        is_sure = p_value <= THRESHOLDS.false_discovery_rate
+        if is_sure and log_change >= smallest_log_change:
             yield _finding(line, bridge, p_value)
 
 
-def _deviation(line: Timeline, bridge: Bridge) -> float:
-    """Standard deviation of the log time of a run, before the bridge."""
-    values = _values_before(line, bridge)
+def _deviation(values_ns: Sequence[float]) -> float:
+    """Standard deviation of the log time of a run, at least a sixth of the smallest change."""
     floor = math.log1p(THRESHOLDS.trend_relative_change) / 6
-    if len(values) < _MIN_FOR_NOISE:
+    if len(values_ns) < _MIN_FOR_NOISE:
         return floor
-    return max(floor, deviation_of_differences(np.log(np.asarray(values))))
+    logs = np.log(np.asarray(values_ns))
+    return max(floor, deviation_of_differences(logs))
 
 
 def _values_before(line: Timeline, bridge: Bridge) -> list[float]:
+    """The newest values up to the commit of a bridge, which show the noise."""
     end = line.commits.index(bridge.commit) + 1
-    return line.values[max(0, end - _NOISE_VALUES) : end]
-
-
-def _degrees(line: Timeline, bridge: Bridge) -> int:
-    return max(_MIN_FOR_NOISE, len(_values_before(line, bridge)) - 1)
+    start = max(0, end - _NOISE_VALUES)
+    return line.values[start:end]
 
 
 def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bool:
@@ -109,19 +113,19 @@ def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bo
 
 
 def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
+    """Report a bridge as a change at the first later commit that has the new software."""
     before = _median(bridge.before)
     after = _median(bridge.after)
-    software = bridge.after[0].setting
-    later = [
+    new_software = bridge.after[0].setting
+    later = (
         commit
         for commit in line.commits
-        if commit > bridge.commit and _has_software(line.points[commit], software)
-    ]
-    commit = bridge.commit
-    if later:
-        commit = later[0]
+        if commit > bridge.commit and _has_software(line.points[commit], new_software)
+    )
+    commit = next(later, bridge.commit)
     time = line.key.definition
     is_worse = time.is_worse(base=before, head=after)
+    relative_change = after / before - 1
     change = ChangePoint(
         series=line.key,
         commit=commit,
@@ -132,12 +136,11 @@ def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
         evidence=(
             f"the same commit, {bridge.commit.short_sha}, takes {time.format(before)} in "
             f"{len(bridge.before)} runs before and {time.format(after)} in {len(bridge.after)} "
-            f"after the change ({after / before - 1:+.1%})"
+            f"after the change ({relative_change:+.1%})"
         ),
         standard_errors=None,
     )
-    commits = [bridge.commit, commit]
-    window, reach = windows_between(commits=commits, first=1, last=1)
+    window, reach = windows_between(commits=[bridge.commit, commit], first=1, last=1)
     index = line.commits.index(commit)
     return TrendFinding(
         change=change,

@@ -14,7 +14,7 @@ from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
 from roofwatch.model.case_key import CaseKey
-from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey
+from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey, Suspect
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
 from roofwatch.model.verdict import Verdict
@@ -25,8 +25,10 @@ _QUIET_SHARE = 1 / 4
 """A control that changed by at most this share of a change shows that the machine is the same."""
 _CONTROL_ODDS = 9.0
 """Odds of the machine if a control of the same run changed with the series."""
-_LIBRARY_ODDS, _RUNNER_ODDS = 3.0, 1.0
-"""Odds of another library and of the machine if only rows of libraries changed."""
+_LIBRARY_ODDS = 3.0
+"""Odds of another library if only rows of libraries changed."""
+_RUNNER_ODDS = 1.0
+"""Odds of the machine then."""
 _MEMORY_UNIT = re.compile(r"bytes|[KMGT]i?B|[kMGT]bytes?", re.IGNORECASE)
 _NEAR_COMMITS = 5
 """Commits on either side of a change whose values of a control are compared."""
@@ -65,15 +67,21 @@ class ControlLine:
         on both sides.
         """
         begin = finding.change.commit
-        old: list[float] = []
-        new: list[float] = []
+        old_logs: list[float] = []
+        new_logs: list[float] = []
         for commit, value in zip(self.commits, self.values, strict=True):
             # a failed run has no time
-            if value > 0:
-                (old if commit < begin else new).append(math.log(value))
-        if not old or not new:
+            if value <= 0:
+                continue
+            if commit < begin:
+                old_logs.append(math.log(value))
+            else:
+                new_logs.append(math.log(value))
+        if not old_logs or not new_logs:
             return None
-        return statistics.median(new[:_NEAR_COMMITS]) - statistics.median(old[-_NEAR_COMMITS:])
+        old_level = statistics.median(old_logs[-_NEAR_COMMITS:])
+        new_level = statistics.median(new_logs[:_NEAR_COMMITS])
+        return new_level - old_level
 
 
 @dataclass
@@ -107,14 +115,13 @@ class Controls:
     def explain_ratio(self, finding: TrendFinding) -> bool:
         """Whether a ratio changed because the library's time did, in the opposite direction."""
         series = finding.change.series
-        title = series.definition.title.partition(RATIO_TO)[0]
+        # the title of another tool's ratio begins with that of the divided metric
+        divided_title = series.definition.title.partition(RATIO_TO)[0]
         for line in self.lines.get(_place_of(series), ()):
-            is_divisor = (
-                series.metric == RATIO_TO_REFERENCE or line.series.definition.title == title
-            )
-            change = None
-            if is_divisor:
-                change = line.log_change_around(finding)
+            is_divisor = line.series.definition.title == divided_title
+            if series.metric != RATIO_TO_REFERENCE and not is_divisor:
+                continue
+            change = line.log_change_around(finding)
             # the library changed by as much, in the opposite direction
             if change is not None and -change / finding.log_change >= _SAME_SHARE:
                 return True
@@ -166,25 +173,31 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
     if not changes:
         return finding
     shares = {name: change / finding.log_change for name, change in changes.items()}
+    # the control that changed most like the series
     nearest = max(shares, key=lambda name: shares[name])
-    sentence = (
-        f"{nearest}, measured in the same runs, changed by {math.expm1(changes[nearest]):+.1%}"
-    )
-    if shares[nearest] >= _SAME_SHARE:
+    share = shares[nearest]
+    relative_change = math.expm1(changes[nearest])
+    sentence = f"{nearest}, measured in the same runs, changed by {relative_change:+.1%}"
+    if share >= _SAME_SHARE:
         # no machine changes how much memory is allocated
         is_memory = _MEMORY_UNIT.fullmatch(finding.change.series.definition.unit) is not None
         cause = Cause.HARNESS if is_memory else Cause.RUNNER
         odds = {cause: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
         return replace(finding, suspects=weigh(odds), p_value=None)
-    if abs(shares[nearest]) > _QUIET_SHARE:
+    # a control that changed by a part of it says neither
+    if abs(share) > _QUIET_SHARE:
         return finding
-    suspects = [
-        replace(suspect, sentence="; ".join(filter(None, (suspect.sentence, sentence))))
-        if suspect.cause is Cause.CODE
-        else suspect
-        for suspect in finding.suspects
-    ]
+    suspects = [_against_code(suspect, sentence) for suspect in finding.suspects]
     return replace(finding, suspects=ranked(suspects))
+
+
+def _against_code(suspect: Suspect, sentence: str) -> Suspect:
+    """Add to the suspicion of the code that the machine stayed the same."""
+    if suspect.cause is not Cause.CODE:
+        return suspect
+    if suspect.sentence:
+        sentence = f"{suspect.sentence}; {sentence}"
+    return replace(suspect, sentence=sentence)
 
 
 def _settle_ratios(
@@ -202,28 +215,31 @@ def _settle_ratios(
             changed[_place_of(finding.change.series)].append(finding)
     settled: list[TrendFinding] = []
     for finding in findings:
-        if not finding.change.series.is_ratio_to_reference or is_outcome(finding.change):
+        series = finding.change.series
+        if not series.is_ratio_to_reference or is_outcome(finding.change):
             settled.append(finding)
             continue
         nearby = [
             neighbour
-            for neighbour in changed[_place_of(finding.change.series)]
+            for neighbour in changed[_place_of(series)]
             if neighbour.reach.touches(finding.reach)
         ]
-        of_series = [neighbour for neighbour in nearby if _is_of_series(neighbour, finding)]
-        if of_series:
+        # the project's own time, and not that of the library
+        times = [
+            neighbour
+            for neighbour in nearby
+            if neighbour.change.series.implementation == series.implementation
+        ]
+        if times:
             verdict = finding.change.verdict
+            same_direction = [time for time in times if time.change.verdict is verdict]
             # the time says it already, with its own p-value
-            causes = [neighbour for neighbour in of_series if neighbour.change.verdict is verdict]
-            if causes:
-                settled.append(replace(finding, suspects=causes[0].suspects, p_value=None))
+            if same_direction:
+                suspects = same_direction[0].suspects
+                settled.append(replace(finding, suspects=suspects, p_value=None))
         elif not nearby and not controls.explain_ratio(finding):
             settled.append(finding)
     return settled
-
-
-def _is_of_series(finding: TrendFinding, ratio: TrendFinding) -> bool:
-    return finding.change.series.implementation == ratio.change.series.implementation
 
 
 def _place_of(series: SeriesKey) -> _Place:
@@ -262,17 +278,19 @@ def library_events(
 
 
 def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Regression:
-    largest = max(
-        findings,
-        key=lambda finding: (finding.change.commit == commit, finding.log_cost_change),
-    )
+    """Report rows of libraries that got slower in one place."""
+
+    def size_at_commit(finding: TrendFinding) -> tuple[bool, float]:
+        return finding.change.commit == commit, finding.log_cost_change
+
+    largest = max(findings, key=size_at_commit)
     change = largest.change
+    relative_change = change.relative_change or 0.0
     names = sorted({finding.change.series.implementation for finding in findings})
     listed = ", ".join(names)
     count = "1 row"
     if len(findings) != 1:
         count = f"{len(findings)} rows"
-    relative = change.relative_change or 0.0
     sentence = (
         f"only rows of libraries changed in these cases ({listed}), which the project's code does "
         f"not change"
@@ -290,7 +308,7 @@ def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Reg
         verdict=Verdict.REGRESSED,
         cause=cause_of(suspects),
         summary=(
-            f"{count} of libraries got slower ({listed}), {relative:+.1%} in "
+            f"{count} of libraries got slower ({listed}), {relative_change:+.1%} in "
             f"{change.series.label}: the toolchain or the runner rather than the project's code"
         ),
         change_points=(change,),

@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate
 from roofwatch.ci.causes.evidence import (
@@ -82,31 +81,36 @@ def _time_findings(
     """The steps of a time, and the drift since the last of them."""
     steps = find_time_steps(line.values, line.relative_errors)
     chances = chances_of_steps(line.values, steps)
-    count, drift = _drift_after(line, steps, evidence)
-    decided = evidence.confirmed_ranges(line.key, line.commits)
-    bridges = list(bridge_findings(line))
-    for step, chance in zip(steps[:count], chances, strict=False):
-        finding = _time_finding(line, step, evidence, compiled)
-        # what is not sure waits for a pair, however unlikely chance is
-        finding = replace(finding, p_value=chance if is_sure_step(step, chance) else 1.0)
-        if step.standard_errors > 0:
-            log_error = abs(finding.log_change) / step.standard_errors
-            finding = replace(finding, log_error=log_error)
-        overlapping = [pair for pair in decided if _is_same_change(finding, pair)]
-        if overlapping:
-            decided = [pair for pair in decided if pair not in overlapping]
-            if finding.status is Status.UNCONFIRMED:
-                finding = _confirmed_by(finding, _pair_finding(line, overlapping[0], compiled))
-        crossed = [bridge for bridge in bridges if _is_over(finding, bridge)]
+    step_count, drift = _drift_after(line, steps, evidence)
+    # what no step accounts for is reported by itself
+    open_pairs = evidence.confirmed_ranges(line.key, line.commits)
+    open_bridges = list(bridge_findings(line))
+    for step, chance in zip(steps[:step_count], chances, strict=False):
+        finding = _with_chance(_time_finding(line, step, evidence, compiled), step, chance)
+        same_pairs = [pair for pair in open_pairs if _is_same_change(finding, pair)]
+        open_pairs = [pair for pair in open_pairs if pair not in same_pairs]
+        if same_pairs and finding.status is Status.UNCONFIRMED:
+            finding = _confirmed_by(finding, _pair_finding(line, same_pairs[0], compiled))
+        crossed = [bridge for bridge in open_bridges if _is_over(finding, bridge)]
+        open_bridges = [bridge for bridge in open_bridges if bridge not in crossed]
         if crossed:
-            bridges = [bridge for bridge in bridges if bridge not in crossed]
             finding = _explained_by(finding, crossed[0])
         yield finding
-    yield from bridges
-    for pair in decided:
+    yield from open_bridges
+    for pair in open_pairs:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
-        yield drift_finding(line.since(_start_of_level(steps, count)), drift)
+        yield drift_finding(line.since(_start_of_level(steps, step_count)), drift)
+
+
+def _with_chance(finding: TrendFinding, step: Step, chance: float) -> TrendFinding:
+    """Add how likely noise alone shows such a step, and the error of its size."""
+    # what is not sure waits for a pair, however unlikely chance is
+    p_value = chance if is_sure_step(step, chance) else 1.0
+    finding = replace(finding, p_value=p_value)
+    if step.standard_errors <= 0:
+        return finding
+    return replace(finding, log_error=abs(finding.log_change) / step.standard_errors)
 
 
 def _start_of_level(steps: Sequence[Step], count: int) -> int:
@@ -130,8 +134,8 @@ def is_sure_step(step: Step, chance: float) -> bool:
 
 def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
     """Whether a step lies where the software changed, in the direction that its bridge shows."""
-    is_open = finding.status is Status.UNCONFIRMED
-    if not is_open:
+    # a pair has decided it already
+    if finding.status is not Status.UNCONFIRMED:
         return False
     if finding.direction is not bridge.direction:
         return False
@@ -139,8 +143,9 @@ def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
 
 
 def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
+    """Blame a step on the software, with the evidence of both."""
     evidence = f"{step.change.evidence}; {bridge.change.evidence}"
-    p_values = [p for p in (step.p_value, bridge.p_value) if p is not None]
+    p_values = [finding.p_value for finding in (step, bridge) if finding.p_value is not None]
     return replace(
         step,
         change=replace(step.change, evidence=evidence),
@@ -160,22 +165,22 @@ def _pair_finding(line: Timeline, pair: ComparedRange, compiled: CompiledHistory
     """Report a change that a pair decided, however few runs the history has."""
     comparison = pair.comparison
     index = line.commits.index(pair.head)
-    before = statistics.median(_values_of(line, pair.base))
-    after = before * (1 + comparison.relative_change)
+    before_ns = statistics.median(_values_of(line, pair.base))
+    # the runs of a pair lie side by side, so only their ratio is exact
+    after_ns = before_ns * (1 + comparison.relative_change)
     code = compiled.code_change(line.key, pair.base, pair.head, pair.verdict)
     time = metric(TIME)
-    medians = f"median time {time.format(before)} to {time.format(after)}"
-    change = replace(
-        make_change(
-            line=line,
-            index=index,
-            before=before,
-            after=after,
-            evidence=f"measured side by side: {medians}, {describe_comparison(comparison)}",
-            has_code=code is not None,
-        ),
-        previous_commit=pair.base,
+    medians = f"median time {time.format(before_ns)} to {time.format(after_ns)}"
+    change = make_change(
+        line=line,
+        index=index,
+        before=before_ns,
+        after=after_ns,
+        evidence=f"measured side by side: {medians}, {describe_comparison(comparison)}",
+        has_code=code is not None,
     )
+    # commits between the two were not measured in a pair
+    change = replace(change, previous_commit=pair.base)
     candidates = [commit for commit in line.commits if pair.base < commit <= pair.head]
     context = ChangeContext(
         before=line.points[pair.base],
@@ -221,23 +226,22 @@ def _drift_after(
     drift.
     """
 
-    def drift_since(count: int) -> Drift | None:
-        start = _start_of_level(steps, count)
+    def drift_since(step_count: int) -> Drift | None:
+        start = _start_of_level(steps, step_count)
         return find_slow_drift(line.values[start:], line.dates[start:])
 
-    fewest = len(steps)
+    fewest_steps = len(steps)
     for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
+        _, _, comparison = evidence.check_step(line.key, line.commits, step)
         # a step that is known to the commit, or was measured again, is no drift
-        if (
-            len(step.candidates) < 2
-            or evidence.check_step(line.key, line.commits, step)[2] is not None
-        ):
+        if len(step.candidates) < 2 or comparison is not None:
             break
-        fewest -= 1
-    for count in range(fewest, len(steps)):
-        drift = drift_since(count)
+        fewest_steps -= 1
+    # the drift that replaces the most steps comes first
+    for step_count in range(fewest_steps, len(steps)):
+        drift = drift_since(step_count)
         if drift is not None and drift.likelihood_ratio > _SURE_OF_A_DRIFT:
-            return count, drift
+            return step_count, drift
     return len(steps), drift_since(len(steps))
 
 
@@ -247,13 +251,18 @@ def _time_finding(
     evidence: SupportingEvidence,
     compiled: CompiledHistory,
 ) -> TrendFinding:
+    """Report a step of a time, with all that is known about its commit and its cause."""
     commits = line.commits
     start = step.index - step.count_before
     end = step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
-    verdict = Verdict.of_change(is_worse=log_change > 0)
-    code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
+    code = compiled.code_change(
+        key=line.key,
+        base=commits[index - 1],
+        head=commits[index],
+        verdict=Verdict.of_change(is_worse=log_change > 0),
+    )
     old_runs, new_runs = _runs_around(line, index)
     change = make_change(
         line=line,
@@ -267,16 +276,16 @@ def _time_finding(
     )
     # a pair already excludes the clock: its sides ran side by side
     if status is Status.UNCONFIRMED:
-        before = line.runs(start, step.index)
-        after = line.runs(step.index, end)
-        change = clock_checked(change, before, after, log_change)
+        change = clock_checked(
+            change,
+            line.runs(start, step.index),
+            line.runs(step.index, end),
+            log_change,
+        )
     old_level = [commits[start], commits[index - 1]]
     new_level = [commits[index], commits[end - 1]]
-    levels = old_level, new_level
-    # runs of a later level say nothing about this one
-    later_runs = line.runs(end, len(commits))
-    ended = min((run.measured_at for run in later_runs), default=None)
-    again = _measured_again(line, step, ended)
+    levels = (old_level, new_level)
+    again = _measured_again(line, step)
     context = ChangeContext(
         before=old_runs,
         after=new_runs,
@@ -306,31 +315,42 @@ def _runs_around(line: Timeline, index: int) -> tuple[list[SeriesPoint], list[Se
     new_runs = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
     old_runs = line.runs(index - NEAR_RUNS, index)
     began = min(run.measured_at for run in new_runs)
-    # runs of the old level that were made later have the new environment; a history measured
-    # backwards has no others
+    # runs of the old level that were made later have the new environment
     earlier_runs = [run for run in old_runs if run.measured_at < began]
-    return (earlier_runs or old_runs)[-NEAR_RUNS:], new_runs
+    # a history measured backwards has no others
+    if not earlier_runs:
+        earlier_runs = old_runs
+    return earlier_runs[-NEAR_RUNS:], new_runs
 
 
 def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     """Reasons on a side on which most runs were slowed down or shared."""
     reasons: set[str] = set()
     for side in sides:
-        if 2 * sum(bool(run.degraded_by) for run in side) > len(side):
-            reasons.update(*(run.degraded_by for run in side))
+        degraded = [run for run in side if run.degraded_by]
+        if 2 * len(degraded) > len(side):
+            reasons.update(*(run.degraded_by for run in degraded))
     return tuple(sorted(reasons))
 
 
-def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
-    """Old code measured again during the new level."""
+def _measured_again(line: Timeline, step: Step) -> Observation | None:
+    """Old code measured again during the new level; None if it was not."""
     # a commit at which the step may lie is neither old nor new
     first_candidate = min(step.index, *step.candidates)
     last_candidate = max(step.index, *step.candidates)
-    old = line.runs(step.index - step.count_before, first_candidate)
-    new = line.runs(last_candidate, step.index + step.count_after)
-    if not old or not new:
+    end = step.index + step.count_after
+    old_runs = line.runs(step.index - step.count_before, first_candidate)
+    new_runs = line.runs(last_candidate, end)
+    if not old_runs or not new_runs:
         return None
-    return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
+    # runs of a later level say nothing about this one
+    later_runs = line.runs(end, len(line.commits))
+    return measured_again(
+        old_runs,
+        new_runs,
+        log_change=math.log(step.after / step.before),
+        ended=min((run.measured_at for run in later_runs), default=None),
+    )
 
 
 def _describe_time_step(

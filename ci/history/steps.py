@@ -131,14 +131,15 @@ def _first_date(runs: Iterable[SeriesPoint]) -> date:
 
 
 def _relative_error(runs: Iterable[SeriesPoint]) -> float:
-    squares = []
+    """Standard error of the mean of some runs, as a fraction; NaN if a run lacks quartiles."""
+    squared_errors: list[float] = []
     for run in runs:
         if run.value is None or run.low is None or run.high is None or not run.block_count:
             return math.nan
         deviation = QUARTILES_TO_ERROR * (run.high - run.low) / run.value
         # samples of a block are not independent, so blocks are counted
-        squares.append(deviation**2 / run.block_count)
-    return math.sqrt(sum(squares)) / len(squares)
+        squared_errors.append(deviation**2 / run.block_count)
+    return math.sqrt(sum(squared_errors)) / len(squared_errors)
 
 
 def first_software(runs: Sequence[SeriesPoint]) -> list[SeriesPoint]:
@@ -177,11 +178,13 @@ def series_noise(series: Series) -> SeriesNoise | None:
         None for other metrics, for fewer than 20 commits, and for values of 0 or less.
     """
     lines = timelines(series)
-    if not series.key.is_performance or not lines or len(lines[0].commits) < _MIN_FOR_NOISE:
+    if not series.key.is_performance or not lines:
         return None
-    if min(lines[0].values) <= 0:
+    values = lines[0].values
+    # a value of 0 has no logarithm
+    if len(values) < _MIN_FOR_NOISE or min(values) <= 0:
         return None
-    return noise_floor(lines[0].values, min_relative_change=THRESHOLDS.trend_relative_change)
+    return noise_floor(values, min_relative_change=THRESHOLDS.trend_relative_change)
 
 
 def is_judged_import(key: SeriesKey) -> bool:
@@ -224,12 +227,13 @@ def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64
     """
     if len(values) < 2 * _PARTS:
         return None
-    parts = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
-    if min(parts) <= 0 or max(parts) / min(parts) <= 1 + THRESHOLDS.drift_relative_change / 2:
+    min_relative_change = THRESHOLDS.drift_relative_change
+    levels = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
+    lowest = min(levels)
+    # the search is slow, and most series do not drift
+    if lowest <= 0 or max(levels) / lowest <= 1 + min_relative_change / 2:
         return None
-    return find_drift(
-        values, weeks_since(days), min_relative_change=THRESHOLDS.drift_relative_change
-    )
+    return find_drift(values, weeks_since(days), min_relative_change=min_relative_change)
 
 
 def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
@@ -265,30 +269,35 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     else:
         floored = np.maximum(raw, smallest)
     min_change = threshold_of(key.metric)
+    # most series of counts never change, which is quick to see
     if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
-    steps = find_change_points(floored, min_relative_change=min_change)
-    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_change)
-    if newest is not None:
-        steps = [
-            *steps[:-1],
-            *(replace(step, count_after=newest.count_before) for step in steps[-1:]),
-            newest,
-        ]
+    steps = _steps_to_newest(floored, min_change)
     edges = [0, *(step.index for step in steps), len(raw)]
-    measured = [
-        replace(
-            step,
-            before=float(np.median(raw[start : step.index])),
-            after=float(np.median(raw[step.index : end])),
-        )
-        for step, start, end in zip(steps, edges, edges[2:], strict=False)
-    ]
+    measured: list[Step] = []
+    for position, step in enumerate(steps):
+        old_start, new_start, new_end = edges[position : position + 3]
+        before = float(np.median(raw[old_start:new_start]))
+        after = float(np.median(raw[new_start:new_end]))
+        measured.append(replace(step, before=before, after=after))
     if key.metric != ERROR:
         return measured
     # an exact result, such as a copy, lost something however small its error is now
     floor = error_floor(key.case_id)
     return [step for step in measured if not step.before or max(step.before, step.after) > floor]
+
+
+def _steps_to_newest(values: NDArray[np.float64], min_relative_change: float) -> list[Step]:
+    """Find the steps of values above 0, up to one that the newest values alone show."""
+    steps = find_change_points(values, min_relative_change=min_relative_change)
+    newest_level_start = steps[-1].index if steps else 0
+    newest = _newest_exact_step(values, newest_level_start, min_relative_change)
+    if newest is None:
+        return steps
+    # the level that the detector saw last ends at the newest step
+    if steps:
+        steps[-1] = replace(steps[-1], count_after=newest.count_before)
+    return [*steps, newest]
 
 
 def _newest_exact_step(
@@ -304,27 +313,27 @@ def _newest_exact_step(
         begins: Where the newest level of the detector begins.
         min_relative_change: Smallest step to report.
     """
-    others = np.flatnonzero(values != values[-1])
+    newest = float(values[-1])
+    others = np.flatnonzero(values != newest)
     # the first of the newest values that are all equal
     index = 0
     if len(others):
         index = int(others[-1]) + 1
-    old = values[begins:index]
+    old_level = values[begins:index]
     count = len(values) - index
-    # an exact level holds one number only, and the newest number is new
-    if (
-        min(count, len(old)) < MIN_SEGMENT
-        or np.any(old != old[0])
-        or np.any(values[:index] == values[-1])
-    ):
+    if min(count, len(old_level)) < MIN_SEGMENT:
         return None
-    if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
+    old = float(old_level[0])
+    # an exact level holds one number only, and the newest number is new
+    if np.any(old_level != old) or np.any(values[:index] == newest):
+        return None
+    if abs(math.log(newest / old)) < math.log1p(min_relative_change):
         return None
     return Step(
         index=index,
-        before=float(old[0]),
-        after=float(values[-1]),
-        count_before=len(old),
+        before=old,
+        after=newest,
+        count_before=len(old_level),
         count_after=count,
         standard_errors=math.inf,
         candidates=(index,),

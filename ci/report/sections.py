@@ -114,103 +114,119 @@ class _Rows:
     source_url: str | None
 
     def results(self) -> Iterator[Row]:
+        """What is wrong, failing, fixed or removed."""
         changed = worst_first(
             case for case in self.judgement.cases if case.reason in _RESULTS or is_removed(case)
         )
-        messages: set[str] = set()
+        messages_seen: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
+            worst = group[0]
             # a removed case has no result, only what it had
-            if is_removed(group[0]):
-                yield group[0].evidence.claimed.text, self._benchmark(group)
+            if is_removed(worst):
+                yield worst.evidence.claimed.text, self._benchmark(group)
                 continue
-            message = message_of(group[0])
+            message = message_of(worst)
+            text = message
             # one cause often fails all cases with one message
-            text = _SAME_ERROR if message in messages else message
-            messages |= {message} - {""}
-            result = bold(group[0], outcome_text(group[0]))
+            if message in messages_seen:
+                text = _SAME_ERROR
+            elif message:
+                messages_seen.add(message)
+            result = bold(worst, outcome_text(worst))
             yield result, _lines(self._benchmark(group), text)
 
     def new_implementations(self) -> Iterator[Row]:
+        """Each new implementation with its result, its code and its times against the others."""
         for new in self.judgement.new_implementations[:_MAX_NEW]:
             name = f"{cell_code(new.kernel)} {cell_code(new.implementation)}"
             line = find_line(self.judgement.source_lines, new.kernel, new.implementation)
             if line is not None:
                 name = self._linked(name, line)
-            shape = new.case_id.partition("/")[2]
-            name += f"<br>{cell_code(shape.translate(_SPACED))}"
-            if len(new.case_ids) > 1:
-                name += f"<br>and {count_of(len(new.case_ids) - 1, 'more case')}"
+            subject = _lines(
+                name,
+                _shape_cell(new.case_id),
+                _more_cases(len(new.case_ids)),
+            )
             compiled = [
                 f"{words.quoted(code)} ({listed(map(code, targets))})"
                 for words, targets in new.compiled
             ]
             times = [words.quoted(code) for words in new.times]
-            yield name, _lines(new.result, *compiled, *times)
+            yield subject, _lines(new.result, *compiled, *times)
 
     def times(self) -> Iterator[Row]:
+        """Each changed time of a kernel, with the worst case in full."""
         for group in groups_of_times(self.judgement):
             worst = group[0]
             change = bold(worst, percent(worst.relative_change)) + half_width(worst)
-            times = both_sides(name="median_ns", base=worst.base, head=worst.head) + medians_note(
-                worst
-            )
+            times = both_sides(name="median_ns", base=worst.base, head=worst.head)
+            times += medians_note(worst)
             roof = roofline_text(worst)
+            if roof:
+                roof += " of roofline"
             names = self._benchmark(group, [case.log_ratio for case in group])
-            yield _lines(change, times, f"{roof} of roofline" if roof else ""), names
+            yield _lines(change, times, roof), names
 
     def steps(self) -> Iterator[Row]:
+        """What the changes of kernels cost the steps of workloads."""
         for step in self.judgement.step_predictions[:_MAX_STEPS]:
             source = step.evidence
             low, high = step.interval
+            change = f"{percent(step.relative_change)} ({percent(low)} to {percent(high)})"
+            case = cell_code(step.case_id.translate(_SPACED))
+            workload = f"{case} {cell_code(step.implementation)}"
             kernel = f"{cell_code(source.kernel)} {cell_code(source.implementation)}"
-            workload = (
-                f"{cell_code(step.case_id.translate(_SPACED))} {cell_code(step.implementation)}"
-            )
-            yield (
-                f"{percent(step.relative_change)} ({percent(low)} to {percent(high)})",
-                _lines(
-                    workload,
-                    f"because of {kernel} {percent(source.kernel_change)}",
-                    f"{source.share:.1%} of the step",
-                ),
-            )
+            because = f"because of {kernel} {percent(source.kernel_change)}"
+            yield change, _lines(workload, because, f"{source.share:.1%} of the step")
 
     def machine_code(self) -> Iterator[Row]:
+        """What the compiler made differently, with its targets."""
         # a kernel that cannot be imported fails every check and compilation with one message
-        failures = {
-            case.evidence.head.message
-            for case in self.judgement.cases
-            if case.reason is Reason.FAILED and case.evidence.head and case.evidence.head.message
-        }
-        for group in _by_kernel(
-            listed_code(self.judgement), lambda change: (change.subject.part, word_of(change))
-        ):
+        failures: set[str] = set()
+        for case in self.judgement.cases:
+            head = case.evidence.head
+            if case.reason is Reason.FAILED and head is not None and head.message:
+                failures.add(head.message)
+        groups = _by_kernel(
+            items=listed_code(self.judgement),
+            kind=lambda change: (change.subject.part, word_of(change)),
+        )
+        for group in groups:
             targets = listed(dict.fromkeys(cell_code(change.subject.target) for change in group))
             yield code_change(group[0], failures), _lines(self._benchmark(group), targets)
 
     def launches(self) -> Iterator[Row]:
-        for group in _by_kernel(
-            self.judgement.secondary_changes, lambda item: (item.metric, item.verdict)
-        ):
+        """What changed in memory and in the time of the host."""
+        groups = _by_kernel(
+            items=self.judgement.secondary_changes,
+            kind=lambda change: (change.metric, change.verdict),
+        )
+        for group in groups:
             worst = group[0]
             size = "nothing before"
             if not math.isinf(worst.relative_change):
                 size = percent(worst.relative_change)
-            names = self._benchmark(group, [item.log_ratio for item in group])
-            change = f"{bold(worst, size)} {metric(worst.metric).title}"
-            yield _lines(change, both_sides(worst.metric, worst.base, worst.head)), names
+            names = self._benchmark(group, [change.log_ratio for change in group])
+            headline = f"{bold(worst, size)} {metric(worst.metric).title}"
+            yield _lines(headline, both_sides(worst.metric, worst.base, worst.head)), names
 
     def accuracy(self) -> Iterator[Row]:
-        for group in _by_kernel(self.judgement.accuracy_changes, lambda item: item.reason):
+        """Errors within their tolerance that changed."""
+        for group in _by_kernel(self.judgement.accuracy_changes, lambda change: change.reason):
             worst = group[0]
-            factor = f"× {math.exp(worst.log_ratio):.2g}"
-            if math.isinf(worst.log_ratio):
-                factor = "no longer exact" if worst.head else "exact now"
+            # from or to an error of 0 there is no factor
+            if not math.isinf(worst.log_ratio):
+                factor = f"× {math.exp(worst.log_ratio):.2g}"
+            elif worst.head:
+                factor = "no longer exact"
+            else:
+                factor = "exact now"
             errors = both_sides(name="rmse_ratio", base=worst.base, head=worst.head)
             errors += f" ({code(worst.subject.part)})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 
     def autotuning(self) -> Iterator[Row]:
+        """What the autotuner chose differently in cases that changed."""
         for case in self.judgement.cases:
             # another choice matters only where the time changed
             if case.verdict is Verdict.UNCHANGED:
@@ -227,23 +243,36 @@ class _Rows:
     def _benchmark(self, group: Sequence[Change[Any]], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
         worst = group[0]
-        kernel, _, shape = worst.case_id.partition("/")
-        is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
-        name = cell_code(kernel)
-        if is_compiled:
+        name = cell_code(worst.subject.kernel)
+        # of compiled code, the function is what a reader looks for
+        if isinstance(worst.evidence, CodeEvidence | AnalysisEvidence):
             name = f"{cell_code(worst.subject.part)} in {name}"
         line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
-        text = f"{name} {cell_code(worst.implementation)}<br>{cell_code(shape.translate(_SPACED))}"
-        case_count = len({item.case_id for item in group})
-        if case_count > 1:
-            text += f"<br>and {count_of(case_count - 1, 'more case')}"
-            # without both times there is no ratio
-            if log_ratios and all(map(math.isfinite, log_ratios)):
-                median = math.expm1(statistics.median(log_ratios))
-                text += f", median {percent(median)}"
-        return text
+        more = _more_cases(len({change.case_id for change in group}))
+        # without both times there is no ratio
+        if more and log_ratios and all(map(math.isfinite, log_ratios)):
+            median = math.expm1(statistics.median(log_ratios))
+            more += f", median {percent(median)}"
+        return _lines(
+            f"{name} {cell_code(worst.implementation)}",
+            _shape_cell(worst.case_id),
+            more,
+        )
+
+
+def _shape_cell(case_id: str) -> str:
+    """The shape, dtype and direction of a case, so that a browser can break the line."""
+    _, _, shape = case_id.partition("/")
+    return cell_code(shape.translate(_SPACED))
+
+
+def _more_cases(case_count: int) -> str:
+    """How many cases a row stands for besides the one that it names; empty if none."""
+    if case_count <= 1:
+        return ""
+    return f"and {count_of(case_count - 1, 'more case')}"
 
 
 def _lines(*texts: str) -> str:
@@ -267,8 +296,11 @@ def listed_code(judgement: PullRequestJudgement) -> list[StaticChange]:
 
 
 def _severity(change: StaticChange) -> tuple[int, float, str, str]:
+    """Sort key: by verdict, then by how far the first fact that differs moved."""
+    moved_facts = moved_facts_of(change)
     size = 0.0
-    for base, head in list(moved_facts_of(change).values())[:1]:
+    if moved_facts:
+        base, head = next(iter(moved_facts.values()))
         size = abs(head - base)
     subject = change.subject
     return VERDICT_ORDER.index(change.verdict), -size, subject.part, subject.case_id

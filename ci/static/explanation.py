@@ -88,25 +88,29 @@ def _changed_values(base: CodeFacts, head: CodeFacts, phrases: dict[str, str]) -
 
 
 def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:
+    # without a disassembly, an instruction that is not listed may occur all the same
     is_disassembled = base.is_disassembled and head.is_disassembled
     if is_disassembled and base.tensor_path != head.tensor_path:
         yield f"tensor-core instructions {_tensor_counts(base)} → {_tensor_counts(head)}"
-    yield from _changed_width(
-        name="loads", base_bits=base.reads.main_width, head_bits=head.reads.main_width
-    )
-    yield from _changed_width(
-        name="stores", base_bits=base.writes.main_width, head_bits=head.writes.main_width
-    )
+    yield from _changed_width("loads", base.reads, head.reads)
+    yield from _changed_width("stores", base.writes, head.writes)
     if is_disassembled:
         yield from _changed_use(
-            name="asynchronous copies", base_count=_async_count(base), head_count=_async_count(head)
+            name="asynchronous copies",
+            base_count=_async_count(base),
+            head_count=_async_count(head),
         )
         yield from _changed_use(
-            name="TMA instructions", base_count=_tma_count(base), head_count=_tma_count(head)
+            name="TMA instructions",
+            base_count=_tma_count(base),
+            head_count=_tma_count(head),
         )
 
 
-def _changed_width(name: str, base_bits: int, head_bits: int) -> Iterator[str]:
+def _changed_width(name: str, base: Accesses, head: Accesses) -> Iterator[str]:
+    base_bits = base.main_width
+    head_bits = head.main_width
+    # a side without accesses has no width
     if base_bits and head_bits and base_bits != head_bits:
         yield f"global {name} {base_bits} bit → {head_bits} bit"
 
@@ -129,17 +133,22 @@ def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> It
     if verdict is Verdict.UNCHANGED:
         return
     is_worse = verdict is Verdict.REGRESSED
+    better_side = base if is_worse else head
+    do_both_spill = any(better_side.values.get(name) for name in DECISIVE_FACTS)
     lengths = _tile_lengths(function)
     tile = _tile(lengths)
-    better_side = base if is_worse else head
-    if any(better_side.values.get(name) for name in DECISIVE_FACTS):
-        # both sides spill, one of them less
-        template = f"{'less' if is_worse else 'more'} of {tile} fits"
-    else:
-        template = f"{tile} {'no longer fits' if is_worse else 'fits'}"
+    match do_both_spill, is_worse:
+        case True, True:
+            template = f"less of {tile} fits"
+        case True, False:
+            template = f"more of {tile} fits"
+        case False, True:
+            template = f"{tile} no longer fits"
+        case _:
+            template = f"{tile} fits"
     template += f" into the registers of {_owner_of_tile(function)}"
-    if is_worse and _is_at_register_limit(function):
-        template += f" (at most {_most_registers(function)} per thread)"
+    if is_worse:
+        template += _register_limit(function)
     yield Remark(template, tuple(lengths))
 
 
@@ -147,12 +156,14 @@ def explain_spills(function: StaticFacts) -> Remark | None:
     """Say why a compiled function keeps values in local memory; None if it does not."""
     if not function.local_bytes:
         return None
-    amount = f"{metric('local_bytes').format(function.local_bytes)} per thread are in local memory"
-    if function.spill_store_count or function.spill_load_count:
-        amount += (
-            f", with {function.spill_store_count or 0} stores and "
-            f"{function.spill_load_count or 0} loads"
-        )
+    local_memory = metric("local_bytes").format(function.local_bytes)
+    amount = f"{local_memory} per thread are in local memory"
+    store_count = function.spill_store_count or 0
+    load_count = function.spill_load_count or 0
+    # an older compiler does not count them
+    if store_count or load_count:
+        amount += f", with {store_count} stores and {load_count} loads"
+    # registers were free, so the size of the tile is not the reason
     if not _is_at_register_limit(function) and not function.spilled_registers:
         registers = function.registers or 0
         return Remark(
@@ -160,24 +171,31 @@ def explain_spills(function: StaticFacts) -> Remark | None:
             f"limit that the launch sets; {amount}"
         )
     lengths = _tile_lengths(function)
-    limit = ""
-    if _is_at_register_limit(function):
-        limit = f" (at most {_most_registers(function)} per thread)"
+    owner = f"{_owner_of_tile(function)}{_register_limit(function)}"
     return Remark(
-        f"spills: {_tile(lengths)} does not fit into the registers of {_owner_of_tile(function)}"
-        f"{limit}; {amount}",
+        f"spills: {_tile(lengths)} does not fit into the registers of {owner}; {amount}",
         tuple(lengths),
     )
 
 
+def _register_limit(function: StaticFacts) -> str:
+    """The limit of registers in parentheses; empty for a function below it."""
+    if not _is_at_register_limit(function):
+        return ""
+    return f" (at most {_most_registers(function)} per thread)"
+
+
 def _most_registers(function: StaticFacts) -> int:
     """Return how many registers a thread of an NVIDIA GPU can have in a block of this size."""
-    return min(_MAX_REGISTERS, _BLOCK_REGISTERS // max(function.thread_count or 1, 1))
+    thread_count = max(function.thread_count or 1, 1)
+    return min(_MAX_REGISTERS, _BLOCK_REGISTERS // thread_count)
 
 
 def _is_at_register_limit(function: StaticFacts) -> bool:
-    is_nvidia = function.target.startswith("sm_")
-    return is_nvidia and (function.registers or 0) >= _most_registers(function)
+    # AMD's compiler has other limits
+    if not function.target.startswith("sm_"):
+        return False
+    return (function.registers or 0) >= _most_registers(function)
 
 
 def _tile(lengths: Mapping[str, int]) -> str:
@@ -185,7 +203,8 @@ def _tile(lengths: Mapping[str, int]) -> str:
     if not lengths:
         return "what a thread works on"
     sizes = " × ".join(map(str, lengths.values()))
-    return f"the tile of {sizes} ({', '.join('{}' for _ in lengths)})"
+    names = ", ".join("{}" for _ in lengths)
+    return f"the tile of {sizes} ({names})"
 
 
 def _tile_lengths(function: StaticFacts) -> dict[str, int]:
@@ -212,9 +231,11 @@ def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
         yield _tensor_reason(base_path, head_path)
     yield from _width_reason(base.reads, head.reads)
     yield from _width_reason(base.writes, head.writes)
+    # without a disassembly, no count says that an instruction is gone
     if base.is_disassembled and head.is_disassembled:
-        base_count = _async_count(base) + _tma_count(base)
-        if base_count and not _async_count(head) + _tma_count(head):
+        base_copy_count = _async_count(base) + _tma_count(base)
+        head_copy_count = _async_count(head) + _tma_count(head)
+        if base_copy_count and not head_copy_count:
             yield Remark("loads no longer overlap with arithmetic through shared memory")
 
 
@@ -241,9 +262,11 @@ def _occupancy_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -
     limits = function.occupancy_limits
     if base_occupancy is None or head_occupancy is None or not limits:
         return
+    # an occupancy of 0 has its own reason
     if 0 < head_occupancy < base_occupancy:
         names = tuple(_RESOURCES.get(limit, limit) for limit in limits)
-        yield Remark(f"occupancy is limited by {' and '.join('{}' for _ in limits)}", names)
+        listed = " and ".join("{}" for _ in limits)
+        yield Remark(f"occupancy is limited by {listed}", names)
 
 
 def _tensor_counts(facts: CodeFacts) -> str:
@@ -277,15 +300,20 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
     for name in sorted(names, key=lambda name: name not in _OPTIONS):
         base_value = base.configuration.get(name)
         head_value = head.configuration.get(name)
-        is_set = not {base_value, head_value} <= _UNSET
-        if base_value != head_value and is_set:
+        # two ways to write an option that is not set
+        if {base_value, head_value} <= _UNSET:
+            continue
+        if base_value != head_value:
             words = (name, _setting(base_value), _setting(head_value))
             changed.append(Remark("{} {} → {}", words))
-    if len(changed) > _MAX_CHANGES:
-        changed[_MAX_CHANGES:] = [Remark(f"{len(changed) - _MAX_CHANGES} more")]
-    if changed:
-        settings = _joined(", ", *changed)
-        yield Remark(f"configuration: {settings.template}", settings.words)
+    if not changed:
+        return
+    shown = changed[:_MAX_CHANGES]
+    more_count = len(changed) - len(shown)
+    if more_count:
+        shown.append(Remark(f"{more_count} more"))
+    settings = _joined(", ", *shown)
+    yield Remark(f"configuration: {settings.template}", settings.words)
 
 
 def _setting(value: object) -> str:

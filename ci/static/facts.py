@@ -41,20 +41,20 @@ class Accesses:
     @property
     def main_width(self) -> int:
         """The width that moves most bits; 0 without accesses."""
-        return max(
-            self.count_by_width,
-            key=lambda width: (width * self.count_by_width[width], width),
-            default=0,
-        )
+
+        def bits_and_width(width: int) -> tuple[int, int]:
+            # of two that move as much, the wider one counts
+            return width * self.count_by_width[width], width
+
+        return max(self.count_by_width, key=bits_and_width, default=0)
 
     def is_narrower_than(self, accesses: "Accesses") -> bool:
         """Return whether narrower instructions move the same bytes; less work per thread does not
         count.
         """
-        return (
-            0 < self.main_width < accesses.main_width
-            and self.total_bits >= _MIN_SAME_WORK * accesses.total_bits
-        )
+        is_narrower = 0 < self.main_width < accesses.main_width
+        is_same_work = self.total_bits >= _MIN_SAME_WORK * accesses.total_bits
+        return is_narrower and is_same_work
 
 
 class TensorPath(IntEnum):
@@ -115,11 +115,15 @@ class CodeFacts:
         """The best path that the code uses; None if unknown."""
         if not self.is_disassembled:
             return None
-        if any(name.startswith("UTC") for name in self.tensor_counts):
+        names = self.tensor_counts
+        # UTCHMMA and its kin of Blackwell; HGMMA and its kin of Hopper
+        if any(name.startswith("UTC") for name in names):
             return TensorPath.TENSOR_MEMORY
-        if any(name.endswith("GMMA") for name in self.tensor_counts):
+        if any(name.endswith("GMMA") for name in names):
             return TensorPath.WARPGROUP
-        return TensorPath.WARP if self.tensor_counts else TensorPath.NONE
+        if names:
+            return TensorPath.WARP
+        return TensorPath.NONE
 
     def _accesses(self, *kinds: str) -> Accesses:
         counts: Counter[int] = Counter()
@@ -164,12 +168,15 @@ def facts_in_words(base: Mapping[str, float], head: Mapping[str, float]) -> str:
 
 def judge_facts(base: Mapping[str, float], head: Mapping[str, float]) -> Verdict:
     """Judge by the first decisive fact that differs; `unchanged` if none does."""
+    # an unknown amount may be any
     has_memory = bool(base.get("local_bytes", 1) or head.get("local_bytes", 1))
     for name in moved_facts(base, head):
+        if name not in DECISIVE_FACTS:
+            continue
         if name in _ONLY_WITH_MEMORY and not has_memory:
             continue
-        least, most = sorted((base[name], head[name]))
-        if name in DECISIVE_FACTS and most >= _MIN_FACTORS.get(name, 1.0) * least:
+        smaller, larger = sorted((base[name], head[name]))
+        if larger >= _MIN_FACTORS.get(name, 1.0) * smaller:
             is_worse = metric(name).is_worse(base=base[name], head=head[name])
             return Verdict.of_change(is_worse=is_worse)
     return Verdict.UNCHANGED
@@ -193,8 +200,12 @@ def judge_code(base: CodeFacts, head: CodeFacts) -> tuple[Verdict, Reason]:
 
 def _fit_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
     """Judge whether a block fits on a multiprocessor."""
-    base_fits, head_fits = _fits(base), _fits(head)
-    return _verdict(is_worse=base_fits and not head_fits, is_better=head_fits and not base_fits)
+    base_fits = _fits(base)
+    head_fits = _fits(head)
+    return _verdict(
+        is_worse=base_fits and not head_fits,
+        is_better=head_fits and not base_fits,
+    )
 
 
 def _fits(facts: CodeFacts) -> bool:
@@ -217,4 +228,6 @@ def _access_verdict(base: Accesses, head: Accesses) -> Verdict:
 def _verdict(*, is_worse: bool, is_better: bool) -> Verdict:
     if is_worse:
         return Verdict.REGRESSED
-    return Verdict.IMPROVED if is_better else Verdict.UNCHANGED
+    if is_better:
+        return Verdict.IMPROVED
+    return Verdict.UNCHANGED

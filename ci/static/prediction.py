@@ -45,10 +45,12 @@ class TimePrediction:
     def verdict(self) -> Verdict:
         low, high = self.log_interval
         least = _MIN_OF_OTHER_WARPS if self.has_other_warps else _MIN_PREDICTED
+        is_slower = self.log_ratio >= least and low >= _MIN_OF_EACH
+        is_faster = self.log_ratio <= -least and high <= -_MIN_OF_EACH
         # a time that moves against the work comes from occupancy alone
-        if self.log_ratio >= least and low >= _MIN_OF_EACH and self.more_work:
+        if is_slower and self.more_work:
             return Verdict.PREDICTED_SLOWER
-        if self.log_ratio <= -least and high <= -_MIN_OF_EACH and self.less_work:
+        if is_faster and self.less_work:
             return Verdict.PREDICTED_FASTER
         return Verdict.UNCHANGED
 
@@ -100,35 +102,33 @@ def compare_launches(
     has_other_occupancy: bool = False,
 ) -> TimePrediction:
     """Compare the sums of the launches of two calls."""
-    base_ns, head_ns = _variants(base), _variants(head)
     # with unknown trips on one side only, the common assumptions remain
-    count = min(len(base_ns), len(head_ns))
-    ratios = [
-        math.log(head_time / base_time)
-        for base_time, head_time in zip(base_ns[:count], head_ns[:count], strict=True)
-    ]
-    base_work, head_work = _amounts(base), _amounts(head)
+    times_ns = zip(_variants(base), _variants(head), strict=False)
+    log_ratios = [math.log(head_ns / base_ns) for base_ns, head_ns in times_ns]
+    base_work = _amounts(base)
+    head_work = _amounts(head)
     # the waits of all waves also follow from the occupancy, which is no work
     if has_other_occupancy:
-        del base_work[_SERIAL], head_work[_SERIAL]
+        del base_work[_SERIAL]
+        del head_work[_SERIAL]
     changed = [name for name in base_work if _differs(base_work[name], head_work[name])]
     more_work = frozenset(name for name in changed if head_work[name] > base_work[name])
     return TimePrediction(
-        log_ratio=ratios[0],
-        log_interval=(min(ratios), max(ratios)),
+        log_ratio=log_ratios[0],
+        log_interval=(min(log_ratios), max(log_ratios)),
         more_work=more_work,
         less_work=frozenset(changed) - more_work,
     )
 
 
 def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
-    """Add the times of several launches, under each assumption."""
-    count = min(len(estimate.variants_ns) for estimate in estimates)
-    sums = [0.0] * count
-    for estimate in estimates:
-        for index in range(count):
-            sums[index] += estimate.variants_ns[index]
-    return sums or [sum(estimate.predicted_ns for estimate in estimates)]
+    """Add the times of several launches, under each assumption, in ns."""
+    by_assumption = zip(*(estimate.variants_ns for estimate in estimates), strict=False)
+    sums_ns = [sum(times_ns) for times_ns in by_assumption]
+    # an older record has the one prediction only
+    if not sums_ns:
+        return [sum(estimate.predicted_ns for estimate in estimates)]
+    return sums_ns
 
 
 def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
@@ -146,7 +146,10 @@ def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
 
 
 def _serial_ns(estimate: CodeEstimate) -> float:
-    return estimate.bounds_ns.get("waits", 0.0) if "tensor" in estimate.bounds_ns else 0.0
+    # only products of tensor cores wait for each other
+    if "tensor" not in estimate.bounds_ns:
+        return 0.0
+    return estimate.bounds_ns.get("waits", 0.0)
 
 
 def _differs(base: float, head: float) -> bool:
@@ -167,11 +170,16 @@ def describe(base: CodeEstimate, head: CodeEstimate, change: TimePrediction) -> 
             parts.append(f"{base_amount:.3g} to {head_amount:.3g} {name} an element")
     if not parts:
         parts.append("the same work")
-    binding = f"bound by {head.limit}"
-    if base.limit != head.limit:
-        binding = f"bound by {base.limit}, then {head.limit}"
-    doubt = "; trips of a loop unknown" if base.has_unknown_trips or head.has_unknown_trips else ""
-    return f"{', '.join(parts)}; {binding}; {change.in_words}{doubt}"
+    clauses = [", ".join(parts)]
+    if base.limit == head.limit:
+        clauses.append(f"bound by {head.limit}")
+    else:
+        clauses.append(f"bound by {base.limit}, then {head.limit}")
+    clauses.append(change.in_words)
+    # the model then assumed a number of trips
+    if base.has_unknown_trips or head.has_unknown_trips:
+        clauses.append("trips of a loop unknown")
+    return "; ".join(clauses)
 
 
 def _bytes_per_element(estimate: CodeEstimate) -> float:
@@ -197,15 +205,14 @@ def compare_calls(
     base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]
 ) -> PredictedCall | None:
     """Compare the sums over all functions of a call; None if a launch has no estimate."""
-    base_estimates, head_estimates = estimates_of_call(base), estimates_of_call(head)
+    base_estimates = estimates_of_call(base)
+    head_estimates = estimates_of_call(head)
     if not base_estimates or not head_estimates:
         return None
     change = compare_launches(base_estimates, head_estimates)
-    text = (
-        f"all launches of a call, {len(base_estimates)} to {len(head_estimates)} functions: "
-        f"{change.in_words}"
-    )
-    return PredictedCall(change, Remark(text))
+    counts = f"{len(base_estimates)} to {len(head_estimates)} functions"
+    detail = Remark(f"all launches of a call, {counts}: {change.in_words}")
+    return PredictedCall(change, detail)
 
 
 def estimates_of_call(functions: Mapping[str, StaticFacts]) -> list[CodeEstimate]:
