@@ -32,9 +32,10 @@ from roofwatch.ci.github.comment import (
 from roofwatch.ci.github.event import Job
 from roofwatch.ci.github.parts import Part, earlier_parts, merge
 from roofwatch.ci.messages import ForgeError, count_of
-from roofwatch.ci.report.comment import Links, is_silent, to_markdown
+from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.titles import is_silent
 from roofwatch.ci.static.baseline import BaselineError
 from roofwatch.job_services import open_forge
 from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy

@@ -68,10 +68,11 @@ def _undescribed(judgement: PullRequestJudgement) -> Iterator[Change[CaseEvidenc
     """Undecided cases that the tables of removed and new ones do not have."""
     described = {case.case_key for case in judgement.cases if is_removed(case)}
     for new in judgement.new_implementations:
-        described |= {(case_id, new.implementation) for case_id in new.case_ids}
+        described.update((case_id, new.implementation) for case_id in new.case_ids)
     for case in worst_first(judgement.cases):
-        is_open = case.verdict is Verdict.INCONCLUSIVE and case.case_key not in described
-        if is_open or case.reason is Reason.ALREADY_FAILING:
+        is_undecided = case.verdict is Verdict.INCONCLUSIVE and case.case_key not in described
+        # what fails on both sides is in no open table either
+        if is_undecided or case.reason is Reason.ALREADY_FAILING:
             yield case
 
 
@@ -125,9 +126,13 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
 
 
 def _limit_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
+    """What limits the slower cases, and what a diagnosis of the head finds that the base lacks."""
     for change in judgement.limit_changes:
+        # once, if both sides have the same limit
         limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
-        remarks = filter(None, (change.detail, *change.evidence.news))
+        remarks = list(change.evidence.news)
+        if change.detail is not None:
+            remarks.insert(0, change.detail)
         findings = "; ".join(remark.quoted(code) for remark in remarks)
         yield "bottleneck", names_of(change), f"{' → '.join(limits)}: {findings}"
 
@@ -165,16 +170,18 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         if base is None and head is None:
             continue
         rows.append((title, _environment_cell(base), _environment_cell(head)))
-    floor = ""
+    sentences = [_intervals(judgement)]
+    left_out = _left_out(judgement)
+    if left_out:
+        sentences.append(left_out)
     if judgement.noise_floor is not None:
-        floor = f"{judgement.noise_floor.remark.quoted(code)}."
-    text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), floor)))
+        sentences.append(f"{judgement.noise_floor.remark.quoted(code)}.")
     return Section(
         title="Environment and noise",
         columns=("", "base", "head"),
         rows=rows,
         is_folded=True,
-        text=text,
+        text=" ".join(sentences),
     )
 
 
@@ -185,25 +192,25 @@ def _environment_cell(value: object) -> str:
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
+    """Say when a time is flagged, how noisy the times are, and what they can show."""
+    sentences = [
+        "Flagged only if the whole 95% confidence interval is beyond "
+        f"±{THRESHOLDS.relative_change:.0%} "
+        f"(false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
+    ]
     intervals = [case.log_interval for case in judgement.cases if case.log_interval is not None]
-    halves = [(high - low) / 2 for low, high in intervals if math.isfinite(high)]
-    text = (
-        f"Flagged only if the whole 95% confidence interval is beyond "
-        f"±{THRESHOLDS.relative_change:.0%}"
-    )
-    text += f" (false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
+    # with too few blocks, an interval is infinite
+    half_widths = [(high - low) / 2 for low, high in intervals if math.isfinite(high)]
     # nothing says how far two separate jobs may differ
     if not judgement.is_paired:
-        text += " The records are not a pair, so the noise between them is unknown."
-    elif halves:
-        half = math.expm1(statistics.median(halves))
-        text += (
-            f" {count_of(len(halves), 'comparison')}: median half-width of the interval "
-            f"±{half:.1%}."
-        )
+        sentences.append("The records are not a pair, so the noise between them is unknown.")
+    elif half_widths:
+        comparisons = count_of(len(half_widths), "comparison")
+        half_width = math.expm1(statistics.median(half_widths))
+        sentences.append(f"{comparisons}: median half-width of the interval ±{half_width:.1%}.")
     if judgement.detectable_change is not None:
-        text += f" Detects slowdowns ≥ {judgement.detectable_change:.1%} with 80% power."
-    return text
+        sentences.append(f"Detects slowdowns ≥ {judgement.detectable_change:.1%} with 80% power.")
+    return " ".join(sentences)
 
 
 def _left_out(judgement: PullRequestJudgement) -> str:

@@ -15,13 +15,12 @@ from typing import Any
 from roofwatch.ci.claims.cases import is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
-from roofwatch.ci.report import titles
+from roofwatch.ci.messages import code, count_of, join_sections, listed
 from roofwatch.ci.report.background import background
 from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import changes, groups_of_times
-from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
+from roofwatch.ci.report.titles import CODE_WORDS, decisive, headline, untimed_words, word_of
 from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
@@ -32,18 +31,6 @@ acceptance.
 
 _MARKS = {0: "✅", 1: "❌", 2: "⚪"}
 """By exit status."""
-_NOT_SUSPICIOUS = frozenset(
-    {
-        Reason.NOISE,
-        Reason.TOO_FEW_BLOCKS,
-        Reason.MULTIPLICITY,
-        Reason.THROTTLED,
-        Reason.HOST_BOUND,
-        Reason.CLOCK_CHANGED,
-        Reason.SAME_MACHINE_CODE,
-        Reason.NEW_CASE,
-    }
-)
 _CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.WITHIN_THRESHOLD, Reason.NEW_CASE})
 """Reasons that need no explanation."""
 _MAX_NAME = 60
@@ -86,27 +73,6 @@ def to_markdown(
         max_bytes=max_bytes,
         whole_url=links.run,
     )
-
-
-def is_silent(judgement: PullRequestJudgement) -> bool:
-    """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is
-    undecided.
-    """
-    # what could not be judged at all is always worth a comment
-    if judgement.refusals or judgement.missing or judgement.dependencies is not None:
-        return False
-    items: list[Change[Any]] = [*judgement.cases, *judgement.static]
-    undecided = {item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE}
-    if judgement.policy.untimed_passes:
-        undecided.discard(Reason.NOT_TIMED)
-    if undecided - _NOT_SUSPICIOUS:
-        return False
-    return not changes(judgement)
-
-
-def headline(judgement: PullRequestJudgement) -> Remark:
-    """Say in one line what decides, what it covers, and what was not measured."""
-    return titles.headline(judgement, is_quiet=is_silent(judgement))
 
 
 def summary_line(judgement: PullRequestJudgement) -> str:

@@ -10,7 +10,7 @@ from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.report.cells import percent
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.report.sections import groups_of_times
+from roofwatch.ci.report.sections import changes, groups_of_times
 from roofwatch.ci.static.comparison import CodeEvidence, StaticChange
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.claim import CodeState
@@ -37,21 +37,47 @@ _CASE_WORDS = {
     Reason.NOT_TIMED: "not timed",
     Reason.SAME_CODE: "same code",
 }
+_NOT_SUSPICIOUS = frozenset(
+    {
+        Reason.NOISE,
+        Reason.TOO_FEW_BLOCKS,
+        Reason.MULTIPLICITY,
+        Reason.THROTTLED,
+        Reason.HOST_BOUND,
+        Reason.CLOCK_CHANGED,
+        Reason.SAME_MACHINE_CODE,
+        Reason.NEW_CASE,
+    }
+)
+"""Reasons for which nobody needs a comment."""
 _NO_TIMES = frozenset({Reason.NOT_TIMED, Reason.SAME_CODE, Reason.ALREADY_FAILING})
 
 
-def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
-    """Say in one line what decides, with numbers: for the comment, the check and the terminal.
+def is_silent(judgement: PullRequestJudgement) -> bool:
+    """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is
+    undecided.
+    """
+    # what could not be judged at all is always worth a comment
+    if judgement.refusals or judgement.missing or judgement.dependencies is not None:
+        return False
+    items: list[Change[Any]] = [*judgement.cases, *judgement.static]
+    undecided = {item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE}
+    if judgement.policy.untimed_passes:
+        undecided.discard(Reason.NOT_TIMED)
+    if undecided - _NOT_SUSPICIOUS:
+        return False
+    return not changes(judgement)
 
-    Args:
-        judgement: To be named.
-        is_quiet: Nothing at all changed.
+
+def headline(judgement: PullRequestJudgement) -> Remark:
+    """Say in one line what decides, what it covers, and what was not measured: for the comment, the
+    check and the terminal.
     """
     verdict = judgement.verdict
     if verdict is Verdict.INCONCLUSIVE:
         decides = _after_new(judgement, _undecided(judgement))
     elif verdict is Verdict.UNCHANGED:
-        decides = _after_new(judgement, _no_change(judgement, is_quiet=is_quiet))
+        decides = _after_new(judgement, _no_change(judgement))
     else:
         decides = _changed(judgement)
     template = decides.template
@@ -220,7 +246,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
 # --- no change
 
 
-def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
+def _no_change(judgement: PullRequestJudgement) -> str:
     compared = [case for case in judgement.cases if not is_removed(case)]
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
@@ -229,7 +255,7 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
     parts = []
     if timed:
         # what became better or only differs is no regression, and not nothing
-        claim = "no change" if is_quiet else "no regression"
+        claim = "no change" if is_silent(judgement) else "no regression"
         parts.append(f"{claim} in {_benchmarks(timed)}")
     # without any time, the check of results is what the judgement stands on
     if same_code and not timed:

@@ -9,9 +9,10 @@ import pytest
 
 from roofwatch.check_policy import read_policy
 from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured, without_records
-from roofwatch.ci.report.comment import headline, is_silent, to_markdown
+from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.titles import headline, is_silent
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, RequiredEvidence
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Verdict

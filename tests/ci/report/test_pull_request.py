@@ -5,8 +5,9 @@ import pytest
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.github.check_run import concluded
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.report.comment import headline, summary_line, to_markdown
+from roofwatch.ci.report.comment import summary_line, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.titles import headline
 from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.claim import CheckPolicy
 from roofwatch.model.history import Cause

@@ -14,9 +14,10 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.ci.github.check_run import Conclusion
-from roofwatch.ci.report.comment import headline, to_markdown
+from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.titles import headline
 from roofwatch.comparison_tables import judgement_tables, verdict_line
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.claim import ClaimKind
