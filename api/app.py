@@ -31,6 +31,7 @@ from roofwatch.api import (
     problems,
     questions,
     queue,
+    queue_runners,
     regressions,
     runs,
     series,
@@ -169,6 +170,7 @@ def create_app(
         questions,
         agenda,
         queue,
+        queue_runners,
         acceptances,
     ):
         app.include_router(module.router)

@@ -14,7 +14,8 @@ from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, find_flip
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.comparison import StaticChange, judge_static, toolchain_of
+from roofwatch.ci.static.comparison import StaticChange, judge_static
+from roofwatch.ci.static.same_code import toolchain_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import THRESHOLDS

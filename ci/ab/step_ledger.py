@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from roofwatch.ci.ab.slot_matching import SlotSides, matched_slots
 from roofwatch.ci.judge.pairing import CaseResults, Pairing
-from roofwatch.ci.static.comparison import machine_code
+from roofwatch.ci.static.same_code import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, steps_of_profile
 from roofwatch.collector.workload_values import function_name
 from roofwatch.model.machine import Environment

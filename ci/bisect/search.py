@@ -1,11 +1,10 @@
-"""Probabilistic bisection: prior weights, probabilities from measurements, and what to measure
-next. Pure.
-"""
+"""Probabilistic bisection: probabilities from measurements, and what to measure next. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.bisect.pairs import PairResult, compare_pairs
+from roofwatch.ci.bisect.priors import BuildInputs, prior_weights
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.model.history import CommitRef
 from roofwatch.model.triage import (
     BisectionCommit,
@@ -23,20 +24,11 @@ from roofwatch.model.triage import (
 )
 from roofwatch.model.verdict import Verdict
 
-SAME_SOURCES = "no source of the kernel changed"
-SAME_CODE = "the machine code is identical"
-SAME_CODE_WEIGHT = 0.01
-"""Prior weight of a commit with changed sources and identical machine code; 1 if the machine code
-changed.
-"""
-
 _STEP_ERRORS = np.linspace(-5.0, 5.0, 21)
 """Grid of step sizes, in standard errors around the median of the bad end."""
 _SCALE_FACTORS = 2.0 ** np.linspace(-2.0, 2.0, 13)
 _DEGREES = np.array([3.0, 8.0, 60.0])
 """Degrees of freedom of Student's t: from noise with outliers to normal noise."""
-# 1 / the 75 % quantile of the normal distribution
-_MAD_TO_DEVIATION = 1.4826
 _DOUBT = 0.2
 """A commit is measured further while the probability that it has the change is between this and 1 −
 this.
@@ -47,58 +39,6 @@ _MIN_SCALE = 1e-7
 """Noise of identical, rounded times."""
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class BuildInputs:
-    """What a series is built from at one commit."""
-
-    sources: str | None = None
-    """Digest of everything the kernel may use; None if unknown."""
-    machine_code: str | None = None
-    """Digest of the compiled code; None if nothing was compiled."""
-    error: str = ""
-    """Why the suite cannot be loaded."""
-
-
-@dataclass(frozen=True)
-class PriorWeight:
-    value: float
-    reason: str = ""
-    """Why it is below 1."""
-
-
-def compare_inputs(base: BuildInputs, head: BuildInputs) -> PriorWeight:
-    """Weight the chance that performance changed between two commits."""
-    if head.sources is not None and head.sources == base.sources:
-        return PriorWeight(0.0, SAME_SOURCES)
-    if head.machine_code is not None and head.machine_code == base.machine_code:
-        return PriorWeight(SAME_CODE_WEIGHT, SAME_CODE)
-    return PriorWeight(1.0)
-
-
-def prior_weights(inputs: Sequence[BuildInputs]) -> list[PriorWeight]:
-    """Weight each commit after the good end, given the inputs of the good end and of each commit.
-
-    A commit that cannot be loaded gets the weight of the next one that can. If no sources changed
-    at all, all weights are 1.
-    """
-    weights: list[PriorWeight] = []
-    last_loaded = inputs[0]
-    failed_count = 0
-    for commit_inputs in inputs[1:]:
-        if commit_inputs.error:
-            failed_count += 1
-            continue
-        weight = compare_inputs(last_loaded, commit_inputs)
-        weights += [weight] * (failed_count + 1)
-        last_loaded = commit_inputs
-        failed_count = 0
-    weights += [PriorWeight(1.0)] * failed_count
-    # something outside the sources changed, so any commit may have it
-    if not any(weight.value for weight in weights):
-        return [PriorWeight(1.0)] * len(weights)
-    return weights
 
 
 def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence[float]]) -> Floats:
@@ -123,20 +63,11 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     scales = scale_grid.ravel()  # [noises]
     degrees = degree_grid.ravel()  # [noises]
     no_step = np.zeros(1)
-    # log-likelihood of each commit's pairs: before the change of shape [commits, noises], and with
-    # it of shape [commits, steps, noises]
-    without_change = np.stack(
-        [
-            _log_likelihood(pairs=pairs, centres=no_step, scales=scales, degrees=degrees)[0]
-            for pairs in log_ratios
-        ]
-    )
-    with_change = np.stack(
-        [
-            _log_likelihood(pairs=pairs, centres=steps, scales=scales, degrees=degrees)
-            for pairs in log_ratios
-        ]
-    )
+    likelihood = partial(_log_likelihood, scales=scales, degrees=degrees)
+    # log-likelihood of each commit's pairs if it lies before the change, shape [commits, noises]
+    without_change = np.stack([likelihood(pairs, no_step)[0] for pairs in log_ratios])
+    # and if it has the change, shape [commits, steps, noises]
+    with_change = np.stack([likelihood(pairs, steps) for pairs in log_ratios])
     # if a commit brought the change, all before it are without, and it and all later ones with it
     earlier = np.cumsum(without_change, axis=0)[:-1]
     all_earlier = np.concatenate([np.zeros_like(without_change[:1]), earlier])
@@ -184,7 +115,7 @@ def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
     count = len(residuals)
     # one degree of freedom per median
     correction = math.sqrt(count / (count - len(repeated)))
-    deviation = float(np.median(np.abs(residuals))) * _MAD_TO_DEVIATION
+    deviation = float(np.median(np.abs(residuals))) * MAD_TO_DEVIATION
     return max(deviation * correction, _MIN_SCALE)
 
 

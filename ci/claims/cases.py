@@ -24,7 +24,7 @@ from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
+from roofwatch.ci.static.same_code import has_one_toolchain, is_same_machine_code
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import Claim
 from roofwatch.model.history import Cause

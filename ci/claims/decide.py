@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
-from roofwatch.ci.static.comparison import StaticChange, has_one_toolchain
+from roofwatch.ci.static.comparison import StaticChange
+from roofwatch.ci.static.same_code import has_one_toolchain
 from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression

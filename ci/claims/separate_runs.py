@@ -9,7 +9,7 @@ from roofwatch.ci.claims.cases import CaseEvidence, with_claim
 from roofwatch.ci.claims.decide import CodeStates, judge_outcomes
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
-from roofwatch.ci.static.comparison import has_one_toolchain
+from roofwatch.ci.static.same_code import has_one_toolchain
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import CodeState
 from roofwatch.model.machine import Outcome

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
 from roofwatch.ci.github.acceptance import MAX_SERIES
-
-if TYPE_CHECKING:
-    pass
 
 COMMAND_PREFIX = "/roofwatch"
 USAGE = (
@@ -47,6 +43,21 @@ class Command:
     commit: str = ""
     wrong_results: bool = False
     """Whether an acceptance means wrong results too."""
+
+    def naming(self, commit: str) -> str:
+        """Write the command without its prefix, as one for that commit."""
+        words = [str(self.verb)]
+        if self.verb is Verb.BISECT:
+            if self.rest:
+                words.append(self.rest)
+            if self.runner:
+                words += ["on", self.runner]
+            words += ["at", commit]
+        else:
+            if self.runner:
+                words.append(self.runner)
+            words.append(commit)
+        return " ".join(words)
 
 
 class CommandError(Exception):

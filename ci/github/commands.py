@@ -375,21 +375,10 @@ class _PullRequest:
         # a review of this commit says that its code was read
         if command.commit or head_sha in self._repository.reviewed_commits(self._number, login):
             return head_sha
-        runner = ""
-        if command.runner:
-            runner = f" {command.runner}"
-        example = f"run{runner} {head_sha[:8]}"
-        if command.verb is Verb.BISECT:
-            on_runner = ""
-            if command.runner:
-                on_runner = f" on {command.runner}"
-            series = ""
-            if command.rest:
-                series = f" {command.rest}"
-            example = f"bisect{series}{on_runner} at {head_sha[:8]}"
+        example = f"{COMMAND_PREFIX} {command.naming(head_sha[:8])}"
         raise CommandError(
             "The runner executes the code of the pull request, so name the commit that you "
-            f"reviewed: {code(f'{COMMAND_PREFIX} {example}', limit=400)}. A review that you "
+            f"reviewed: {code(example, limit=400)}. A review that you "
             "submitted on that commit will do too."
         )
 

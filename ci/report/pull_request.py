@@ -36,9 +36,9 @@ from roofwatch.ci.static.comparison import (
     JudgedCode,
     StaticChange,
     judge_static,
-    toolchain_of,
     with_prediction_decisive,
 )
+from roofwatch.ci.static.same_code import toolchain_of
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome

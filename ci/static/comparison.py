@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
-from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.explanation import explain
@@ -21,7 +20,7 @@ from roofwatch.ci.static.prediction import (
 )
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Cause
-from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.machine import Outcome
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -84,12 +83,13 @@ class CodeEvidence:
             return None
         if self.base.estimate is None or self.head.estimate is None:
             return None
-        occupancies = self.base.theoretical_occupancy, self.head.theoretical_occupancy
+        base_occupancy = self.base.theoretical_occupancy
+        head_occupancy = self.head.theoretical_occupancy
         return compare_estimates(
             self.base.estimate,
             self.head.estimate,
             has_other_warps=self.base.thread_count != self.head.thread_count,
-            has_other_occupancy=occupancies[0] != occupancies[1],
+            has_other_occupancy=base_occupancy != head_occupancy,
         )
 
     @property
@@ -188,27 +188,42 @@ def judge_static(
                 part=function,
                 target=target,
             )
-            cause = _cause_of(evidence, base_toolchain or {}, head_toolchain or {})
-            verdict, reason = _judge(
-                base_facts,
-                head_facts,
-                is_target_compiled=bool(head_functions),
-                cause=cause,
-            )
-            verdict, reason = _with_prediction(verdict, reason, evidence)
-            change = code_change(
+            change = _judge_function(
                 subject,
                 evidence,
-                verdict=verdict,
-                reason=reason,
-                cause=cause,
-                detail=_detail(base_facts, head_facts),
+                is_target_compiled=bool(head_functions),
+                cause=_cause_of(evidence, base_toolchain or {}, head_toolchain or {}),
             )
             changes.append(change)
     return JudgedCode(
         changes=tuple(changes),
         unchanged_by_target=dict(sorted(unchanged.items())),
         gone=tuple(gone),
+    )
+
+
+def _judge_function(
+    subject: ChangeSubject,
+    evidence: CodeEvidence,
+    *,
+    is_target_compiled: bool,
+    cause: Cause,
+) -> Change[CodeEvidence]:
+    """Judge a function by its facts, then by what the cycle model predicts for them."""
+    verdict, reason = _judge(
+        evidence.base,
+        evidence.head,
+        is_target_compiled=is_target_compiled,
+        cause=cause,
+    )
+    verdict, reason = _with_prediction(verdict, reason, evidence)
+    return code_change(
+        subject,
+        evidence,
+        verdict=verdict,
+        reason=reason,
+        cause=cause,
+        detail=_detail(evidence),
     )
 
 
@@ -340,52 +355,6 @@ def _toolchains_differ(
     return {**base_toolchain, **base.toolchain} != {**head_toolchain, **head.toolchain}
 
 
-def toolchain_of(environment: Environment) -> dict[str, str]:
-    """Return compiler versions and settings that hold for all functions of a run."""
-    if environment.triton_version is None:
-        versions = {}
-    else:
-        versions = {"triton": environment.triton_version}
-    return {**versions, **environment.compile_knobs}
-
-
-def has_one_toolchain(base: Environment, head: Environment) -> bool:
-    """Whether equal sources mean equal code: compilers, their settings and torch are the same."""
-    is_one_torch = base.torch_version == head.torch_version
-    return is_one_torch and toolchain_of(base) == toolchain_of(head)
-
-
-def is_same_machine_code(pairing: Pairing, key: CaseKey) -> bool:
-    """Return whether the same machine code of an implementation ran on a GPU on both sides."""
-    environment = pairing.head.environment
-    # the interpreter and other releases of Triton run something else than this code
-    if environment.device_kind == "cpu":
-        return False
-    if pairing.base.environment.triton_version != environment.triton_version:
-        return False
-    base, head = pairing.of(key)
-    base_code = machine_code(pairing.base.environment, base.code)
-    head_code = machine_code(environment, head.code)
-    if not head_code:
-        return False
-    if base_code != head_code:
-        return False
-    return None not in head_code.values()
-
-
-def machine_code(
-    environment: Environment, functions: Iterable[StaticFacts]
-) -> dict[tuple[str, str], str | None]:
-    """Code hash of each compiled function by target and name, None if it failed.
-
-    If the device's target was compiled, only its code counts; otherwise that of all targets.
-    """
-    codes = {(facts.target, facts.function): facts.code_hash for facts in functions}
-    target = environment.compile_target
-    of_device = {key: code for key, code in codes.items() if key[0] == target}
-    return of_device or codes
-
-
 # --- judging a pair
 
 
@@ -402,9 +371,12 @@ def _judge(
             return Verdict.UNCHANGED, Reason.REMOVED_CASE
         return Verdict.INCONCLUSIVE, Reason.TARGET_LOST
     if not compiles(head):
+        # a new kernel may need what the target does not have
         if base is None and head.outcome is Outcome.UNSUPPORTED:
             return Verdict.INCONCLUSIVE, Reason.NEW_CASE
-        return Verdict.REGRESSED, Reason.TARGET_LOST if compiles(base) else Reason.FAILED
+        if compiles(base):
+            return Verdict.REGRESSED, Reason.TARGET_LOST
+        return Verdict.REGRESSED, Reason.FAILED
     if base is None:
         return Verdict.INCONCLUSIVE, Reason.NEW_CASE
     if not compiles(base):
@@ -419,14 +391,18 @@ def _judge(
     return verdict, reason
 
 
-def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None:
-    if base is not None and head is not None and compiles(base) and compiles(head):
-        return _with_estimate(explain(base, head), CodeEvidence(base, head))
+def _detail(evidence: CodeEvidence) -> Remark | None:
+    """Explain a change by its facts, or by the message of the side that did not compile."""
+    base = evidence.base
+    head = evidence.head
+    if base is not None and head is not None and evidence.has_compiled:
+        return _with_estimate(explain(base, head), evidence)
     for side in (head, base):
-        if side is not None and not compiles(side):
-            if not side.message:
-                return None
-            return Remark("{}", (side.message,))
+        if side is None or compiles(side):
+            continue
+        if not side.message:
+            return None
+        return Remark("{}", (side.message,))
     return None
 
 

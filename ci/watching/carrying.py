@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from roofwatch.ci.judge.pairing import Pairing
-from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
+from roofwatch.ci.static.same_code import has_one_toolchain, is_same_machine_code
 from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.record import RunRecord
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from roofwatch.arguments import repository_of, suite_source
-from roofwatch.ci.bisect.search import BuildInputs
+from roofwatch.ci.bisect.priors import BuildInputs
 from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.digests import digest_of
 from roofwatch.collector.git import resolve_commit, run_git

@@ -12,7 +12,8 @@ from rich.text import Text
 from roofwatch.bisection.bisect import BisectPlan, bisect
 from roofwatch.bisection.commits import list_commits
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
-from roofwatch.ci.bisect.search import SAME_CODE, SearchEnd
+from roofwatch.ci.bisect.priors import SAME_CODE
+from roofwatch.ci.bisect.search import SearchEnd
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.errors import JournalError

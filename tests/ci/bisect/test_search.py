@@ -13,16 +13,14 @@ from roofwatch.ci.bisect.pairs import (
     series_to_bisect,
     step_size,
 )
-from roofwatch.ci.bisect.search import (
+from roofwatch.ci.bisect.priors import (
     SAME_CODE,
     SAME_CODE_WEIGHT,
     SAME_SOURCES,
     BuildInputs,
-    SearchEnd,
-    SearchPlan,
-    change_probabilities,
     prior_weights,
 )
+from roofwatch.ci.bisect.search import SearchEnd, SearchPlan, change_probabilities
 from roofwatch.model.history import Series
 from roofwatch.model.machine import DeviceState, Outcome
 from roofwatch.model.measurement import Timer

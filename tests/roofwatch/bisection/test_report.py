@@ -10,7 +10,8 @@ from sqlalchemy import Engine, text
 from roofwatch.bisection.job import exit_status, result_of, sentences
 from roofwatch.bisection.stored import StoredBisection
 from roofwatch.ci.bisect.pairs import PairResult
-from roofwatch.ci.bisect.search import BuildInputs, SearchEnd, begin_search, with_inputs, with_pair
+from roofwatch.ci.bisect.priors import BuildInputs
+from roofwatch.ci.bisect.search import SearchEnd, begin_search, with_inputs, with_pair
 from roofwatch.db.bisections import begin_bisection
 from roofwatch.db.leases import ClaimLostError
 from roofwatch.model.triage import (
