@@ -38,7 +38,7 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
         remaining = []
         for delivery in step.deliveries:
             merged_delivery = merged[_group_of(delivery)]
-            # only the worst alert is told, and its message names the others
+            # only the worst alert is sent, and its message names the others
             if merged_delivery.alert.alert_id == delivery.alert.alert_id:
                 remaining.append(merged_delivery)
         merged_steps.append(replace(step, deliveries=tuple(remaining)))
@@ -70,7 +70,7 @@ def within_limit(
         allowed_count = limit - sent_counts.get(channel, 0)
         for delivery in _within_count(deliveries, allowed_count, limit):
             passed[_key(delivery)] = delivery
-    # a channel that got nothing is told in the next hour
+    # a channel that got nothing has its turn in the next hour
     told_channels = {delivery.channel for delivery in passed.values()}
     return [_limited(step, passed, told_channels, now) for step in steps]
 

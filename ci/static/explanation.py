@@ -308,11 +308,11 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
             changed.append(Remark("{} {} → {}", words))
     if not changed:
         return
-    shown = changed[:_MAX_CHANGES]
-    more_count = len(changed) - len(shown)
+    listed = changed[:_MAX_CHANGES]
+    more_count = len(changed) - len(listed)
     if more_count:
-        shown.append(Remark(f"{more_count} more"))
-    settings = _joined(", ", *shown)
+        listed.append(Remark(f"{more_count} more"))
+    settings = _joined(", ", *listed)
     yield Remark(f"configuration: {settings.template}", settings.words)
 
 
