@@ -21,7 +21,7 @@ from types import ModuleType
 import numpy as np
 
 from bench.noise_sources import (
-    Planted,
+    PlantedSeries,
     StepPlaces,
     Values,
     draw_series,
@@ -54,7 +54,7 @@ _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
 
 @dataclass
-class Score:
+class AlertScore:
     """Alerts of some series."""
 
     value_counts: list[int] = field(default_factory=list)
@@ -100,9 +100,9 @@ def alerting_steps(values: Values, seen_counts: Iterable[int]) -> Iterator[tuple
                 yield seen, step
 
 
-def score(series: Sequence[Planted]) -> Score:
+def score(series: Sequence[PlantedSeries]) -> AlertScore:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
-    total = Score()
+    total = AlertScore()
     for planted in series:
         total.value_counts.append(len(planted.values))
         total.step_count += planted.step_at is not None
@@ -110,7 +110,7 @@ def score(series: Sequence[Planted]) -> Score:
     return total
 
 
-def _score_series(planted: Planted, total: Score) -> None:
+def _score_series(planted: PlantedSeries, total: AlertScore) -> None:
     alarm_indices: list[int] = []
     is_found = False
     every_value = range(1, len(planted.values) + 1)
@@ -130,7 +130,7 @@ def _score_series(planted: Planted, total: Score) -> None:
         alarm_indices.append(step.index)
 
 
-def _delay(planted: Planted, step: Step, seen: int) -> int | None:
+def _delay(planted: PlantedSeries, step: Step, seen: int) -> int | None:
     """Values between the planted step and the alarm; None if the alarm means something else."""
     if planted.step_at is None or seen <= planted.step_at:
         return None
@@ -164,16 +164,16 @@ def _series(
     synth: ModuleType,
     count: int,
     rng: np.random.Generator,
-) -> Iterator[Planted]:
+) -> Iterator[PlantedSeries]:
     """Make series in noise of a source; half of them with a step."""
     for noise in draw_series(histories, synth, count, _PLACES, rng):
         logs = noise.logs
         if noise.step_at is not None:
             logs[noise.step_at :] += _draw_log_step(noise.width, rng)
-        yield Planted(1_000 * np.exp(logs), noise.step_at)
+        yield PlantedSeries(1_000 * np.exp(logs), noise.step_at)
 
 
-def _print_reliability(scores: Mapping[str, Score]) -> None:
+def _print_reliability(scores: Mapping[str, AlertScore]) -> None:
     """How many alarms are real, by the probability stated before each."""
     print("\nReal alarms by their stated probability\n")
     bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
@@ -225,7 +225,7 @@ def main() -> None:
     synth = import_synth(arguments.folder)
     rng = np.random.default_rng(arguments.seed)
     histories = {**read_histories(arguments.folder), "synthetic": []}
-    sources: dict[str, list[Planted]] = {}
+    sources: dict[str, list[PlantedSeries]] = {}
     for name, source_histories in histories.items():
         series = _series(
             histories=source_histories,

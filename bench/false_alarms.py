@@ -62,7 +62,7 @@ def children_cpu_s() -> float:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     status: int | None
     """None beyond the time limit."""
     output: str
@@ -71,7 +71,7 @@ class Answer:
     cpu_s: float
 
 
-def run(command: list[str], limit_s: float) -> Answer:
+def run(command: list[str], limit_s: float) -> CommandAnswer:
     """Run a command and all that it starts, at most for some seconds."""
     started_s = time.monotonic()
     cpu_before_s = children_cpu_s()
@@ -90,7 +90,7 @@ def run(command: list[str], limit_s: float) -> Answer:
         os.killpg(process.pid, signal.SIGTERM)
         output, errors = process.communicate()
         status = None
-    return Answer(
+    return CommandAnswer(
         status=status,
         output=output,
         errors=errors,

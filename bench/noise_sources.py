@@ -28,7 +28,7 @@ _LOWEST_RELATIVE = -0.6
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedSeries:
     """A series with at most one step."""
 
     values: Values

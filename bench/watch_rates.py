@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.alert_rates import alerting_steps
 from bench.noise_sources import (
-    Planted,
+    PlantedSeries,
     StepPlaces,
     Values,
     draw_series,
@@ -98,10 +98,10 @@ class PairNoise:
 
 
 @dataclass
-class Watch:
+class SimulatedWatch:
     """A runner that watches one series by the rules of `roofwatch watch`, and what it spends."""
 
-    series: Planted
+    series: PlantedSeries
     noise: PairNoise
     rng: np.random.Generator
     has_code_pairs: bool
@@ -271,7 +271,7 @@ def history_alone(values: Values) -> Alerts:
 
 
 @dataclass
-class Score:
+class RuleScore:
     """What a rule did on the series of one source."""
 
     value_count: int = 0
@@ -281,7 +281,7 @@ class Score:
     false_count: int = 0
     cost: float = 0.0
 
-    def add(self, series: Planted, alerts: Alerts) -> None:
+    def add(self, series: PlantedSeries, alerts: Alerts) -> None:
         self.value_count += len(series.values)
         self.step_count += series.step_at is not None
         places: set[int] = set()
@@ -316,9 +316,9 @@ def make_series(
     synth: ModuleType,
     count: int,
     rng: np.random.Generator,
-) -> list[Planted]:
+) -> list[PlantedSeries]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
-    series: list[Planted] = []
+    series: list[PlantedSeries] = []
     for noise in draw_series(histories, synth, count, _PLACES, rng):
         # Drawn for each series: the published figures depend on the order of the draws.
         drawn_size = float(rng.uniform(*_WIDTHS)) * noise.width
@@ -328,7 +328,7 @@ def make_series(
         if noise.step_at is not None:
             log_step = size * float(rng.choice([-1, 1]))
             logs[noise.step_at :] += log_step
-        planted = Planted(
+        planted = PlantedSeries(
             values=1_000 * np.exp(logs),
             step_at=noise.step_at,
             log_step=log_step,
@@ -376,22 +376,22 @@ def main() -> None:
             score = _score_watch(series, noise, rng, has_code_pairs=has_code_pairs)
             print(f"| {source} | {name} | {score.row()} |", flush=True)
         for name, rule in rules.items():
-            score = Score()
+            score = RuleScore()
             for planted in series:
                 score.add(planted, rule(planted.values))
             print(f"| {source} | {name} | {score.row()} |", flush=True)
 
 
 def _score_watch(
-    series: Sequence[Planted],
+    series: Sequence[PlantedSeries],
     noise: PairNoise,
     rng: np.random.Generator,
     *,
     has_code_pairs: bool,
-) -> Score:
-    score = Score()
+) -> RuleScore:
+    score = RuleScore()
     for planted in series:
-        watch = Watch(
+        watch = SimulatedWatch(
             series=planted,
             noise=noise,
             rng=rng,

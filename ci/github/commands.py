@@ -52,7 +52,7 @@ AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
 
 
 @dataclass(frozen=True)
-class Reply:
+class CommandReply:
     """The result of the commands in a comment."""
 
     verbs: tuple[Verb, ...] = ()
@@ -175,7 +175,7 @@ def carry_out(
     name: str,
     accept_by: AcceptBy = AcceptBy.REVIEWER,
     tell_service: TellService | None = None,
-) -> Reply:
+) -> CommandReply:
     """Carry out the commands in a comment about the report of that name.
 
     `tell_service` stores an acceptance, if there is a service.
@@ -186,13 +186,13 @@ def carry_out(
     comment = request.comment
     lines = commands_in(request.comment.body)
     if not lines:
-        return Reply()
+        return CommandReply()
     is_label = request.labelled_sha is not None
     # anybody may comment on a public repository
     if not repository.may_write(comment.login):
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
-        return Reply(
+        return CommandReply(
             verbs=(),
             reaction=REFUSED,
             line=f"{code(comment.login)} may not write to the repository",
@@ -223,7 +223,7 @@ def carry_out(
         run=request.run,
         text=answer,
     )
-    return Reply(
+    return CommandReply(
         verbs=tuple(verbs),
         reaction=reaction,
         line=answer,

@@ -25,7 +25,7 @@ _NOISE_VALUES = 60
 
 
 @dataclass(frozen=True)
-class Bridge:
+class MeasuredBridge:
     """One commit with the software before a change, and with the software after it."""
 
     commit: CommitRef
@@ -41,9 +41,9 @@ def _median(runs: Sequence[SeriesPoint]) -> float:
     return statistics.median(run.value for run in runs if run.value is not None)
 
 
-def find_bridges(line: Timeline) -> Iterator[Bridge]:
+def find_bridges(line: Timeline) -> Iterator[MeasuredBridge]:
     """List the last commit of each software that was measured with the next one too."""
-    last_bridges: dict[object, Bridge] = {}
+    last_bridges: dict[object, MeasuredBridge] = {}
     for commit, runs in line.points.items():
         before = first_software(runs)
         others = [run for run in runs if run not in before]
@@ -54,7 +54,7 @@ def find_bridges(line: Timeline) -> Iterator[Bridge]:
         setting = after[0].setting
         new_software = None if setting is None else setting.software
         # a later bridge to the same software replaces the earlier one
-        last_bridges[new_software] = Bridge(commit=commit, before=before, after=after)
+        last_bridges[new_software] = MeasuredBridge(commit=commit, before=before, after=after)
     yield from last_bridges.values()
 
 
@@ -97,7 +97,7 @@ def _deviation(values_ns: Sequence[float]) -> float:
     return max(floor, deviation_of_differences(logs))
 
 
-def _values_before(line: Timeline, bridge: Bridge) -> list[float]:
+def _values_before(line: Timeline, bridge: MeasuredBridge) -> list[float]:
     """The newest values up to the commit of a bridge, which show the noise."""
     end = line.commits.index(bridge.commit) + 1
     start = max(0, end - _NOISE_VALUES)
@@ -112,7 +112,7 @@ def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bo
     return any(known_setting.software == setting.software for known_setting in settings)
 
 
-def _finding(line: Timeline, bridge: Bridge, p_value: float) -> TrendFinding:
+def _finding(line: Timeline, bridge: MeasuredBridge, p_value: float) -> TrendFinding:
     """Report a bridge as a change at the first later commit that has the new software."""
     before = _median(bridge.before)
     after = _median(bridge.after)

@@ -161,12 +161,17 @@ def test_the_policy_of_a_pull_request_is_that_of_its_base(tmp_path: Path) -> Non
     assert read_policy(absent, {}, repository=tmp_path) == CheckPolicy()
 
 
-def test_inputs_of_the_workflow_take_precedence_and_are_checked(tmp_path: Path) -> None:
+def test_inputs_of_the_workflow_take_precedence(tmp_path: Path) -> None:
     (tmp_path / "roofwatch.toml").write_text('[check]\nrequires = ["time"]\n')
 
     policy = read_policy({}, {}, requires="accuracy,code", repository=tmp_path)
 
     assert policy == CheckPolicy(requires=(RequiredEvidence.ACCURACY, RequiredEvidence.CODE))
+
+
+def test_inputs_of_the_workflow_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "roofwatch.toml").write_text('[check]\nrequires = ["time"]\n')
+
     with pytest.raises(SettingsError, match="contradicts"):
         read_policy({}, {}, untimed="pass", repository=tmp_path)
     with pytest.raises(SettingsError, match="accuracy"):

@@ -361,34 +361,29 @@ def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
     assert len(judged(rule, *[1.0] * 10, 1.4, 1.6, 1.8, 2.0)) == 1
 
 
-def test_values_of_another_timer_or_harness_are_not_compared() -> None:
+def reports_drop(runs: Sequence[RunnerRun], **fields: Any) -> bool:
+    """Whether a rule reports a drop of the newest three of ten runs, which have these fields."""
+    old_cases = [measured("flop_per_s", 6e14)]
+    new_cases = [measured("flop_per_s", 5e14, **fields)]
+    results = {run.run_id: old_cases for run in runs[:7]}
+    results |= {run.run_id: new_cases for run in runs[7:]}
+    state = replace(HERE, runs={"GPU A, driver 580": runs}, results=results.__getitem__)
     drop = metric_rule("flop_per_s", drops_by="5%")
+    return bool(conditions_at(drop, state, NOON + timedelta(days=10)))
+
+
+def test_values_of_another_timer_are_not_compared() -> None:
     runs = nightly(10)
-    state = replace(HERE, runs={"GPU A, driver 580": runs})
 
-    def reports(**fields: Any) -> bool:
-        cases = [[measured("flop_per_s", 6e14)]] * 7 + [
-            [measured("flop_per_s", 5e14, **fields)]
-        ] * 3
-        results = dict(zip((run.run_id for run in runs), cases, strict=True))
-        return bool(
-            conditions_at(
-                drop, replace(state, results=results.__getitem__), NOON + timedelta(days=10)
-            )
-        )
+    assert reports_drop(runs)
+    assert not reports_drop(runs, timer="cuda_event")
 
-    assert reports()
-    assert not reports(timer="cuda_event")
-    state = replace(
-        state,
-        runs={
-            "GPU A, driver 580": [
-                *runs[:7],
-                *(replace(one, harness_version="2") for one in runs[7:]),
-            ]
-        },
-    )
-    assert not reports()
+
+def test_values_of_another_harness_are_not_compared() -> None:
+    runs = nightly(10)
+    newer_runs = [replace(run, harness_version="2") for run in runs[7:]]
+
+    assert not reports_drop([*runs[:7], *newer_runs])
 
 
 def test_the_geometric_mean_of_a_family_is_one_alert() -> None:

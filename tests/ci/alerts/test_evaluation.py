@@ -262,20 +262,29 @@ def test_an_alert_of_a_removed_rule_resolves_silently() -> None:
     assert alerts["two"].state is AlertState.RESOLVED
 
 
-def test_a_renamed_rule_tells_nothing_anew_and_ends_what_it_told() -> None:
+RENAMED = AlertRules.model_validate(
+    {
+        "channels": ESCALATING.channels,
+        "rules": [{"name": "renamed", "kind": "regression", "channels": ["chat"]}],
+    }
+)
+
+
+def test_a_renamed_rule_tells_nothing_anew() -> None:
     alerts: dict[str, Alert] = {}
-    renamed = AlertRules.model_validate(
-        {
-            "channels": ESCALATING.channels,
-            "rules": [{"name": "renamed", "kind": "regression", "channels": ["chat"]}],
-        }
-    )
     step(alerts, 0, [ONE])
 
-    assert step(alerts, 1, [condition(rule="renamed")], rules=renamed) == []
-    ended = step(alerts, 2, [], rules=renamed)
+    assert step(alerts, 1, [condition(rule="renamed")], rules=RENAMED) == []
 
-    assert [f"{one.event} {one.channel}" for _, one in ended] == ["resolved chat"]
+
+def test_a_renamed_rule_ends_what_it_told_by_its_old_name() -> None:
+    alerts: dict[str, Alert] = {}
+    step(alerts, 0, [ONE])
+    step(alerts, 1, [condition(rule="renamed")], rules=RENAMED)
+
+    ended = step(alerts, 2, [], rules=RENAMED)
+
+    assert [f"{delivery.event} {delivery.channel}" for _, delivery in ended] == ["resolved chat"]
 
 
 def test_a_rule_is_replayed_day_by_day(store: Engine) -> None:

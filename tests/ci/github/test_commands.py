@@ -9,7 +9,7 @@ import pytest
 
 from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.command_syntax import CommandError, commands_in, parse_command
-from roofwatch.ci.github.commands import Reply, carry_out
+from roofwatch.ci.github.commands import CommandReply, carry_out
 from roofwatch.ci.github.event import (
     ActionsRun,
     CommandRequest,
@@ -378,7 +378,7 @@ def test_a_measurement_needs_a_reviewed_commit(github: GitHubStandIn, tmp_path: 
     github.pull_requests[0]["head"]["sha"] = later
     github.repository().conclude(later, "roofwatch", RunOrder(11, 1), BEGUN, URL)
 
-    def answer(line: str) -> Reply:
+    def answer(line: str) -> CommandReply:
         asked = request(github, f"{PREFIX} {line}")
         return carry_out(github.repository(), asked, "roofwatch")
 
@@ -404,7 +404,7 @@ def review(github: GitHubStandIn, login: str, commit: str) -> None:
 
 def label(
     github: GitHubStandIn, name: str, login: str = "maintainer", head_sha: str = HEAD
-) -> Reply:
+) -> CommandReply:
     variables = {
         "GITHUB_REPOSITORY": REPOSITORY,
         "GITHUB_EVENT_NAME": "pull_request_target",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 
 import numpy as np
 import pytest
@@ -223,25 +224,37 @@ def test_a_slow_drift_is_found_with_its_rate() -> None:
     assert change.weekly_change == pytest.approx(0.005, abs=0.002)
 
 
-def test_a_step_has_an_outline_its_size_in_errors_and_says_if_the_device_was_slowed_down() -> None:
+@cache
+def step_on_a_hot_device() -> Regression:
+    """A step of 20 % at commit 200, from which on the device was slowed down by heat."""
     values = [*stepped(count=200, factor=1.0), *stepped(count=140, factor=1.2, at=0)]
     points = [
         make_point(number, value, degraded_by=("heat",) if number >= 200 else ())
         for number, value in enumerate(values)
     ]
+    return only(judge_history([Series(make_series_key(), tuple(points))]))
 
-    found = only(judge_history([Series(make_series_key(), tuple(points))]))
 
-    (change,) = found.change_points
+def test_a_step_has_its_size_in_standard_errors() -> None:
+    (change,) = step_on_a_hot_device().change_points
+
     assert change.standard_errors is not None
     assert change.standard_errors > 10
-    assert change.degraded_by == ("heat",)
     assert not change.has_code
-    assert found.outline is not None
-    before, after = (
-        found.outline.values[: found.outline.changed_at],
-        found.outline.values[found.outline.changed_at :],
-    )
+
+
+def test_a_step_says_that_the_device_was_slowed_down() -> None:
+    (change,) = step_on_a_hot_device().change_points
+
+    assert change.degraded_by == ("heat",)
+
+
+def test_a_step_has_an_outline_of_both_levels() -> None:
+    outline = step_on_a_hot_device().outline
+
+    assert outline is not None
+    before = outline.values[: outline.changed_at]
+    after = outline.values[outline.changed_at :]
     assert 20 <= len(before) <= 31
     assert 20 <= len(after) <= 31
     assert min(after) > 1.1 * max(before)

@@ -64,14 +64,24 @@ def test_times_that_were_taken_differently_are_not_compared(
     assert case.evidence.comparison is None
 
 
-def test_times_of_another_machine_are_refused_and_results_still_judged() -> None:
+def test_times_of_another_machine_are_refused() -> None:
+    judgement = judge(
+        [make_timed()],
+        [make_timed()],
+        head_fields={"environment": make_environment(thread_count=8)},
+    )
+
+    assert "their times are not comparable" in str(judgement.refusals[0])
+    assert [case.reason for case in judgement.cases] == [Reason.NOT_COMPARABLE]
+
+
+def test_a_wrong_result_on_another_machine_is_judged() -> None:
     judgement = judge(
         [make_timed(), make_accuracy(SOFTMAX)],
         [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)],
         head_fields={"environment": make_environment(thread_count=8)},
     )
 
-    assert "their times are not comparable" in str(judgement.refusals[0])
     assert [case.reason for case in judgement.cases] == [Reason.NOT_COMPARABLE, Reason.WRONG_RESULT]
     assert exit_code(judgement.verdict) == 1
 
@@ -295,21 +305,27 @@ def test_a_changed_work_tree_is_not_called_the_same_commit() -> None:
     assert "the same commit" not in notes(is_dirty=True)
 
 
-def test_pinned_choices_of_the_autotuner_are_said_and_those_that_could_not_be() -> None:
-    def record(*choices: Autotuning) -> RunRecord:
-        return make_record(measurements=(make_measurement(autotuning=choices),))
+PINNED = Autotuning(function="k", chosen={"BLOCK": 64}, is_pinned=True)
+FREE = Autotuning(function="k", chosen={"BLOCK": 32})
 
-    def notes(base: RunRecord, head: RunRecord) -> list[str]:
-        judged = judge_pull_request(base, head)
-        return [str(note) for note in judged.notes if "pinned" in str(note)]
 
-    pinned = Autotuning(function="k", chosen={"BLOCK": 64}, is_pinned=True)
-    free = Autotuning(function="k", chosen={"BLOCK": 32})
+def notes_on_pinned(base: Autotuning, head: Autotuning) -> list[str]:
+    records = [
+        make_record(measurements=(make_measurement(autotuning=(choice,)),))
+        for choice in (base, head)
+    ]
+    judged = judge_pull_request(*records)
+    return [str(note) for note in judged.notes if "pinned" in str(note)]
 
-    assert notes(record(free), record(free)) == []
-    (said,) = notes(record(pinned), record(pinned))
-    assert "pinned to the base's, for 1 autotuned function" in said
-    _, exception = notes(record(pinned), record(free))
+
+def test_pinned_choices_of_the_autotuner_are_noted() -> None:
+    assert notes_on_pinned(FREE, FREE) == []
+    (note,) = notes_on_pinned(PINNED, PINNED)
+    assert "pinned to the base's, for 1 autotuned function" in note
+
+
+def test_a_choice_that_the_head_cannot_pin_is_noted() -> None:
+    _, exception = notes_on_pinned(PINNED, FREE)
     assert exception == f"k of {CASE_ID} is not pinned: the head has no such configuration"
 
 
