@@ -14,6 +14,9 @@ def test_the_plan_fits_into_the_time_of_one_loan(tmp_path: Path) -> None:
     headlines = next(rehearsal for rehearsal in rehearsals if rehearsal.name == "headlines")
     assert headlines.check_count == 75
     assert headlines.block_count == 3 * headlines.check_count
+    # once for the check of each case, and once for each block
+    case_count = headlines.draw_count - headlines.block_count
+    assert 12 <= case_count < headlines.check_count
 
 
 def test_the_plan_starts_with_a_result_within_a_minute_and_ends_with_tests(

@@ -112,7 +112,7 @@ class SamplingPlan:
 
 class Preset(StrEnum):
     SURVEY = "survey"
-    """A whole suite; the bundled suite's quick cases take a minute on a GPU."""
+    """A whole suite: a tenth of a second of launches in each block."""
     QUICK = "quick"
     """A few changed kernels."""
     GATE = "gate"

@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
 
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.compile.pretended_device import as_on_gpu
@@ -25,6 +26,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import WorkerSettings
+from tests.collector.stub_library import build_stub
 
 TARGET = "sm_90"
 LAUNCHES = """
@@ -60,7 +62,7 @@ scale = KernelSpec(
     cases=cases(shapes=[{"n": 1000}, {"n": 1024}], dtypes=["float16"], directions=["fwd", "bwd"]),
     flop_count=lambda case: 1, memory_bytes=lambda case: 1,
 )
-scale.implementation("triton", directions=("fwd", "bwd"))(Scale.apply)
+scale.implementation("triton", directions=("fwd", "bwd"))(lambda x: Scale.apply(x))
 """
 
 GRAPH = """
@@ -149,6 +151,21 @@ def test_launches_find_all_that_was_compiled_ahead(
     # two lengths, of which one is divisible by 16, in two configurations
     assert launches.were_cached == [True] * 4
     assert launches.count > 0
+
+
+@pytest.mark.skipif(
+    not hasattr(nvidia, "make_launcher"), reason="Triton 3.7 has one launcher for all signatures"
+)
+def test_launchers_in_c_are_built_ahead(tmp_path: Path) -> None:
+    file = tmp_path / "bench_scale.py"
+    file.write_text(LAUNCHES)
+    library = build_stub("stub_libcuda.c", tmp_path / "libcuda.so.1", "-Wl,-soname,libcuda.so.1")
+    folder = str(library.parent)
+
+    with ForkServer({"LD_LIBRARY_PATH": folder, "TRITON_LIBCUDA_PATH": folder}) as fork_server:
+        compile_all(SuiteSource(file), tmp_path / "caches", fork_server)
+
+    assert list((tmp_path / "caches").rglob("__triton_launcher*"))
 
 
 @pytest.mark.slow
