@@ -44,8 +44,9 @@ _TORCH_CACHED_S = 2.0
 _CHECK_S = 1.0
 """Of one result and its reference in float64, without drawing its inputs."""
 _DRAWN_BYTES_PER_S = 50e9
-_DRAW_S = 0.15
-"""Of one set of inputs on the CPU, whatever their size: about two tensors of 0.07 s."""
+_DRAW_S = 0.05
+"""Of one set of inputs on the CPU: of a tensor, 0.007 s for its two draws, and 0.06 s to start
+the operations that make half a billion elements of them."""
 _OVERHEAD_OF_BLOCK_S = 0.1
 _COUNTERS_S = 45.0
 """Of one case: `ncu` replays a launch some 40 times, in a process of its own."""
