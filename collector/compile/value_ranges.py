@@ -62,6 +62,15 @@ _MAX_DEPTH = 3
 """Of nested conditions and loops that are evaluated under their own constraints."""
 _OF_FIRST = frozenset({"tt.gather"})
 """Of these, the other operands are indices."""
+_CHOOSING = (
+    "arith.cmp",
+    "arith.select",
+    "arith.max",
+    "arith.min",
+    "arith.andi",
+    "arith.ori",
+)
+"""Starts of operations that a reduction chooses an element with."""
 _MAX_STEPS = 200_000
 """A function that takes more is given up, so that it cannot hold up a run."""
 
@@ -206,33 +215,15 @@ class ValueRanges:
             return self._union(operation.operands[:1])
         if name in _SAME_VALUES:
             return self._union(operation.operands)
-        special: dict[str, Callable[[Operation, Value], Bounds]] = {
-            "arith.constant": self._of_constant,
-            "tt.make_range": self._of_range,
-            "tt.get_program_id": self._of_program,
-            "tt.get_num_programs": self._of_program,
-            "tt.addptr": self._of_pointer,
-            "arith.select": self._of_select,
-            "arith.extui": self._of_unsigned,
-            "arith.trunci": self._of_first_operand,
-            "math.absi": self._of_absolute,
-            "tt.load": self._of_load,
-            "tt.reduce": self._of_reduction,
-            "tt.scan": self._of_reduction,
-            "tt.histogram": self._of_histogram,
-            "scf.for": self._of_loop,
-            "scf.if": self._of_condition,
-            "scf.while": self._of_while,
-            "arith.cmpi": self._of_comparison,
-            "tt.make_tensor_descriptor": self._of_first_operand,
-        }
-        if name in special:
-            return special[name](operation, value)
+        if name in _OF_OPERATION:
+            return _OF_OPERATION[name](self, operation, value)
         # an operation that nobody described may return anything
         return self.not_known(value, f"the result of {name}")
 
     def _of_arithmetic(self, operation: Operation) -> Bounds:
-        left_bounds, right_bounds = (self.of(operand) for operand in operation.operands[:2])
+        first, second = operation.operands[:2]
+        left_bounds = self.of(first)
+        right_bounds = self.of(second)
         compute = ARITHMETIC[operation.name]
         exact = compute(left_bounds.interval, right_bounds.interval)
         if operation.name == "arith.divsi":
@@ -253,7 +244,9 @@ class ValueRanges:
         if "true" in text or "false" in text:
             return Bounds(Interval(0, 1))
         # `dense<[1, 2]> : tensor<2xi32>`, or `5 : i32`; attributes in braces have numbers, too.
-        numbers = [int(number) for number in _NUMBER.findall(re.sub(r"\{.*\}", "", text))]
+        without_attributes = re.sub(r"\{.*\}", "", text)
+        numbers = [int(number) for number in _NUMBER.findall(without_attributes)]
+        # a float is data, and no index is made of it
         is_float = "." in text or "0x" in text
         if not numbers or is_float or bits_of(value.element) is None:
             return self.not_known(value, "a constant")
@@ -275,7 +268,9 @@ class ValueRanges:
         return Bounds(Interval(0, last_id))
 
     def _of_pointer(self, operation: Operation, _value: Value) -> Bounds:
-        pointer, offset = (self.of(operand) for operand in operation.operands[:2])
+        base, added = operation.operands[:2]
+        pointer = self.of(base)
+        offset = self.of(added)
         return joined((pointer, offset), pointer.interval.plus(offset.interval))
 
     def _of_select(self, operation: Operation, _value: Value) -> Bounds:
@@ -321,29 +316,23 @@ class ValueRanges:
         return _any_of([loaded_bounds, masked_bounds])
 
     def _of_reduction(self, operation: Operation, value: Value) -> Bounds:
-        names = {inner.name for block in operation.regions[0] for inner in block.operations}
+        # `argmax` reduces values and their indices together: one result for each operand
         operand_index = min(value.index, len(operation.operands) - 1)
         operand = operation.operands[operand_index]
         bounds = self.of(operand)
-        combining = names - {"tt.reduce.return", "tt.scan.return"}
+        combining: set[str] = set()
+        for block in operation.regions[0]:
+            combining.update(inner.name for inner in block.operations)
+        combining -= {"tt.reduce.return", "tt.scan.return"}
         if combining <= {"arith.addi"}:
-            if operation.name == "tt.scan":
-                count = operand.size
-            else:
+            count = operand.size
+            if operation.name == "tt.reduce":
                 count = max(1, operand.size // max(value.size, 1))
             # The partial sums of a scan begin with one element.
             total = bounds.interval.times(Interval(count, count))
             return bounds.with_interval(bounds.interval.union(total))
         # Operations that pick one of the elements make no new values.
-        choosing = (
-            "arith.cmp",
-            "arith.select",
-            "arith.max",
-            "arith.min",
-            "arith.andi",
-            "arith.ori",
-        )
-        if all(name.startswith(choosing) for name in combining):
+        if all(name.startswith(_CHOOSING) for name in combining):
             return bounds
         return self.not_known(value, f"the result of {operation.name}")
 
@@ -355,9 +344,11 @@ class ValueRanges:
     def _of_condition(self, operation: Operation, value: Value) -> Bounds:
         sides: list[Bounds] = []
         for position, region in enumerate(operation.regions):
-            limits = implied(self, operation.operands[0], is_true=position == 0)
+            is_then = position == 0
+            limits = implied(self, operation.operands[0], is_true=is_then)
             last = region[-1].last
             if last is not None and last.name == "scf.yield":
+                # each side is evaluated where the condition chooses it
                 side = self.under(limits).of(last.operands[value.index])
                 sides.append(side)
         if not sides:
@@ -389,6 +380,29 @@ class ValueRanges:
         last = operation.regions[0][-1].last
         assert last is not None, operation.text
         return self.of(last.operands[value.index + 1])
+
+
+_OF_OPERATION: dict[str, Callable[[ValueRanges, Operation, Value], Bounds]] = {
+    "arith.constant": ValueRanges._of_constant,
+    "tt.make_range": ValueRanges._of_range,
+    "tt.get_program_id": ValueRanges._of_program,
+    "tt.get_num_programs": ValueRanges._of_program,
+    "tt.addptr": ValueRanges._of_pointer,
+    "arith.select": ValueRanges._of_select,
+    "arith.extui": ValueRanges._of_unsigned,
+    "arith.trunci": ValueRanges._of_first_operand,
+    "math.absi": ValueRanges._of_absolute,
+    "tt.load": ValueRanges._of_load,
+    "tt.reduce": ValueRanges._of_reduction,
+    "tt.scan": ValueRanges._of_reduction,
+    "tt.histogram": ValueRanges._of_histogram,
+    "scf.for": ValueRanges._of_loop,
+    "scf.if": ValueRanges._of_condition,
+    "scf.while": ValueRanges._of_while,
+    "arith.cmpi": ValueRanges._of_comparison,
+    "tt.make_tensor_descriptor": ValueRanges._of_first_operand,
+}
+"""How each operation bounds its results, besides arithmetic and those that pass values on."""
 
 
 def _any_of(sides: list[Bounds]) -> Bounds:

@@ -35,23 +35,30 @@ _THOUSANDS = {
     "g": 10**9,
     "t": 10**12,
 }
-_UNITS = {
-    **{f"{prefix}hz": (factor, "hz") for prefix, factor in _THOUSANDS.items()},
-    **{
-        f"cycle/{prefix}second": (factor, "hz")
-        for prefix, factor in {"": 1, "u": 10**6, "n": 10**9}.items()
-    },
-    **{
-        f"{prefix}{name}": (factor, "ns")
-        for prefix, factor in {
-            "n": 1,
-            "u": 10**3,
-            "m": 10**6,
-            "": 10**9,
-        }.items()
-        for name in ("s", "second")
-    },
+_NANOSECONDS = {
+    "n": 1,
+    "u": 10**3,
+    "m": 10**6,
+    "": 10**9,
 }
+
+
+def _factors_and_units() -> dict[str, tuple[int, str]]:
+    units = {
+        "cycle/second": (1, "hz"),
+        "cycle/usecond": (10**6, "hz"),
+        "cycle/nsecond": (10**9, "hz"),
+    }
+    for prefix, factor in _THOUSANDS.items():
+        units[f"{prefix}hz"] = (factor, "hz")
+    for prefix, factor in _NANOSECONDS.items():
+        # versions of ncu write `ns` or `nsecond`
+        units[f"{prefix}s"] = (factor, "ns")
+        units[f"{prefix}second"] = (factor, "ns")
+    return units
+
+
+_UNITS = _factors_and_units()
 """Factor and our unit, by the unit in lower case."""
 _SIZES = {f"{prefix}byte": factor for prefix, factor in _THOUSANDS.items()}
 _MAX_NAME = 500
@@ -99,32 +106,44 @@ def facts(metrics: _MetricsByName) -> JsonObject:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
     values: JsonObject = {}
     for fact, names in FACTS.items():
-        candidates = [metric for name in names for metric in metrics.get(name, ())]
-        candidates = [metric for metric in candidates if metric.value is not None]
-        if fact.endswith(_PERCENT):  # one name may stand for a share of the peak and for a rate
-            candidates = [metric for metric in candidates if metric.unit in {"%", ""}]
-        if candidates:
-            values[fact] = candidates[0].value
+        value = _first_value(metrics, names, is_percent=fact.endswith(_PERCENT))
+        if value is not None:
+            values[fact] = value
     read_bytes = values.get("dram_read_bytes")
     write_bytes = values.get("dram_write_bytes")
     # smaller sets of sections count the two directions only
     if "dram_bytes" not in values and read_bytes is not None and write_bytes is not None:
         values["dram_bytes"] = read_bytes + write_bytes
-    counted = {
-        name: candidates[0].value
-        for name, candidates in metrics.items()
-        if candidates and candidates[0].value is not None
-    }
+    counted: dict[str, float] = {}
+    for name, candidates in metrics.items():
+        if candidates and candidates[0].value is not None:
+            counted[name] = candidates[0].value
     uses_tensor_cores = values.get("tensor_pipe_pct", 0.0) > 0
     calculated = {
         "local_bytes": local_bytes(counted),
         "executed_flop_count": executed_flop_count(counted, uses_tensor_cores=uses_tensor_cores),
     }
-    values.update((fact, value) for fact, value in calculated.items() if value is not None)
+    for fact, value in calculated.items():
+        # a report without these counters does not tell
+        if value is not None:
+            values[fact] = value
     stalls = stall_shares(metrics)
     if stalls:
         values["stalls"] = stalls
     return values
+
+
+def _first_value(
+    metrics: _MetricsByName, names: Sequence[str], *, is_percent: bool = False
+) -> float | None:
+    """The value of the first name that has one; versions of ncu name a metric differently."""
+    for name in names:
+        for metric in metrics.get(name, ()):
+            # one name may stand for a share of the peak and for a rate
+            is_other_quantity = is_percent and metric.unit not in {"%", ""}
+            if metric.value is not None and not is_other_quantity:
+                return metric.value
+    return None
 
 
 _FACT_NAMES = frozenset(name for names in FACTS.values() for name in names)
