@@ -24,6 +24,8 @@ from roofwatch.ci.history.controls import controls_among
 from roofwatch.ci.history.documents import from_case_analyses, to_case_analysis
 from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
 from roofwatch.ci.history.steps import (
+    ERROR,
+    JUDGED_FACTS,
     QUARTILES_TO_ERROR,
     SECONDARY_METRICS,
     find_slow_drift,
@@ -66,21 +68,15 @@ from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import Regression, SeriesKey
-from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE
+from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE, TIME
 
 JUDGED_METRICS = (
     # rates and utilisation follow from the median time
-    "median_ns",
+    TIME.key,
     *SECONDARY_METRICS,
     RATIO_TO_REFERENCE,
-    "rmse_ratio",
-    "registers",
-    "spilled_registers",
-    "spill_store_count",
-    "spill_load_count",
-    "local_bytes",
-    "shared_bytes",
-    "theoretical_occupancy",
+    ERROR,
+    *JUDGED_FACTS,
     *OPERATOR_METRICS,
 )
 METHOD = "3"

@@ -30,6 +30,16 @@ ERROR = "rmse_ratio"
 """
 SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
 """Measured with each time, for each timer and cache state."""
+JUDGED_FACTS = (
+    "registers",
+    "spilled_registers",
+    "spill_store_count",
+    "spill_load_count",
+    "local_bytes",
+    "shared_bytes",
+    "theoretical_occupancy",
+)
+"""Facts of compiled code that are judged. The first stands for all of code that did not compile."""
 _THRESHOLDS = {
     RATIO_TO_REFERENCE: THRESHOLDS.trend_relative_change,
     "host_ns": THRESHOLDS.host_relative_change,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from roofwatch.ci.history.steps import ERROR, JUDGED_FACTS, SECONDARY_METRICS
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.history import (
     CommitRef,
@@ -21,26 +22,12 @@ from roofwatch.model.history import (
 )
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
-from roofwatch.model.metrics import OPERATOR_METRICS
+from roofwatch.model.metrics import OPERATOR_METRICS, TIME
 from roofwatch.model.proofs import OPERATORS
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.results import Counters, StaticFacts
 from roofwatch.model.run_setting import setting_of
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
-
-# The metric that regressions are about.
-TIME = "median_ns"
-_SECONDARY = ("host_ns", "peak_allocated_bytes")
-_ERROR = "rmse_ratio"
-_FACTS = (
-    "registers",
-    "spilled_registers",
-    "spill_store_count",
-    "spill_load_count",
-    "local_bytes",
-    "shared_bytes",
-    "theoretical_occupancy",
-)
 
 _Keyed = tuple[SeriesKey, SeriesPoint]
 
@@ -124,10 +111,10 @@ def _times(run: _Run) -> Iterator[_Keyed]:
         point.block_count = len(measured.blocks) or None
         point.timing = timing_of(measured.timer, measured.cache)
         _add_conditions(point, measured)
-        key = run.key_on_runner(measured.case_id, measured.implementation, TIME)
+        key = run.key_on_runner(measured.case_id, measured.implementation, TIME.key)
         yield key, point
         # They share the conditions of the time, but have no interval of their own.
-        for metric in _SECONDARY:
+        for metric in SECONDARY_METRICS:
             value = getattr(measured, metric)
             if value is not None:
                 secondary_point = replace(
@@ -188,7 +175,7 @@ def _errors(run: _Run, tensors: Mapping[CaseKey, set[str]]) -> Iterator[_Keyed]:
     for accuracy in run.record.accuracies:
         subject = accuracy.case_key
         ratios = {error.tensor: error.rmse_ratio for error in accuracy.tensors}
-        key = run.key_on_runner(*subject, _ERROR)
+        key = run.key_on_runner(*subject, ERROR)
         # without any tensor, the failures make a series of their own
         compared_tensors = tensors[subject] or {""}
         for tensor in compared_tensors:
@@ -215,8 +202,8 @@ def _compiled(run: _Run) -> Iterator[_Keyed]:
 def _metrics_of(facts: StaticFacts) -> list[str]:
     """The known facts; of code that did not compile, the first stands for all."""
     if facts.outcome is not Outcome.OK:
-        return [_FACTS[0]]
-    return [metric for metric in _FACTS if getattr(facts, metric) is not None]
+        return [JUDGED_FACTS[0]]
+    return [metric for metric in JUDGED_FACTS if getattr(facts, metric) is not None]
 
 
 def _operator_costs(run: _Run) -> Iterator[_Keyed]:

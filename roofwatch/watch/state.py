@@ -24,10 +24,11 @@ from roofwatch.model.history import (
     RegressionState,
 )
 from roofwatch.model.machine import Environment
+from roofwatch.model.metrics import TIME
 from roofwatch.model.record import RunRecord
 from roofwatch.model.run_setting import setting_of
 from roofwatch.model.verdict import Verdict
-from roofwatch.watch.series import TIME, counted_runs, pairs_of, profiled_runs, series_of
+from roofwatch.watch.series import counted_runs, pairs_of, profiled_runs, series_of
 
 _DEFAULT_RUN_S = 600.0
 _DEFAULT_CASE_S = 10.0
@@ -292,7 +293,7 @@ def _ranges(regressions: Sequence[Regression]) -> list[ChangedRange]:
 
 def _is_timed(point: ChangePoint) -> bool:
     has_both_levels = point.before is not None and point.after is not None
-    return point.series.metric == TIME and has_both_levels
+    return point.series.metric == TIME.key and has_both_levels
 
 
 def _seconds_of_run(records: Sequence[RunRecord]) -> float:
