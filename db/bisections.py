@@ -72,13 +72,13 @@ def request_bisection(
 
     Return its ID, or that of an unfinished identical request.
     """
+    # nothing of the project may be stored yet
     session.execute(upsert(ProjectRow).values(name=commit_range.project).on_conflict_do_nothing())
+    project_ids = select(ProjectRow.id).where(ProjectRow.name == commit_range.project)
     row = {
         **{name: getattr(commit_range, name) for name in _RANGE},
         "bisection_id": uuid4(),
-        "project_id": session.scalars(
-            select(ProjectRow.id).where(ProjectRow.name == commit_range.project)
-        ).one(),
+        "project_id": session.scalars(project_ids).one(),
         "state": BisectionState.REQUESTED,
         "requested_by": requested_by,
         "regression_id": regression_id,
@@ -113,10 +113,10 @@ def begin_bisection(
             requested_by=requested_by,
             regression_id=regression_id,
         )
-        same = BisectionRow.bisection_id == bisection_id
-        claim = _take(
-            session, and_(same, or_(_IS_FREE, BisectionRow.claim_id == claim_id)), claim_id
-        )
+        is_same = BisectionRow.bisection_id == bisection_id
+        # a runner that was restarted still has the claim
+        is_ours = BisectionRow.claim_id == claim_id
+        claim = _take(session, and_(is_same, or_(_IS_FREE, is_ours)), claim_id)
     if claim is None:
         raise StoreError(
             f"bisection {bisection_id}: another runner works on it; wait until it ends, or "
@@ -152,6 +152,7 @@ def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> N
     """
     values: dict[str, Any] = {"state": result.state, "note": "; ".join(result.notes)}
     if result.state is BisectionState.RUNNING:
+        # the clock of the database: those of runners may differ
         values["leased_until"] = func.now() + LEASE
     else:
         is_over = result.state is not BisectionState.REQUESTED
@@ -160,15 +161,17 @@ def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> N
             "leased_until": None,
             "finished_at": func.now() if is_over else None,
         }
+    # a result without steps keeps what an earlier runner has reported
     if result.progress.commits:
         values["progress"] = _PROGRESS.dump_python(result.progress, mode="json")
     if result.answer is not None:
         values["answer"] = _ANSWER.dump_python(result.answer, mode="json")
-    ours = and_(
+    is_ours = and_(
         BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id
     )
     with engine.begin() as connection:
-        if connection.execute(update(BisectionRow).where(ours).values(values)).rowcount == 0:
+        written = connection.execute(update(BisectionRow).where(is_ours).values(values))
+        if written.rowcount == 0:
             raise ClaimLostError(
                 f"bisection {claim.bisection_id}: another runner has taken it over"
             )

@@ -70,6 +70,7 @@ def list_pairs(
         .join(head, head.run_number == head_run.number)
         .join(head_series, head_series.id == head.series_id)
         .join(head_version, head_version.id == head_series.case_version_id)
+        # a change of the counted work gives a case another version on one side
         .join(base_version, base_version.case_id == head_version.case_id)
         .join(
             base_series,
@@ -97,28 +98,29 @@ def list_pairs(
             head_series.implementation,
         )
     )
-    pairs = []
+    pairs: list[Pair] = []
     for row in session.execute(query):
         base_blocks_ns = split_blocks(row.base_samples_ns, row.base_block_lengths)
         head_blocks_ns = split_blocks(row.head_samples_ns, row.head_block_lengths)
-        if base_blocks_ns and head_blocks_ns:
-            pairs.append(
-                Pair(
-                    project=project,
-                    pair_id=str(row.pair_id),
-                    base=row.base_of.to_ref(),
-                    head=row.head_of.to_ref(),
-                    case_id=row.name,
-                    implementation=row.implementation,
-                    runner_class=row.runner_class,
-                    measured_at=row.started_at,
-                    base_blocks_ns=base_blocks_ns,
-                    head_blocks_ns=head_blocks_ns,
-                    timing=timing_of(row.timer, row.cache),
-                    harness_version=row.harness_version,
-                    preset=row.preset,
-                )
-            )
+        # retention removes samples, and without them nothing can be compared
+        if not base_blocks_ns or not head_blocks_ns:
+            continue
+        pair = Pair(
+            project=project,
+            pair_id=str(row.pair_id),
+            base=row.base_of.to_ref(),
+            head=row.head_of.to_ref(),
+            case_id=row.name,
+            implementation=row.implementation,
+            runner_class=row.runner_class,
+            measured_at=row.started_at,
+            base_blocks_ns=base_blocks_ns,
+            head_blocks_ns=head_blocks_ns,
+            timing=timing_of(row.timer, row.cache),
+            harness_version=row.harness_version,
+            preset=row.preset,
+        )
+        pairs.append(pair)
     return pairs
 
 
@@ -145,6 +147,7 @@ def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> li
             func.coalesce(head.preset == run.preset, true()),
             _is_pair(base, head),
             _is_same_code(base, head),
+            # also true if the run is no pair, where `!=` would be unknown
             head.pair_id.is_distinct_from(run.pair_id),
         )
         .order_by(head.started_at.desc(), head.run_id)
@@ -154,6 +157,7 @@ def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> li
 
 
 def _is_pair(base: Any, head: Any) -> ColumnElement[bool]:
+    # times of two versions of the harness may differ although the code is the same
     return and_(
         head.pair_side == Side.HEAD.value,
         base.pair_side == Side.BASE.value,
@@ -162,4 +166,5 @@ def _is_pair(base: Any, head: Any) -> ColumnElement[bool]:
 
 
 def _is_same_code(base: Any, head: Any) -> ColumnElement[bool]:
+    # a modified work tree has the commit that it was made from
     return and_(base.commit_id == head.commit_id, base.is_dirty == head.is_dirty)

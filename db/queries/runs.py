@@ -108,10 +108,14 @@ def list_runs(
         name = quarantine_name(project)
     query = select_runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
-        time, run_id = after
-        query = query.where(
-            or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id))
+        started_at, run_id = after
+        # runs of one time are in the order of their IDs, so no page repeats or skips one
+        is_same_time = RunRow.started_at == started_at
+        is_later = or_(
+            RunRow.started_at < started_at,
+            and_(is_same_time, RunRow.run_id > run_id),
         )
+        query = query.where(is_later)
     return [summarise(*row) for row in session.execute(query)]
 
 
@@ -149,8 +153,12 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
 
 
 def _foreign_code(run: RunRow) -> LoadedFile | None:
-    files = map(LoadedFile.model_validate, run.document.get("provenance", ()))
-    return next((file for file in files if file.origin.is_foreign), None)
+    """The first file that was not of the commit: what was measured is then other code."""
+    for document in run.document.get("provenance", ()):
+        file = LoadedFile.model_validate(document)
+        if file.origin.is_foreign:
+            return file
+    return None
 
 
 def _pairing(run: RunRow) -> PairMember | None:
@@ -294,12 +302,15 @@ def _descriptions(
     """Read the case row id, implementation and `_DESCRIPTION_COLUMNS` of all series of some runs,
     by series id.
     """
-    series_ids = list({series_id for run in runs for series_id in run.series_ids})
+    # runs of one project share most of their series
+    series_ids: set[int] = set()
+    for run in runs:
+        series_ids.update(run.series_ids)
     query = (
         select(SeriesRow.id, CaseRow.id, SeriesRow.implementation, *_DESCRIPTION_COLUMNS)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(SeriesRow.id == any_(literal(series_ids, ARRAY(Integer))))
+        .where(SeriesRow.id == any_(literal(list(series_ids), ARRAY(Integer))))
     )
     rows = session.connection().execute(query).all()
     return {
@@ -315,6 +326,7 @@ def _checks(
     implementation.
     """
     check, error = AccuracyRow, TensorErrorRow
+    # a failed check has no tensors; errors with other values of the inputs are series of their own
     query = (
         select(
             check.run_number,
@@ -359,20 +371,18 @@ def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, l
         .where(RunRow.number.in_([run.number for run in runs]))
         .order_by(CompilationRow.position)
     )
-    rows = defaultdict(list)
-    for run_number, case_id, implementation, function, target, outcome, *facts in session.execute(
-        query
-    ):
-        rows[run_number].append(
-            StaticRow(
-                case_id,
-                implementation,
-                function,
-                target,
-                Outcome(outcome),
-                *facts,
-            )
+    rows: defaultdict[int, list[StaticRow]] = defaultdict(list)
+    for stored in session.execute(query):
+        run_number, case_id, implementation, function, target, outcome, *facts = stored
+        static_row = StaticRow(
+            case_id,
+            implementation,
+            function,
+            target,
+            Outcome(outcome),
+            *facts,
         )
+        rows[run_number].append(static_row)
     return rows
 
 

@@ -20,7 +20,7 @@ from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.agenda import Job, JobKind
-from roofwatch.model.history import Regression
+from roofwatch.model.history import ChangePoint, Regression
 from roofwatch.model.metrics import TIME
 from roofwatch.model.triage import Snooze, Triage, TriageState
 
@@ -104,27 +104,27 @@ def request_confirmation(
     Raises:
         DecisionError: no runner can measure it: another tool did, or only machine code changed.
     """
-    timed = [point for point in regression.change_points if point.series.metric == TIME.key]
-    by_class = {point.series.runner_class: point for point in reversed(timed)}
-    if not by_class:
+    timed_points: dict[str, list[ChangePoint]] = {}
+    for point in regression.change_points:
+        if point.series.metric == TIME.key:
+            timed_points.setdefault(point.series.runner_class, []).append(point)
+    if not timed_points:
         raise DecisionError(
             "no time of this regression was measured here, so no runner can repeat it"
         )
-    for runner_class, point in by_class.items():
-        subjects = {
-            timed_point.series.case_key
-            for timed_point in timed
-            if timed_point.series.runner_class == runner_class
-        }
+    for runner_class, points in timed_points.items():
+        case_count = len({point.series.case_key for point in points})
+        # one pair of commits is measured for each class: that of its first point
+        first = points[0]
         job = Job(
             kind=JobKind.CONFIRM,
             reason=f"{by.person} asked for it: {regression.summary}",
-            seconds=_SECONDS_OF_CASE * len(subjects),
-            head=point.commit,
-            base=point.previous_commit,
+            seconds=_SECONDS_OF_CASE * case_count,
+            head=first.commit,
+            base=first.previous_commit,
         )
         request_job(session, project, runner_class, job.planned())
-    return sorted(by_class)
+    return sorted(timed_points)
 
 
 def undo(session: Session, project: str, regression: UUID, by: Signature) -> AuditEntry:
@@ -141,8 +141,10 @@ def undo(session: Session, project: str, regression: UUID, by: Signature) -> Aud
     decisions = [entry for entry in entries if entry.action in DECISION_ACTIONS]
     if not decisions:
         raise DecisionError(f"regression {regression}: nothing was decided yet")
+    # newest first; an undo is an entry of its own, so a second one reverts it
     newest = decisions[0]
     if newest.action == TRIAGE_ACTION:
+        # the first decision has no state before it
         state = TriageState(newest.before or TriageState.NEW)
         decide(
             session,
@@ -164,6 +166,7 @@ def is_snooze_over(session: Session, project: str, triage: Triage, now: datetime
         return triage.snoozed_until <= now
     if triage.snoozed_until_sha is None:
         return True
+    # people give the first digits of a commit
     measured = (
         select(RunRow.run_id)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
@@ -185,6 +188,7 @@ def _note(
     *,
     reason: str | None,
 ) -> Triage:
+    # two decisions at once would both note the same value as the one before
     lock_project(session, project)
     row = require_row(session, project, regression)
     read, write = _FIELDS[action]
@@ -214,7 +218,8 @@ def _write_issue(row: TriageRow, value: str | None) -> None:
 
 def _write_snooze(row: TriageRow, value: str | None) -> None:
     parsed = Snooze.parse(value)
-    row.snoozed_until, row.snoozed_until_sha = parsed.until, parsed.until_sha
+    row.snoozed_until = parsed.until
+    row.snoozed_until_sha = parsed.until_sha
 
 
 def _read_snooze(row: TriageRow) -> str | None:
