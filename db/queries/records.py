@@ -66,9 +66,11 @@ def load_record(session: Session, run_id: RunId) -> RunRecord:
     """
     stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
     row_of_series = {row["series_id"]: row for row in stored.rows["measurements"]}
-    measurements = [
-        _measurement(stored.run, row_of_series[series_id]) for series_id in stored.run.series_ids
-    ]
+    # the run keeps the order of its record
+    measurements: list[dict[str, Any]] = []
+    for series_id in stored.run.series_ids:
+        measurement = _measurement(stored.run, row_of_series[series_id])
+        measurements.append(measurement)
     return _record(stored, measurements)
 
 
@@ -104,18 +106,20 @@ def load_cases(
     )
     for name, case_id in _CASE_OF_PART.items():
         queries[name] = queries[name].where(case_id.in_(chosen))
-    records = []
+    records: list[RunRecord] = []
     for stored in _read(session, runs, queries):
-        complete_rows = [
-            row
-            for row in stored.rows["measurements"]
-            if row["facts"] is not None or row["outcome"] != Outcome.OK
-        ]
-        places = {series_id: position for position, series_id in enumerate(stored.run.series_ids)}
-        in_order = sorted(complete_rows, key=lambda row: places[row["series_id"]])
-        records.append(
-            _record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False)
-        )
+        row_of_series = {row["series_id"]: row for row in stored.rows["measurements"]}
+        measurements: list[dict[str, Any]] = []
+        for series_id in stored.run.series_ids:
+            row = row_of_series.get(series_id)
+            # a series of a case that was not chosen
+            if row is None:
+                continue
+            # a failure has no samples, but its row says everything
+            if row["facts"] is not None or row["outcome"] != Outcome.OK:
+                measurements.append(_measurement(stored.run, row))
+        record = _record(stored, measurements, is_whole=False)
+        records.append(record)
     return records
 
 
@@ -174,6 +178,7 @@ def _record(
 ) -> RunRecord:
     run, rows = of.run, of.rows
     versions = run.case_version_ids
+    # of a part of a record, only the chosen cases were read
     if not is_whole:
         versions = [row["id"] for row in rows["cases"]]
     pairing = None

@@ -57,6 +57,7 @@ def list_runner_coverage(
     """
     newest_first = aggregate_order_by(RunRow.run_id, RunRow.started_at.desc())
     # a side of a pair may have measured only some cases, so it says nothing about coverage
+    # a pair may have a few cases only, and a modified work tree is no commit
     is_whole = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
     runner = (
         select(
@@ -91,17 +92,16 @@ def list_runner_coverage(
         for of_run, case_id, outcomes in session.execute(_imported_cases(run_ids))
     }
     for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases(run_ids)):
-        all_outcomes = frozenset(map(Outcome, outcomes or ())) | imported.get(
-            (of_run, case_id), set()
+        # a case without any measurement was planned, and has no outcome
+        measured_outcomes = frozenset(map(Outcome, outcomes or ()))
+        imported_outcomes = imported.get((of_run, case_id), frozenset())
+        coverage = CaseCoverage(
+            case_id=case_id,
+            outcomes=measured_outcomes | imported_outcomes,
+            measurement_count=count,
+            degraded_count=degraded_count,
         )
-        cases[of_run].append(
-            CaseCoverage(
-                case_id=case_id,
-                outcomes=all_outcomes,
-                measurement_count=count,
-                degraded_count=degraded_count,
-            )
-        )
+        cases[of_run].append(coverage)
     return [
         RunnerCoverage(
             runner_class=runner_class,
@@ -138,18 +138,16 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
         )
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
-    for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(
-        query
-    ):
-        runs[runner_class].append(
-            RunnerRun(
-                run_id=run_id,
-                device_name=device_name,
-                started_at=started_at,
-                harness_version=harness_version,
-                commit=CommitRef(*commit),
-            )
+    for row in session.execute(query):
+        runner_class, run_id, device_name, started_at, harness_version, *commit = row
+        run = RunnerRun(
+            run_id=run_id,
+            device_name=device_name,
+            started_at=started_at,
+            harness_version=harness_version,
+            commit=CommitRef(*commit),
         )
+        runs[runner_class].append(run)
     return dict(runs)
 
 
@@ -268,6 +266,7 @@ def _recent_pairs(
     commits: Sequence[CommitRef],
 ) -> Iterator[Pair]:
     """Read the pairs that may decide what the newest runs of a runner class show."""
+    # a change before these runs is judged already
     first = commits[-_RUNS_THAT_MAY_CHANGE:][0]
     pair_ids = (
         select(RunRow.pair_id)
@@ -281,6 +280,7 @@ def _recent_pairs(
         )
     )
     for pair in list_pairs(session, project, pair_ids=pair_ids):
+        # samples are many, and the decision is made of the medians of blocks
         yield replace(
             pair,
             base_blocks_ns=_medians_ns(pair.base_blocks_ns),
