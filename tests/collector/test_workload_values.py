@@ -29,7 +29,7 @@ def values(*arguments: Any) -> dict[str, ImportedValue]:
     return {value.key: value for value in workload_values(*arguments)}
 
 
-def test_mfu_and_hfu_name_their_flop_the_time_and_the_source_of_the_peak() -> None:
+def test_utilisations_name_their_flop_with_the_time_and_the_source_of_the_peak() -> None:
     case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
     recomputing = make_profile(STEP, implementation=measured.implementation, flop_count=6e11)
 
@@ -39,9 +39,24 @@ def test_mfu_and_hfu_name_their_flop_the_time_and_the_source_of_the_peak() -> No
     per_peak = "1e+06 ns / 1e+15 FLOP/s of bfloat16 (a datasheet, dense)"
     assert mfu.message == f"5e+11 FLOP of the model / {per_peak}"
     assert hfu.message == f"6e+11 FLOP executed, counted by torch.utils.flop_counter / {per_peak}"
+
+
+def test_hfu_needs_a_profile() -> None:
+    case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
+
     assert "HFU (share, unknown)" not in values([case], [measured], [], [PEAK])
-    assert values([case], [measured], [], []) == {}  # an unknown device has no peak
-    assert values([make_case(STEP)], [measured], [], [PEAK]) == {}  # nor has a kernel an MFU
+
+
+def test_a_device_without_a_peak_has_no_utilisation() -> None:
+    case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
+
+    assert values([case], [measured], [], []) == {}
+
+
+def test_a_kernel_has_no_mfu() -> None:
+    measured = make_measurement(STEP, median_ns=1e6)
+
+    assert values([make_case(STEP)], [measured], [], [PEAK]) == {}
 
 
 def test_launches_busy_share_and_memory_of_a_step() -> None:

@@ -160,16 +160,26 @@ def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() 
     assert spec.interpreted_case(spec.cases[0]).id == "kernel/M=16,N=8/float32/bwd"
 
 
-def test_inputs_are_random_seeded_by_the_case_and_of_its_dtype() -> None:
-    case = Case("kernel", (("n", 1000),), "float16")
-    make, again = InputMaker(case), InputMaker(case)
-    normal, uniform, integers = (
-        make.normal(1000, scale=2.0),
-        make.uniform(1000),
-        make.integers(1000, high=7),
-    )
-    assert torch.equal(normal, again.normal(1000, scale=2.0))
-    assert normal.dtype is torch.float16
+HALF_CASE = Case("kernel", (("n", 1000),), "float16")
+
+
+def test_inputs_are_seeded_by_the_case() -> None:
+    first = InputMaker(HALF_CASE).normal(1000, scale=2.0)
+    second = InputMaker(HALF_CASE).normal(1000, scale=2.0)
+
+    assert torch.equal(first, second)
+
+
+def test_inputs_have_the_dtype_of_the_case() -> None:
+    assert InputMaker(HALF_CASE).normal(1000).dtype is torch.float16
+
+
+def test_inputs_are_distributed_as_asked() -> None:
+    make = InputMaker(HALF_CASE)
+    normal = make.normal(1000, scale=2.0)
+    uniform = make.uniform(1000)
+    integers = make.integers(1000, high=7)
+
     assert 1.8 < float(normal.float().std()) < 2.2
     assert -1 <= float(uniform.min()) < -0.9
     assert 0.9 < float(uniform.max()) <= 1

@@ -103,7 +103,7 @@ def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
     assert [sample.launch_delay_ns for sample in samples] == [0, 0]
 
 
-def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> None:
+def test_overlapping_kernels_are_busy_once_within_a_span_with_gaps() -> None:
     activities = [
         CuptiActivity("first", 1_010, 1_050),
         CuptiActivity("second", 1_030, 1_060),
