@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
 
+from roofwatch.dashboard.charts.lanes import Lane, lane_html
 from roofwatch.dashboard.charts.palette import BLUE, COLOUR_OF_VERDICT, GREY, VERMILLION
 from roofwatch.dashboard.charts.scale import (
     DateScale,
@@ -19,7 +20,6 @@ from roofwatch.dashboard.charts.scale import (
     fit_dates,
     round_values,
 )
-from roofwatch.dashboard.charts.setup_changes import setting_changes
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     date_written,
@@ -33,13 +33,10 @@ from roofwatch.model.metrics import Metric
 
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
-_MAX_LANE_LABELS = 8
 _LOW_PERCENT = 85
 _DATE_TICKS, _DATE_TICKS_OF_SMALL = 6, 4
 """Most dates under a drawing."""
 _MAX_CHANGE_LABELS = 4
-_RELEASES, _TOOLCHAIN = "releases", "toolchain"
-_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
 
 STYLE = f"""
 .rw-history {{display: grid; grid-template-columns: 4.6rem minmax(0, 1fr); font-size: 0.72rem;
@@ -81,21 +78,6 @@ class RoofLine:
     is_measured: bool
 
 
-@dataclass(frozen=True)
-class LaneMark:
-    moment: datetime
-    text: str
-    """Short text that is drawn, such as `v0.5.0` or `570.1 → 580.2`."""
-
-
-@dataclass(frozen=True)
-class Lane:
-    """What happened around a series, in a row of its own under the dates."""
-
-    name: str
-    marks: tuple[LaneMark, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class History:
     """What a drawing shows."""
@@ -111,35 +93,6 @@ class History:
     @property
     def metric(self) -> Metric:
         return self.series.key.definition
-
-
-def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lane]:
-    """Return the lanes of releases, driver, toolchain, harness and timing that have marks.
-
-    Args:
-        series: Whose settings are followed.
-        releases: Dates and names, oldest first.
-    """
-    marks: dict[str, list[LaneMark]] = {
-        _RELEASES: list(releases),
-        "driver": [],
-        _TOOLCHAIN: [],
-        "harness": [],
-        "timing": [],
-    }
-    for change in setting_changes(series):
-        for word in change.words:
-            lane, text = _lane_of(word)
-            marks[lane].append(LaneMark(change.commit.committed_at, text))
-    return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
-
-
-def _lane_of(word: str) -> tuple[str, str]:
-    """Return the lane of a change of the setup, and what is written there."""
-    for prefix, lane in _LANE_OF_PREFIX.items():
-        if word.startswith(prefix):
-            return lane, word.removeprefix(prefix)
-    return _TOOLCHAIN, word
 
 
 def history_html(
@@ -175,7 +128,7 @@ def history_html(
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
         f"{roof_labels}</div>"
         f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone, max_count=tick_count))}</div>'
-        f"{''.join(_lane_html(lane, dates, zone) for lane in lanes)}</div>"
+        f"{''.join(lane_html(lane, dates, zone) for lane in lanes)}</div>"
     )
 
 
@@ -398,31 +351,6 @@ def _point_text(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
 def _date_labels(ticks: Sequence[Tick]) -> str:
     return "".join(
         f'<span style="left:{tick.percent:.2f}%">{escaped(tick.text)}</span>' for tick in ticks
-    )
-
-
-def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
-    marks = [mark for mark in lane.marks if dates.covers(mark.moment)]
-    if not marks:
-        return ""
-    labels: list[str] = []
-    for number, mark in enumerate(marks):
-        start = dates.percent(mark.moment)
-        following = marks[number + 1 :]
-        end = 100.0
-        if following:
-            end = dates.percent(following[0].moment)
-        text = "&nbsp;"
-        if len(marks) <= _MAX_LANE_LABELS:
-            text = escaped(mark.text)
-        title = escaped(f"{date_written(mark.moment, zone)}: {mark.text}")
-        labels.append(
-            f'<span style="left:{start:.2f}%;max-width:{max(end - start, 0.5):.2f}%" '
-            f'title="{title}">{text}</span>'
-        )
-    return (
-        f'<div class="rw-lane-name">{escaped(lane.name)}</div>'
-        f'<div class="rw-lane">{"".join(labels)}</div>'
     )
 
 

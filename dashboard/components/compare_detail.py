@@ -4,7 +4,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.history import History, Lane, LaneMark, history_html, lanes_of
+from roofwatch.dashboard.charts.history import History, history_html
+from roofwatch.dashboard.charts.lanes import Lane, LaneMark, lanes_of
 from roofwatch.dashboard.charts.samples import samples_html
 from roofwatch.dashboard.commands import command_html, pair_command
 from roofwatch.dashboard.comparison import ComparedRow

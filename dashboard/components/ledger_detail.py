@@ -12,7 +12,8 @@ from roofwatch.ci.history.commit_rows import CommitEntry, cost_of
 from roofwatch.ci.history.summary import FalseAlarms
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.history import History, RoofLine, history_html, lanes_of
+from roofwatch.dashboard.charts.history import History, RoofLine, history_html
+from roofwatch.dashboard.charts.lanes import lanes_of
 from roofwatch.dashboard.commands import NO_COMMAND, command_html, pair_command
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup

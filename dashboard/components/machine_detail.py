@@ -11,14 +11,12 @@ from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.history import History, history_html
 from roofwatch.dashboard.charts.runners import (
     ceiling_history_figure,
     ceiling_name,
     runner_history_figure,
 )
 from roofwatch.dashboard.commands import BENCH_FILE, command_html
-from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import (
@@ -37,7 +35,6 @@ from roofwatch.dashboard.wording import (
     written,
 )
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import Series
 from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.metrics import metric
@@ -46,8 +43,6 @@ from roofwatch.model.stored_results import FleetRun
 RUNS_READ = 200
 """Newest runs of each runner class that are read."""
 _RUNS_LISTED = 40
-_DRAWN = 8
-"""Maximum series of another tool in a figure."""
 
 
 def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
@@ -176,11 +171,11 @@ def _show_history(view: View, runner_class: str) -> None:
     )
     timed_lines = [line for line in lines if _has_value(line)]
     history = {line.key.implementation: line for line in timed_lines}
-    if not history and _show_imported_history(view, case_id, runner_class):
-        return
     if not history:
-        st.info(
-            "This case has no times on this runner class: choose another.",
+        roof = view.anchor("Roof", "roof", case=case_id, runner=runner_class)
+        st.html(
+            "<p>roofwatch has not timed this case on this runner class. "
+            f"{roof} has the history of its other metrics.</p>"
         )
         return
     implementation = view.link.choose(
@@ -200,44 +195,6 @@ def _show_history(view: View, runner_class: str) -> None:
         f"contended. Clock and "
         "temperature are those of the blocks of this case, if they were read."
     )
-
-
-def _show_imported_history(view: View, case_id: str, runner_class: str) -> bool:
-    """Show the values of other tools for a case on a runner class; False without any."""
-    keys = [
-        key
-        for key in data.ask(
-            questions.list_series_keys,
-            view.project,
-            include_dirty=False,
-            include_branches=False,
-        )
-        if key.is_performance and key.case_id == case_id and key.runner_class == runner_class
-    ]
-    if not keys:
-        return False
-    trend = data.ask(questions.read_trend, TrendQuestion(view.project, tuple(keys[:_DRAWN])))
-    if not trend.series:
-        return False
-    changes = [
-        point
-        for regression in data.list_regressions(view.project)
-        for point in regression.change_points
-    ]
-    for line in trend.series:
-        drawn = History(
-            series=line,
-            changes=tuple(point for point in changes if point.series == line.key),
-        )
-        st.text(f"{line.key.definition.title}, {line.key.label}")
-        show_markup(
-            history_html(drawn, view.zone), key=f"history:{line.key.label}:{line.key.metric}"
-        )
-    st.caption(
-        "Clock, temperature and throttling are unknown: the files of the other tool do not have "
-        "them."
-    )
-    return True
 
 
 def _has_value(line: Series) -> bool:

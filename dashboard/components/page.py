@@ -15,7 +15,7 @@ import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
-from roofwatch.dashboard.charts.history import LaneMark
+from roofwatch.dashboard.charts.lanes import LaneMark
 from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.components.shell import (
     RANGE_AT_FIRST,

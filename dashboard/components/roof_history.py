@@ -9,8 +9,8 @@ from roofwatch.dashboard.charts.history import (
     RoofLine,
     date_range,
     history_html,
-    lanes_of,
 )
+from roofwatch.dashboard.charts.lanes import lanes_of
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import (
     RoofRow,

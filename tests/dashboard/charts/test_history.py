@@ -10,12 +10,11 @@ import pytest
 
 from roofwatch.dashboard.charts.history import (
     History,
-    LaneMark,
     RoofLine,
     date_range,
     history_html,
-    lanes_of,
 )
+from roofwatch.dashboard.charts.lanes import LaneMark, lanes_of
 from roofwatch.dashboard.charts.scale import (
     DateScale,
     ValueScale,
