@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -12,6 +13,7 @@ from sqlalchemy import Engine
 
 from tests.dashboard import made_up_history
 from tests.dashboard.browsing import Watched, new_context, watch
+from tests.dashboard.imported_history import store_amdgpu
 from tests.dashboard.served import serving
 from tests.databases import Databases
 
@@ -37,6 +39,18 @@ def watched(browser: Browser, address: str) -> Iterator[Watched]:
         watched.page.set_viewport_size({"width": WIDTH_PX, "height": HEIGHT_PX})
         yield watched
         watched.close()
+
+
+@pytest.fixture(scope="module")
+def imported_address(
+    databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("amdgpu")
+    with (
+        databases.filled(partial(store_amdgpu, folder=folder)) as (url, _),
+        serving(database_url=url) as served,
+    ):
+        yield served.address
 
 
 def is_on_first_screen(part: Locator) -> bool:
@@ -74,6 +88,36 @@ def test_the_ledger_says_what_got_slower_whose_it_is_whether_it_is_real_and_what
         (".rw-two b", r"Confirmed"),
         (".rw-suspicions tr", r"layer_norm.*job confirm"),
     )
+
+
+def test_an_imported_history_answers_on_the_first_screen_too(
+    browser: Browser, imported_address: str
+) -> None:
+    with new_context(browser) as context:
+        watched = watch(context, imported_address)
+        watched.page.set_viewport_size({"width": WIDTH_PX, "height": HEIGHT_PX})
+        watched.open("/?range=all")
+        expect_answers(
+            watched.page,
+            (".rw-summary", r"slower.*faster.*geomean of time"),
+            (".rw-ledger [data-row]", r"[0-9a-f]{8}\.\.[0-9a-f]{8}.*(%|×).*\d\d%.*new"),
+            (".rw-two b", r"Probability \d\d%"),
+            (".rw-decide", r"Assign.*Issue.*Expected.*Not real.*Snooze.*Undo"),
+        )
+        heights = watched.page.locator(".rw-suspicions tbody tr").evaluate_all(
+            "rows => rows.map(row => row.getBoundingClientRect().height)"
+        )
+        assert heights
+        assert max(heights) <= 30, "a row is one line"
+        watched.open("/roof?range=all")
+        expect_answers(
+            watched.page,
+            (".rw-cells tr[aria-current] .change", r"◆ [×+]"),
+            (".rw-cells tr[aria-current] .newest", r"\d (ns|µs|ms|s)$"),
+            (".rw-changes span", r"[×%]"),
+            (".rw-dates span", r"^\w{3} \d{4}$"),
+        )
+        watched.close()
 
 
 def test_a_regression_that_was_repaired_under_another_driver_is_settled(watched: Watched) -> None:
