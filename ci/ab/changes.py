@@ -30,7 +30,8 @@ _MIN_SHARE = 0.01
 """A counter that is a share is left out if it stays below this on both sides."""
 _MIN_COUNTER_CHANGE = 0.02
 """Two runs of one kernel differ by less."""
-_FLOAT32_EPSILON, _FLOAT64_EPSILON = 2.0**-23, 2.0**-52
+_FLOAT32_EPSILON = 2.0**-23
+_FLOAT64_EPSILON = 2.0**-52
 _ORDER = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 
@@ -82,12 +83,17 @@ def _judge_memory(
     *,
     is_one_allocator: bool,
 ) -> Change[None] | None:
-    if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
+    """Judge the peak of allocated memory; None if it did not change by enough."""
+    if base.memory is None or head.memory is None:
+        return None
+    # a call that failed has allocated only a part
+    if not base.blocks or not head.blocks:
         return None
     base_bytes = float(base.memory.peak_allocated_bytes)
     head_bytes = float(head.memory.peak_allocated_bytes)
-    log_ratio = math.log(max(head_bytes, MIN_BLOCK_BYTES) / max(base_bytes, MIN_BLOCK_BYTES))
-    if abs(log_ratio) < math.log1p(THRESHOLDS.memory_relative_change):
+    # 0 to 1 byte is no relevant growth
+    ratio = max(head_bytes, MIN_BLOCK_BYTES) / max(base_bytes, MIN_BLOCK_BYTES)
+    if abs(math.log(ratio)) < math.log1p(THRESHOLDS.memory_relative_change):
         return None
     verdict = Verdict.of_change(is_worse=head_bytes > base_bytes)
     reason = Reason.MEMORY_CHANGED

@@ -25,24 +25,19 @@ class Decisions:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs: dict[_PairKey, list[Pair]] = defaultdict(list)
         for pair in pairs:
-            block_count = len(pair.base_blocks_ns)
-            is_whole = block_count > 0 and block_count == len(pair.head_blocks_ns)
             # a base that is newer than its head says nothing about the head
-            if is_whole and pair.base < pair.head:
-                subject = pair.case_key
-                key = subject, pair.base, pair.head
-                self._pairs[key].append(pair)
+            if _is_whole(pair) and pair.base < pair.head:
+                self._pairs[pair.case_key, pair.base, pair.head].append(pair)
         self._comparisons: dict[_PairKey, PairedEstimate] = {}
         for key, same_pairs in self._pairs.items():
             self._comparisons[key] = _compared(same_pairs)
         self._last_decided: dict[CaseKey, CommitRef] = {}
         self._last_changed: dict[CaseKey, CommitRef] = {}
         # sorted by commit, so the newest one is written last
-        for key in sorted(self._pairs, key=lambda pair_key: pair_key[2]):
-            subject, _, head = key
-            if self.is_decided(*key):
+        for subject, base, head in sorted(self._pairs, key=_head_of):
+            if self.is_decided(subject, base, head):
                 self._last_decided[subject] = head
-            if self.is_changed(*key):
+            if self.is_changed(subject, base, head):
                 self._last_changed[subject] = head
 
     def last_decided(self, subject: CaseKey) -> CommitRef | None:
@@ -76,7 +71,9 @@ class Decisions:
         if comparison is None:
             return False
         low, high = comparison.log_interval
-        return low <= 0 <= high and not low <= log_change <= high
+        is_none_possible = low <= 0 <= high
+        is_size_possible = low <= log_change <= high
+        return is_none_possible and not is_size_possible
 
     def is_changed(self, subject: CaseKey, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that the time changed."""
@@ -99,10 +96,13 @@ class Decisions:
     ) -> int:
         """Count the jobs with this verdict whose commits overlap."""
         count = 0
-        for (other_subject, other_base, other_head), pairs in self._pairs.items():
-            if other_subject != subject or other_head <= base or head <= other_base:
+        for key, pairs in self._pairs.items():
+            other_subject, other_base, other_head = key
+            if other_subject != subject:
                 continue
-            if self._comparisons[other_subject, other_base, other_head].verdict is verdict:
+            # pairs of other commits say nothing about these
+            do_overlap = base < other_head and other_base < head
+            if do_overlap and self._comparisons[key].verdict is verdict:
                 count += _job_count(pairs)
         return count
 
@@ -112,35 +112,54 @@ class Decisions:
             if self.is_decided(*key) or not shows_change(comparison):
                 continue
             subject, base, head = key
-            low, high = comparison.relative_interval
-            # the interval is four standard errors wide
-            error = (comparison.log_interval[1] - comparison.log_interval[0]) / 4
+            same_pairs = self._pairs[key]
             is_given_up = self.is_given_up(*key)
-            job_count = _job_count(self._pairs[key])
-            pairs = "one pair"
-            if job_count != 1:
-                pairs = f"{job_count} pairs"
             reason = "another one decides"
             if is_given_up:
                 reason = "could not decide it"
             yield SuspectCase(
                 subject=subject,
-                evidence=(
-                    f"{comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%}) in {pairs}; "
-                    f"{reason}"
-                ),
-                weight=abs(comparison.log_ratio) / error if error > 0 else 0.0,
+                evidence=f"{_size_in_words(comparison, _job_count(same_pairs))}; {reason}",
+                weight=_standard_errors(comparison),
                 base=base,
                 head=head,
-                since=min(pair.measured_at for pair in self._pairs[key]),
+                since=min(pair.measured_at for pair in same_pairs),
                 is_given_up=is_given_up,
             )
 
 
+def _is_whole(pair: Pair) -> bool:
+    """Whether each block has its partner: a pair that was cut short has blocks without one."""
+    block_count = len(pair.base_blocks_ns)
+    return block_count > 0 and block_count == len(pair.head_blocks_ns)
+
+
+def _head_of(key: _PairKey) -> CommitRef:
+    _, _, head = key
+    return head
+
+
+def _size_in_words(comparison: PairedEstimate, job_count: int) -> str:
+    low, high = comparison.relative_interval
+    pairs = "one pair"
+    if job_count != 1:
+        pairs = f"{job_count} pairs"
+    return f"{comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%}) in {pairs}"
+
+
+def _standard_errors(comparison: PairedEstimate) -> float:
+    """Size of a change in standard errors; 0 if it has none."""
+    low, high = comparison.log_interval
+    # the interval is four standard errors wide
+    error = (high - low) / 4
+    if error <= 0:
+        return 0.0
+    return abs(comparison.log_ratio) / error
+
+
 def shows_change(comparison: PairedEstimate) -> bool:
     """Whether a comparison shows a change rather than none, decided or not."""
-    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
-    return comparison.is_significant and is_beyond_threshold
+    return comparison.is_significant and _is_beyond_threshold(comparison)
 
 
 def helps_decide(comparison: PairedEstimate) -> bool:
@@ -149,11 +168,15 @@ def helps_decide(comparison: PairedEstimate) -> bool:
     """
     if comparison.block_count >= MOST_BLOCKS:
         return False
-    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
-    is_first_look = look_number(comparison.block_count) == 1
-    if not is_beyond_threshold:
+    # a difference that nobody would report needs no verdict
+    if not _is_beyond_threshold(comparison):
         return False
+    is_first_look = look_number(comparison.block_count) == 1
     return comparison.verdict is Verdict.INCONCLUSIVE or is_first_look
+
+
+def _is_beyond_threshold(comparison: PairedEstimate) -> bool:
+    return abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
 
 
 def _compared(pairs: Sequence[Pair]) -> PairedEstimate:

@@ -57,6 +57,7 @@ def _settings_of(
     runs: Sequence[SeriesPoint],
     read: Callable[[RunSetting], _NamedValues],
 ) -> _Settings:
+    """Read a part of the setting of each run that recorded one."""
     settings = [(run.commit, run.setting) for run in runs]
     return [(commit, dict(read(setting))) for commit, setting in settings if setting is not None]
 
@@ -64,25 +65,36 @@ def _settings_of(
 def _setting_change(
     old_settings: _Settings, new_settings: _Settings, candidates: frozenset[CommitRef]
 ) -> Odds | None:
-    at_step: list[str] = []
-    near: list[str] = []
+    """Odds of a part of the setting that changed; None if it did not.
+
+    Args:
+        old_settings: Of the last runs of the old level, at least one.
+        new_settings: Of the first runs of the new one, at least one.
+        candidates: Commits at which the step may lie.
+    """
+    changed_at_step: list[str] = []
+    changed_nearby: list[str] = []
     _, last_old = old_settings[-1]
     _, first_new = new_settings[0]
     for name in {**last_old, **first_new}:
         old_values = [values.get(name) for _, values in old_settings]
         new_values = [values.get(name) for _, values in new_settings]
+        # no run of one level had a value of the other
         if set(old_values).isdisjoint(new_values):
-            at_step.append(_setting_text(name, old_values[-1], new_values[0]))
+            changed_at_step.append(_setting_text(name, old_values[-1], new_values[0]))
             continue
         changed_at = _commits_of_changes(name, [*old_settings, *new_settings])
         # once, for good, and at a commit where the change may lie
         if len(changed_at) == 1 and changed_at[0] in candidates:
-            near.append(_setting_text(name, old_values[0], new_values[-1]))
-    if at_step:
-        return Odds(AT_STEP, f"{', '.join(at_step)} with the first run of the new level")
-    if near:
+            changed_nearby.append(_setting_text(name, old_values[0], new_values[-1]))
+    if changed_at_step:
+        listed = ", ".join(changed_at_step)
+        return Odds(AT_STEP, f"{listed} with the first run of the new level")
+    if changed_nearby:
+        listed = ", ".join(changed_nearby)
         return Odds(
-            NEAR_STEP, f"{', '.join(near)} at a neighbouring commit, where the step may also lie"
+            NEAR_STEP,
+            f"{listed} at a neighbouring commit, where the step may also lie",
         )
     return None
 
@@ -114,9 +126,13 @@ def add_measured_again(odds: CauseOdds, again: Observation) -> None:
         return
     # old code changed too: the environment did it
     likeliest = max(
-        surroundings, key=lambda cause: odds[cause].against_unknown, default=Cause.RUNNER
+        surroundings,
+        key=lambda cause: odds[cause].against_unknown,
+        default=Cause.RUNNER,
     )
-    if likeliest in odds and odds[likeliest].against_unknown >= AT_STEP:
+    is_recorded = likeliest in odds and odds[likeliest].against_unknown >= AT_STEP
+    # what no record explains is the runner's
+    if is_recorded:
         odds[likeliest] = odds[likeliest].updated(again.sentence)
     else:
         runner = odds.get(Cause.RUNNER, Odds(0.0, ""))

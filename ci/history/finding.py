@@ -144,11 +144,14 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
 
     def window(first: int, last: int) -> Window:
         end = commits[last].first_parent_count
-        return Window(min(commits[first - 1].first_parent_count + 1, end), end)
+        # the change may lie at any commit after the last one with the old level
+        begin = commits[first - 1].first_parent_count + 1
+        return Window(min(begin, end), end)
 
     # the reach is one commit wider on each side, where the history has one
-    reach = window(max(1, first - 1), min(len(commits) - 1, last + 1))
-    return window(first, last), reach
+    wider_first = max(1, first - 1)
+    wider_last = min(len(commits) - 1, last + 1)
+    return window(first, last), window(wider_first, wider_last)
 
 
 def is_time_step(change: ChangePoint) -> bool:
@@ -230,8 +233,9 @@ class Site:
             sized = list(filter(_is_host_time, self.findings))
         if not sized:
             return None
-        error = statistics.median(finding.log_error for finding in sized) / math.sqrt(len(sized))
-        return statistics.median(finding.log_cost_change for finding in sized), error
+        typical_change = statistics.median(finding.log_cost_change for finding in sized)
+        typical_error = statistics.median(finding.log_error for finding in sized)
+        return typical_change, typical_error / math.sqrt(len(sized))
 
     @cached_property
     def commit(self) -> CommitRef:
@@ -243,9 +247,9 @@ class Site:
             return True
         size, error = self.size
         other_size, other_error = site.size
-        tolerance = _SAME_SIZE * max(abs(size), abs(other_size))
-        tolerance += _ERRORS * math.hypot(error, other_error)
-        return abs(size - other_size) <= tolerance
+        systematic = _SAME_SIZE * max(abs(size), abs(other_size))
+        by_chance = _ERRORS * math.hypot(error, other_error)
+        return abs(size - other_size) <= systematic + by_chance
 
     def joined(self, site: "Site") -> "Site":
         return Site((*self.findings, *site.findings))
@@ -257,19 +261,24 @@ def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
     Neighbouring sites that touch within their reach are joined if they share no series: a series
     that stepped twice shows that there are two.
     """
-    ordered = sorted(
-        findings,
-        key=lambda finding: (finding.window.last, finding.window.first, finding.change.series),
-    )
+    ordered = sorted(findings, key=_end_and_series)
     sites = [Site(tuple(members)) for members in _by_place(ordered)]
     joined: list[Site] = []
-    for site in sorted(sites, key=lambda site: (site.core.last, site.core.first)):
+    for site in sorted(sites, key=_end_of_core):
         # they share no series and touch, so they may be one change
         if joined and _is_one_place(joined[-1], site):
             joined[-1] = joined[-1].joined(site)
         else:
             joined.append(site)
     return joined
+
+
+def _end_and_series(finding: TrendFinding) -> tuple[int, int, SeriesKey]:
+    return finding.window.last, finding.window.first, finding.change.series
+
+
+def _end_of_core(site: Site) -> tuple[int, int]:
+    return site.core.last, site.core.first
 
 
 def _is_one_place(site: Site, following: Site) -> bool:
@@ -290,18 +299,21 @@ def commit_of(findings: Sequence[TrendFinding]) -> CommitRef:
 
 def _best_window(findings: Sequence[TrendFinding]) -> Window:
     """The range of places with the largest total weight of windows: each weighs 1 / its width."""
+    # how much the total weight rises at each place, from the first to the last
     rises: dict[int, float] = defaultdict(float)
     for finding in findings:
-        rises[finding.window.first] += 1 / finding.window.width
-        rises[finding.window.last + 1] -= 1 / finding.window.width
-    support = best_support = 0.0
+        weight = 1 / finding.window.width
+        rises[finding.window.first] += weight
+        rises[finding.window.last + 1] -= weight
+    total_weight = 0.0
+    best_weight = 0.0
     best_window = findings[0].window
-    for position, following in pairwise(sorted(rises)):
-        support += rises[position]
+    for first, next_first in pairwise(sorted(rises)):
+        total_weight += rises[first]
         # sums of fractions are equal up to rounding
-        if support > best_support + 1e-9:
-            best_support = support
-            best_window = Window(position, following - 1)
+        if total_weight > best_weight + 1e-9:
+            best_weight = total_weight
+            best_window = Window(first, next_first - 1)
     return best_window
 
 

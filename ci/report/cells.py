@@ -1,7 +1,7 @@
 """The cells of a comment's tables, as Markdown. Pure."""
 
 import math
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from roofwatch.ci.static.comparison import (
     word_of,
 )
 from roofwatch.model.metrics import metric
+from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
 
 _MAX_FACTS = 3
@@ -24,6 +25,7 @@ _MAX_MESSAGE = 600
 
 
 def half_width(case: Change[CaseEvidence]) -> str:
+    """Write an interval as `±1.2%`, a wide one with both ends; empty if it has none."""
     if case.relative_interval is None:
         return ""
     low, high = case.relative_interval
@@ -66,10 +68,14 @@ def _side(name: str, value: float | None) -> str:
 def roofline_text(case: Change[CaseEvidence]) -> str:
     base = case.evidence.base
     head = case.evidence.head
-    if base is None or head is None or base.utilisation is None or head.utilisation is None:
+    if base is None or head is None:
+        return ""
+    # a case without a cost model has no roofline
+    if base.utilisation is None or head.utilisation is None:
         return ""
     base_share = f"{base.utilisation:.0%}"
     head_share = f"{head.utilisation:.0%}"
+    # equal as they are written, a reader sees no change
     if base_share == head_share:
         return head_share
     return f"{base_share} → {head_share}"
@@ -117,24 +123,36 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
     detail = ""
     if change.detail is not None:
         detail = change.detail.quoted(partial(cell_code, limit=_MAX_MESSAGE))
-    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
     # the explanation of a verdict names the facts too, and why they matter
     is_explained = bool(detail) and change.verdict is not Verdict.UNCHANGED
+    facts = moved_facts_of(change)
     if facts and not is_explained:
-        texts = [f"{metric(name).title} {both_sides(name, *values)}" for name, values in facts]
-        return f"{word}: {', '.join(texts)}"
-    if isinstance(change.evidence, AnalysisEvidence):
+        return f"{word}: {_facts_text(facts)}"
+    evidence = change.evidence
+    if isinstance(evidence, AnalysisEvidence):
         return f"{word}: {detail}"
-    base = change.evidence.base
-    head = change.evidence.head
-    if not change.evidence.has_compiled:
-        outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
-        word += f": {' → '.join(outcomes)}"
+    if not evidence.has_compiled:
+        word += f": {_outcome_of_code(evidence.base)} → {_outcome_of_code(evidence.head)}"
     # the message stands in the table of results already
-    is_shown_above = head is not None and head.message in failures
+    is_shown_above = evidence.head is not None and evidence.head.message in failures
     if is_shown_above or not detail:
         return word
     return f"{word}: {detail}"
+
+
+def _facts_text(facts: Mapping[str, tuple[float, float]]) -> str:
+    """Write the first facts that differ, which are the decisive ones."""
+    texts: list[str] = []
+    for name in list(facts)[:_MAX_FACTS]:
+        base, head = facts[name]
+        texts.append(f"{metric(name).title} {both_sides(name, base, head)}")
+    return ", ".join(texts)
+
+
+def _outcome_of_code(side: StaticFacts | None) -> str:
+    if side is None:
+        return "–"
+    return str(side.outcome)
 
 
 def names_of(item: Change[Any]) -> str:

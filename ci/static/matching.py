@@ -7,14 +7,16 @@ from roofwatch.model.machine import Outcome
 from roofwatch.model.results import StaticFacts
 
 _Pair = tuple[str, StaticFacts | None, StaticFacts | None]
+"""Name at the head, or at the base of a function that is gone, and the facts of both sides."""
 
 
 def by_subject_and_target(
     facts: Sequence[StaticFacts],
 ) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
+    """Group functions by case, implementation and target, then by name."""
     grouped: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
     for function in facts:
-        group = function.case_id, function.implementation, function.target
+        group = (function.case_id, function.implementation, function.target)
         grouped[group][function.function] = function
     return grouped
 
@@ -37,15 +39,23 @@ def matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) ->
             return functions.pairs
     functions.pair_last()
     functions.leave_single()
-    return sorted(functions.pairs, key=lambda pair: (pair[2] is None, pair[0]))
+    return sorted(functions.pairs, key=_gone_last)
+
+
+def _gone_last(pair: _Pair) -> tuple[bool, str]:
+    name, _, head_facts = pair
+    return head_facts is None, name
 
 
 def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
+    """The one entry that stands for all functions of a call; None if they compiled."""
     if len(functions) != 1:
         return None
     (only,) = functions.values()
     is_whole_launch = only.function == only.implementation
-    return only if is_whole_launch and not compiles(only) else None
+    if is_whole_launch and not compiles(only):
+        return only
+    return None
 
 
 def compiles(facts: StaticFacts | None) -> bool:
@@ -90,15 +100,15 @@ class _Unpaired:
 
     def pair_with_failed_launch(self) -> None:
         """Pair every function with the one entry of a launch that failed on the other side."""
-        failed = _failed_launch(self.head)
-        if failed is not None and any(map(compiles, self.base.values())):
-            for name, facts in sorted(self.base.items()):
-                self.pairs.append((name, facts, failed))
+        failed_head = _failed_launch(self.head)
+        if failed_head is not None and any(map(compiles, self.base.values())):
+            for name, base_facts in sorted(self.base.items()):
+                self.pairs.append((name, base_facts, failed_head))
             return
-        failed = _failed_launch(self.base)
-        if failed is not None and any(map(compiles, self.head.values())):
-            for name, facts in sorted(self.head.items()):
-                self.pairs.append((name, failed, facts))
+        failed_base = _failed_launch(self.base)
+        if failed_base is not None and any(map(compiles, self.head.values())):
+            for name, head_facts in sorted(self.head.items()):
+                self.pairs.append((name, failed_base, head_facts))
 
     def pair_last(self) -> None:
         """Pair the single function that is without a partner on each side: it was renamed."""
