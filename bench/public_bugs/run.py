@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.public_bugs.flag_gems_bugs import FLAG_GEMS_BUGS
 from bench.public_bugs.known_bugs import BUGS, Bug
 from roofwatch.ci.static.analyses import analyses_of, judge_analyses
 from roofwatch.measurement.proofs import Proved, proofs_of
@@ -27,6 +28,7 @@ HERE = Path(__file__).parent
 SUITES = {
     "liger-kernel": "bench_liger.py",
     "fla-core": "bench_fla.py",
+    "flag-gems": "bench_flag_gems.py",
     "unsloth": "bench_unsloth.py",
 }
 
@@ -145,7 +147,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="A kernel.")
     parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
     options = parser.parse_args()
-    bugs = [bug for bug in BUGS if options.only in ("", bug.kernel)]
+    bugs = [bug for bug in (*BUGS, *FLAG_GEMS_BUGS) if options.only in ("", bug.kernel)]
     suites = check_releases(bugs, options.folder)
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")

@@ -18,6 +18,7 @@ from triton.runtime.autotuner import Autotuner
 
 from roofwatch.collector.accuracy.guarded_launch import guard_memory, with_operand
 from roofwatch.collector.accuracy.interpreted_function import answer_as_compiled
+from roofwatch.collector.accuracy.interpreted_logic import ElementwiseLogic, add_logic_to
 from roofwatch.collector.accuracy.interpreted_reduce import reduce_as_tree
 from roofwatch.spec.case import UnsupportedError
 
@@ -54,7 +55,8 @@ def patch_interpreter() -> None:
     interpreter._convert_float = _convert
     interpreter._implicit_cvt = _convert_argument
     interpreter._patch_lang = _patch_language
-    interpreter.FunctionRewriter.ast_transformer = _WithLoopVariables()
+    interpreter.FunctionRewriter.ast_transformer = _AsCompiled()
+    add_logic_to(interpreter)
     _Builder.create_dot = _product_in_float32(_Builder.create_dot)
     _Builder.get_bf16 = lambda builder, value: _cast(builder.get_fp32(value), tl.bfloat16)
     for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
@@ -74,8 +76,13 @@ def patch_interpreter() -> None:
             setattr(libdevice, name, _libdevice_function(name))
 
 
-class _WithLoopVariables(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton is not typed
+class _AsCompiled(ElementwiseLogic, interpreter.ASTTransformer):  # type: ignore[misc]  # Triton is not typed
     """Makes loop variables tensors, as compiled ones are: a kernel may call `i.to(tl.int64)`."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:  # noqa: N802
+        node.value = self.visit(node.value)
+        super().visit_Assign(node)
+        return node
 
     def visit_For(self, node: ast.For) -> ast.For:  # noqa: N802  the name that `ast` calls
         self.generic_visit(node)

@@ -120,6 +120,34 @@ def test_a_loop_variable_is_a_tensor_and_one_of_a_static_range_a_number(device: 
     assert out.tolist() == [10.0, 11.0] * 3
 
 
+@triton.jit
+def _logic_kernel(x_ptr, y_ptr, m, n, IS_WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.arange(0, BLOCK)[:, None]
+    cols = tl.arange(0, BLOCK)[None, :]
+    inside = rows < m and cols < n
+    x = tl.load(x_ptr + rows * BLOCK + cols, mask=inside and not IS_WIDE, other=-1.0)
+    outside = not (rows < m) or cols >= n
+    # a condition on scalars stays one, and a constant decides what is evaluated
+    if m > 0 and not (n > BLOCK):
+        x = tl.where(outside, x, 2 * x)
+    tl.store(y_ptr + rows * BLOCK + cols, x)
+
+
+def test_logic_of_blocks_is_elementwise(device: str) -> None:
+    """Python calls a block true, so a mask of rows and columns was one of columns alone."""
+    x = torch.ones(4, 4, device=device)
+    y = torch.empty_like(x)
+
+    _logic_kernel[(1,)](x, y, 2, 3, IS_WIDE=False, BLOCK=4)
+
+    expected = torch.full_like(x, -1)
+    expected[:2, :3] = 2
+    assert torch.equal(y, expected)
+    _logic_kernel[(1,)](x, y, 2, 3, IS_WIDE=True, BLOCK=4)
+    expected[:2, :3] = -2
+    assert torch.equal(y, expected)
+
+
 DEFECTS = """
 import json, os, sys
 import triton.runtime.interpreter as interpreter
