@@ -4,9 +4,10 @@ The launches are real up to the driver: arguments are specialised, tuners try th
 and Triton looks into its cache. The driver, which would need a GPU, does nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,13 +20,15 @@ from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.compile.target_device import active_driver, target_driver
 from roofwatch.collector.jobs.case_call import compiled, prepare_call
 from roofwatch.collector.runs.ahead import fill_caches
-from roofwatch.collector.runs.case_run import select
-from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.runs.case_run import CaseRun, select
+from roofwatch.collector.runs.measure import _prepare
+from roofwatch.collector.runs.run_plan import RunPlan, SpentTime, Steps
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.suite_source import SuiteSource
-from roofwatch.model.worker_protocol import WorkerSettings
+from roofwatch.model.worker_protocol import ImplementationInfo, WorkerSettings
+from tests.builders import make_blocks, make_case
 from tests.collector.stub_library import build_stub
 
 TARGET = "sm_90"
@@ -151,6 +154,68 @@ def test_launches_find_all_that_was_compiled_ahead(
     # two lengths, of which one is divisible by 16, in two configurations
     assert launches.were_cached == [True] * 4
     assert launches.count > 0
+
+
+class NotingRun:
+    """A run of one launch on a GPU that notes its steps."""
+
+    def __init__(self, target: str | None) -> None:
+        self.happened: list[str] = []
+        self.compile_target = target
+        self.is_on_cpu = target is None
+        self.plan = RunPlan(device="cuda")
+        self.spent = SpentTime()
+        self.cases = {name: case_of(name) for name in ("torch", "compile", "triton", "measured")}
+        self.cases["measured"].blocks = list(make_blocks([1.0] * self.plan.block_count))
+        self.to_compile = self.to_interpret = self.to_check = ()
+        server = SimpleNamespace(finish_start=lambda: None, load=lambda *_: None)
+        self.workers = SimpleNamespace(fork_server=server)
+
+    def describe_machine(self) -> None:
+        self.happened.append("described")
+
+    def compile(self) -> None:
+        pass
+
+    def check(self, *_: object, **__: object) -> None:
+        self.happened.append("checked")
+
+
+def case_of(name: str) -> CaseRun:
+    language: Literal["torch", "triton"] = "torch"
+    if name in ("triton", "measured"):
+        language = "triton"
+    implementation = ImplementationInfo(
+        name=name,
+        language=language,
+        directions=("fwd",),
+        is_compiled=name == "compile",
+        unsupported_targets={},
+    )
+    return CaseRun(case=make_case(), implementation=implementation, rank_count=1)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("sm_90", ["described", "compile and triton for sm_90", "checked"]),
+        (None, ["described", "checked"]),
+    ],
+)
+def test_a_gpu_run_compiles_what_it_will_launch_before_the_first_check(
+    target: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Any = NotingRun(target)
+
+    def note(cases: Sequence[CaseRun], target: str, **_: object) -> None:
+        names = [case.implementation.name for case in cases]
+        run.happened.append(f"{' and '.join(names)} for {target}")
+
+    monkeypatch.setattr("roofwatch.collector.runs.ahead.fill_caches", note)
+
+    _prepare(run, Steps(lambda _: None))
+
+    assert run.happened == expected
 
 
 @pytest.mark.skipif(
