@@ -1,7 +1,8 @@
 """Make Triton's interpreter compute as a GPU does, and test its accesses to memory.
 
 Triton's own stores bfloat16 values as integers and computes with these, passes Python floats as
-they are, has no libdevice, and cannot time the configurations of an autotuner.
+they are, has neither libdevice nor `tl.dot_scaled`, and cannot time the configurations of an
+autotuner.
 """
 
 import ast
@@ -17,6 +18,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from roofwatch.collector.accuracy.guarded_launch import guard_memory, with_operand
+from roofwatch.collector.accuracy.interpreted_dot_scaled import interpret_dot_scaled
 from roofwatch.collector.accuracy.interpreted_function import answer_as_compiled
 from roofwatch.collector.accuracy.interpreted_logic import ElementwiseLogic, add_logic_to
 from roofwatch.collector.accuracy.interpreted_reduce import reduce_as_tree
@@ -66,6 +68,7 @@ def patch_interpreter() -> None:
         exact=_reduce_in_float32(interpreter.ReduceOps.apply_impl),
     )
     interpreter.ScanOps.apply_impl = _reduce_in_float32(interpreter.ScanOps.apply_impl)
+    interpret_dot_scaled()
     guard_memory()
     answer_as_compiled()
     # all take equally long, so the first one is chosen

@@ -66,6 +66,12 @@ COSTS = [
         400 + 26000 + 16 + 16 + 520,
     ),
     (
+        make_case("mxfp8_matmul", "float8_e4m3fn", M=2, N=3, K=64),
+        2 * 6 * 64,
+        5 * 64 + 5 * 2 + 4 + 12,
+    ),
+    (make_case("nvfp4_matmul", "uint8", M=2, N=3, K=64), 2 * 6 * 64, 5 * 32 + 5 * 4 + 4 + 12),
+    (
         make_case("fp8_matmul_rowwise", "float8_e4m3fn", M=2, N=3, K=5),
         60 + 12,
         10 + 15 + 8 + 12 + 12,
