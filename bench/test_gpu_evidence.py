@@ -84,17 +84,26 @@ def test_each_step_ends_at_its_own_limit_and_the_next_one_begins(
     assert failures == {"short": "not done", "long": "not done"}
 
 
-def test_tests_that_measure_time_run_one_at_a_time_and_others_two(tmp_path: Path) -> None:
+def process_counts_of_tests(folder: Path) -> dict[str, str]:
+    """How many processes each step of tests has; 0 for one at a time."""
     process_counts = {}
     for step in steps("cuda"):
         if step.test_count:
-            words = step.command(tmp_path)
+            words = step.command(folder)
             process_counts[step.name] = words[words.index("-n") + 1]
+    return process_counts
 
-    alone = {"tests-collector-device", "tests-collector-timing"}
-    assert {name for name, count in process_counts.items() if count == "0"} == alone
+
+def test_tests_that_measure_time_run_one_at_a_time(tmp_path: Path) -> None:
+    process_counts = process_counts_of_tests(tmp_path)
+
+    alone = {name for name, count in process_counts.items() if count == "0"}
+    assert alone == {"tests-collector-device", "tests-collector-timing"}
+
+
+def test_other_tests_run_two_at_a_time(tmp_path: Path) -> None:
     # each keeps up to 36 GB of 139
-    assert set(process_counts.values()) == {"0", "2"}
+    assert set(process_counts_of_tests(tmp_path).values()) == {"0", "2"}
 
 
 def test_a_step_whose_record_is_missing_costs_only_itself(tmp_path: Path) -> None:
@@ -231,7 +240,7 @@ def test_predictions_of_another_machine_are_taken_over_once(tmp_path: Path) -> N
     assert (folder / PREDICTIONS).read_text() == "[1]"
 
 
-def test_a_launch_is_timed_by_every_timer_and_one_that_fails_costs_only_its_value(
+def test_a_timer_that_fails_costs_only_its_own_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     methods = [TimingMethod(timer, CacheState.HOT) for timer in (Timer.PERF_COUNTER, Timer.CUPTI)]

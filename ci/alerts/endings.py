@@ -23,12 +23,15 @@ def endings_of(
         if isinstance(rule, MetricRule) and rule.against != "change":
             endings |= newest_levels(rule, state, now)
     for triaged in state.regressions:
-        if triaged.regression_id in causes:
-            reason = why_not_alerting(triaged)
+        if triaged.regression_id not in causes:
+            continue
+        reason = why_not_alerting(triaged)
+        # people who read that it ended want to see the value too
+        if reason is not None:
             value = _newest_value(triaged.regression, state, now)
-            endings[triaged.regression_id] = (
-                f"{reason}; {value}" if reason is not None and value else reason
-            )
+            if value:
+                reason += f"; {value}"
+        endings[triaged.regression_id] = reason
     return endings
 
 
@@ -37,20 +40,31 @@ def _newest_value(regression: Regression, state: ProjectState, now: datetime) ->
     for point in regression.change_points:
         series = point.series
         runs = [run for run in state.runs.get(series.runner_class, ()) if run.started_at <= now]
-        for run in runs[-1:]:
-            value = _value_in(state.results(run.run_id), point)
-            # a run may have measured other cases
-            if value is not None:
-                write = series.definition.format
-                change = "" if point.after is None else f", was {write(point.after)}"
-                return f"{series.label}: {write(value)} at {run.commit.short_sha}{change}"
+        # compiled code has no runs
+        if not runs:
+            continue
+        newest_run = runs[-1]
+        value = _value_in(state.results(newest_run.run_id), point)
+        # a run may have measured other cases
+        if value is None:
+            continue
+        write = series.definition.format
+        text = f"{series.label}: {write(value)} at {newest_run.commit.short_sha}"
+        # of a failure there is no earlier value
+        if point.after is not None:
+            text += f", was {write(point.after)}"
+        return text
     return ""
 
 
 def _value_in(cases: Sequence[MeasuredCase], point: ChangePoint) -> float | None:
+    """The value of a change's metric among the results of a run; None if they lack it."""
     subject = point.series.case_key
     for case in cases:
-        if case.case_key == subject:
-            value = getattr(case, point.series.metric, None)
-            return None if value is None else float(value)
+        if case.case_key != subject:
+            continue
+        value = getattr(case, point.series.metric, None)
+        if value is None:
+            return None
+        return float(value)
     return None
