@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import AnalysisEvidence
-from roofwatch.ci.static.explanation import explain
+from roofwatch.ci.static.explanation import explain, tile_lengths
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.ci.static.matching import by_subject_and_target, compiles, matched
 from roofwatch.ci.static.prediction import (
@@ -90,6 +90,7 @@ class CodeEvidence:
             self.head.estimate,
             has_other_warps=self.base.thread_count != self.head.thread_count,
             has_other_occupancy=base_occupancy != head_occupancy,
+            has_other_tiles=tile_lengths(self.base) != tile_lengths(self.head),
         )
 
     @property

@@ -135,7 +135,7 @@ def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> It
     is_worse = verdict is Verdict.REGRESSED
     better_side = base if is_worse else head
     do_both_spill = any(better_side.values.get(name) for name in DECISIVE_FACTS)
-    lengths = _tile_lengths(function)
+    lengths = tile_lengths(function)
     tile = _tile(lengths)
     match do_both_spill, is_worse:
         case True, True:
@@ -170,7 +170,7 @@ def explain_spills(function: StaticFacts) -> Remark | None:
             f"spills with {registers} registers per thread: an array with a variable index, or a "
             f"limit that the launch sets; {amount}"
         )
-    lengths = _tile_lengths(function)
+    lengths = tile_lengths(function)
     owner = f"{_owner_of_tile(function)}{_register_limit(function)}"
     return Remark(
         f"spills: {_tile(lengths)} does not fit into the registers of {owner}; {amount}",
@@ -207,7 +207,8 @@ def _tile(lengths: Mapping[str, int]) -> str:
     return f"the tile of {sizes} ({names})"
 
 
-def _tile_lengths(function: StaticFacts) -> dict[str, int]:
+def tile_lengths(function: StaticFacts) -> dict[str, int]:
+    """Lengths of the tile by the name of the constexpr."""
     return {
         name: value
         for name, value in function.configuration.items()

@@ -40,9 +40,14 @@ class TimePrediction:
     """Amounts that grew. Less overlap counts as more work."""
     less_work: frozenset[str]
     has_other_warps: bool = False
+    has_other_trips: bool = False
+    """Trips that depend on data differ, because an iteration has another tile."""
 
     @property
     def verdict(self) -> Verdict:
+        # both sides were given the same number of trips, with unequal work in each
+        if self.has_other_trips:
+            return Verdict.UNCHANGED
         low, high = self.log_interval
         least = _MIN_OF_OTHER_WARPS if self.has_other_warps else _MIN_PREDICTED
         is_slower = self.log_ratio >= least and low >= _MIN_OF_EACH
@@ -59,7 +64,7 @@ class TimePrediction:
         """Whether it is faster for another reason than spills, and by more than the model errs."""
         saved = self.less_work - {_LOCAL}
         is_large = self.log_ratio <= -_MIN_PREDICTED / (1 - _MODEL_ERROR)
-        return bool(saved) and is_large and not self.has_other_warps
+        return bool(saved) and is_large and not (self.has_other_warps or self.has_other_trips)
 
     @property
     def in_words(self) -> str:
@@ -89,10 +94,16 @@ def compare_estimates(
     *,
     has_other_warps: bool = False,
     has_other_occupancy: bool = False,
+    has_other_tiles: bool = False,
 ) -> TimePrediction:
     """Compare two launches."""
     prediction = compare_launches([base], [head], has_other_occupancy=has_other_occupancy)
-    return replace(prediction, has_other_warps=has_other_warps)
+    has_unknown_trips = base.has_unknown_trips or head.has_unknown_trips
+    return replace(
+        prediction,
+        has_other_warps=has_other_warps,
+        has_other_trips=has_other_tiles and has_unknown_trips,
+    )
 
 
 def compare_launches(

@@ -8,6 +8,8 @@ from roofwatch.model.results import CodeEstimate, StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import make_static_facts
 
+FASTER = Verdict.PREDICTED_FASTER
+
 
 def make_estimate(
     *variants_ns: float,
@@ -146,3 +148,20 @@ def test_another_number_of_warps_needs_a_larger_change() -> None:
         (much_slower, Verdict.PREDICTED_SLOWER),
     ):
         assert compare_estimates(base, head, has_other_warps=True).verdict is verdict
+
+
+def test_trips_of_data_with_other_tiles_are_evidence_only() -> None:
+    def facts(time_ns: float, *, tile: int, has_unknown_trips: bool) -> StaticFacts:
+        estimate = make_estimate(time_ns, instructions=time_ns / 10)
+        estimate = estimate.model_copy(update={"has_unknown_trips": has_unknown_trips})
+        return make_static_facts(
+            code=f"tile {tile}", estimate=estimate, configuration={"BLOCK_N": tile}
+        )
+
+    for has_unknown_trips, verdict in ((True, Verdict.UNCHANGED), (False, FASTER)):
+        base = facts(2_000, tile=64, has_unknown_trips=has_unknown_trips)
+        head = facts(1_000, tile=32, has_unknown_trips=has_unknown_trips)
+        same_tile = facts(1_000, tile=64, has_unknown_trips=has_unknown_trips)
+
+        assert judge(base, head).verdict is verdict
+        assert judge(base, same_tile.model_copy(update={"code_hash": "e" * 64})).verdict is FASTER
