@@ -125,7 +125,10 @@ def test_the_commit_of_the_bundled_suite_is_carried_to_a_machine_without_the_rep
     file.write_text("")
     monkeypatch.setenv("ROOFWATCH_COMMIT", commit.model_dump_json())
     assert carried_commit() == commit
-    assert commit_of(file)[0] != commit, "another repository's file is of another commit"
+    assert commit_of(file)[0] != commit, "a file outside any repository"
+    elsewhere = commit.model_copy(update={"sha": "f" * 40})
+    monkeypatch.setenv("ROOFWATCH_COMMIT", elsewhere.model_dump_json())
+    assert commit_of(repository)[0].sha == commit.sha, "a suite with a repository of its own"
     monkeypatch.setenv("ROOFWATCH_COMMIT", "{}")
     with pytest.raises(GitError, match="ROOFWATCH_COMMIT is not a commit as JSON"):
         carried_commit()
