@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
-from roofwatch.ci.alerts.conditions import Ownership
+from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.dashboard.access import NotAllowedError, reader_names_here

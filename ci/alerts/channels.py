@@ -20,8 +20,8 @@ from pathlib import Path
 import apprise
 import httpx
 
-from roofwatch.ci.alerts.conditions import OWNER
 from roofwatch.ci.alerts.evaluation import Send, SendError
+from roofwatch.ci.alerts.ownership import OWNER
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment

@@ -1,17 +1,14 @@
 """What rules report of regressions at a time, what they cover, and who owns it. Pure."""
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codeowners import CodeOwners
-
+from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.alerts.rules import (
-    KernelOwners,
     MetricRule,
     RegressionRule,
     Rule,
@@ -38,10 +35,6 @@ from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.model.triage import Triage, TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
-PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
-"""Where GitHub looks for the file, in this order."""
-# a user or team of a forge, or a mail address; other words of CODEOWNERS are no owners
-OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
 # channels show six; webhooks get these
 MAX_CHANGES = 20
 # less likely ones would hide the likeliest
@@ -50,46 +43,6 @@ _MAX_NAMES = 10
 _NS_PER_S = 1e9
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
-
-
-@dataclass(frozen=True)
-class Ownership:
-    table: Sequence[KernelOwners] = ()
-    codeowners: CodeOwners | None = None
-    source_paths: Mapping[str, str] = field(default_factory=dict)
-    """By kernel, from the root of the repository."""
-
-    def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
-        """Return the owners of some kernels, each once, in the order of the kernels."""
-        owners = [owner for kernel in kernels for owner in self._of_kernel(kernel)]
-        return tuple(dict.fromkeys(owners))
-
-    def _of_kernel(self, kernel: str) -> Sequence[str]:
-        for line in reversed(self.table):
-            if matches(kernel, line.kernels):
-                return line.owners
-        path = self.source_paths.get(kernel)
-        if path is None or self.codeowners is None:
-            return []
-        return [owner for _, owner in self.codeowners.of(path)]
-
-
-def parse_codeowners(text: str) -> CodeOwners:
-    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without
-    owners has none.
-    """
-    valid_lines = []
-    for line in text.splitlines():
-        without_comment, _, _ = line.partition("#")
-        words = without_comment.split()
-        if not words:
-            continue
-        pattern, *owners = words
-        # GitHub supports no negation, escapes or character classes
-        is_supported = set(pattern).isdisjoint("!\\[]")
-        if is_supported and all(map(OWNER.fullmatch, owners)):
-            valid_lines.append(" ".join(words))
-    return CodeOwners("\n".join(valid_lines))
 
 
 @dataclass(frozen=True)

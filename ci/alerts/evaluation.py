@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.conditions import (
-    Ownership,
     ProjectState,
     regression_conditions,
 )
@@ -25,6 +24,7 @@ from roofwatch.ci.alerts.endings import endings_of
 from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.links import AcknowledgeLinks
 from roofwatch.ci.alerts.metric_conditions import metric_conditions
+from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.alerts.silence import silence_conditions
 from roofwatch.ci.alerts.suspicions import suspicion_conditions

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from roofwatch.ci.alerts.conditions import PLACES, Ownership, parse_codeowners
+from roofwatch.ci.alerts.ownership import PLACES, Ownership, parse_codeowners
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.event import TOKEN_VARIABLE
 from roofwatch.ci.github.regression_issues import synchronise

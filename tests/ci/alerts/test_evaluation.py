@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import parse_codeowners
 from roofwatch.ci.alerts.evaluation import (
     AlertSetup,
     conditions_at,
@@ -17,6 +16,7 @@ from roofwatch.ci.alerts.evaluation import (
     replay,
 )
 from roofwatch.ci.alerts.lifecycle import next_steps
+from roofwatch.ci.alerts.ownership import parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.ci.alerts.conditions import Ownership, parse_codeowners
+from roofwatch.ci.alerts.ownership import Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, parse_rules
 from roofwatch.ci.messages import AlertError
 
