@@ -47,6 +47,9 @@ export default ({ data, parentElement, setTriggerValue }) => {
     const chosenRow = document.chosenRow ?? document.querySelector("[data-row][aria-current]")?.dataset.row ?? row
     const button = form.querySelector(`button[data-letter="${CSS.escape(event.key)}"]`)
     if (!button || !form.isConnected || chosenRow !== row) return false
+    // the same for marks: a letter is for all that are marked when it is pressed
+    const marks = document.markedRows && [...document.markedRows].sort().join("|")
+    if (marks !== undefined && marks !== form.elements.marked.value) return false
     choose(button)
     return true
   })

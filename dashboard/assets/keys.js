@@ -3,7 +3,7 @@
 {
   const takers = {}
   let waiting = []
-  const isTyping = target => target.matches?.("input, textarea, select, [contenteditable]")
+  const isTyping = target => target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]")
   const isTaken = event => Object.values(takers).some(take => take(event))
   addEventListener("keydown", event => {
     const isPlain = !event.metaKey && !event.ctrlKey && !event.altKey

@@ -11,9 +11,18 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   }
   results().innerHTML = data.results
 
+  // the address holds the marked rows; the browser knows of marks that the server has not drawn yet
+  const marks = () => document.markedRows ??= new Set(new URLSearchParams(location.search).getAll("marked"))
+  window.onpopstate = () => { document.markedRows = undefined }
   const go = href => {
     document.chosenRow = undefined
     const url = new URL(href, document.baseURI)
+    const query = url.searchParams
+    const isSameProject = query.get("project") === new URLSearchParams(location.search).get("project")
+    // the link that removes all marks asks for none
+    if (query.has("marked") || !isSameProject) marks().clear()
+    query.delete("marked")
+    marks().forEach(row => query.append("marked", row))
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
   const markRow = row => {
@@ -22,10 +31,29 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     // the old list may be drawn once more, without this mark, until the page of the row is there
     document.chosenRow = row.dataset.row || undefined
   }
+  // the list may still be drawn as it was before this row was chosen
+  const openRow = () => {
+    const rows = [...document.querySelectorAll("[data-row]")]
+    return rows.find(row => row.dataset.row === document.chosenRow) ?? rows.find(row => row.hasAttribute("aria-current"))
+  }
+  const toggleMark = row => {
+    const name = row.dataset.row
+    const isMarked = !marks().delete(name)
+    if (isMarked) marks().add(name)
+    row.querySelector(".rw-check input").checked = isMarked
+    const { chosenRow } = document
+    go((openRow() ?? row).querySelector("a[href]").href)
+    document.chosenRow = chosenRow
+  }
   // assigned rather than added: the page of another view has a header of its own, which takes over
   document.onclick = event => {
     if (!root.isConnected) return
     const row = event.target.closest("[data-row]")
+    if (event.target.closest(".rw-check")) {
+      // a click on the label is followed by one on its box
+      if (event.target.matches("input")) toggleMark(row)
+      return
+    }
     const link = event.target.closest("a[href]") ?? (row && row.querySelector("a[href]"))
     if (!link) {
       if (!event.target.closest(".rw-find")) results().innerHTML = ""
@@ -87,7 +115,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
       go(links[0].href)
     }
   }
-  // j and k choose the next and the previous row, Enter opens it
+  // j and k choose the next and the previous row, Enter opens it, x marks it
   const rowOf = event => {
     const rows = [...document.querySelectorAll("[data-row]")]
     const place = rows.findIndex(row => row.hasAttribute("aria-current"))
@@ -98,12 +126,14 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   }
   document.takeKeys("header", event => {
     const row = rowOf(event)
+    const marked = event.key === "x" ? openRow() : undefined
     if (event.key === "/") openSearch()
+    else if (marked?.querySelector(".rw-check")) toggleMark(marked)
     else if (row) {
       row.scrollIntoView({ block: "nearest" })
       go(row.querySelector("a[href]").href)
       markRow(row)
     }
-    return event.key === "/" || row !== undefined
+    return event.key === "/" || marked !== undefined || row !== undefined
   })
 }

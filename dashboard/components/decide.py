@@ -1,5 +1,6 @@
 """Decisions about the regressions of a commit: the buttons, and what they do."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -8,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from roofwatch.ci.history.commit_rows import CommitEntry
+from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, signature_here
 from roofwatch.dashboard.headline import kernel_text
@@ -26,6 +28,10 @@ _decide = st.components.v2.component(
 )
 _KEY = "decide"
 _LONGEST_TEXT = 500
+_ONLY_COMMIT = "commit"
+"""Choice of the commit that is open while others are marked."""
+_OUTCOMES_NAMED = 3
+"""Decisions at once up to which each names its kernel."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +97,9 @@ def _buttons(person: str) -> Sequence[_Button]:
     )
 
 
-def show_decisions(project: str, row: CommitEntry) -> None:
-    """Show the buttons, or why there are none, and carry out what was pressed: about all
-    regressions of a row, or one.
+def show_decisions(project: str, row: CommitEntry, marked: Sequence[CommitEntry]) -> None:
+    """Show the buttons, or why there are none, and carry out what was pressed: about all marked
+    rows, else all regressions of a row, or one.
     """
     message = st.session_state.pop(f"{_KEY}:message", None)
     if message is not None:
@@ -109,12 +115,23 @@ def show_decisions(project: str, row: CommitEntry) -> None:
         st.html(f"<p class=rw-soft>{escape(why_not)}</p>")
         return
 
+    marks = "|".join(sorted(st.query_params.get_all("marked")))
+
     def carry_out() -> None:
         fields = st.session_state[_KEY]["decision"]
-        if fields is not None:
-            _carry_out(project, row, fields)
+        if fields is None:
+            return
+        # another page may be drawn while somebody presses a button of this one
+        if fields.get("row") != row.key:
+            message = "Another commit was opened; press the button again."
+            st.session_state[f"{_KEY}:failure"] = message
+        elif fields.get("marked") != marks:
+            message = "Other commits are marked now; press the button again."
+            st.session_state[f"{_KEY}:failure"] = message
+        else:
+            _carry_out(project, row, marked, fields)
 
-    html = _form_html(row, signature.person)
+    html = _form_html(row, marked, marks, signature.person)
     _decide(
         key=_KEY,
         data={"html": html},
@@ -122,25 +139,22 @@ def show_decisions(project: str, row: CommitEntry) -> None:
     )
 
 
-def _form_html(row: CommitEntry, person: str) -> str:
-    parts = row.parts
+def _form_html(row: CommitEntry, marked: Sequence[CommitEntry], marks: str, person: str) -> str:
+    choices = _choices(row, marked)
     which = ""
-    if len(parts) > 1:
+    if len(choices) > 1:
         options = "".join(
-            f"<option value={part.regression_id}>"
-            f"only {escaped(shortened(kernel_text(part.regression.kernel)))}</option>"
-            for part in parts
+            f'<option value="{value}">{escaped(text)}</option>' for value, text in choices.items()
         )
-        which = (
-            '<select name=part aria-label="Which regressions">'
-            f"<option value=''>all {len(parts)} of this commit</option>{options}</select>"
-        )
+        which = f'<select name=part aria-label="Which regressions">{options}</select>'
+    parts = _parts_of("", row, marked)
     buttons = "".join(button.html for button in _buttons(person))
     # no runner can repeat what another tool measured
     if any(_is_repeatable(part) for part in parts):
         buttons = _CONFIRM.html + buttons
     return (
         f'<form><input type=hidden name=row value="{escape(row.key)}">'
+        f'<input type=hidden name=marked value="{escape(marks)}">'
         f"<div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
         f"<input name=value maxlength={_LONGEST_TEXT} aria-label=Value>"
         f"<input name=reason maxlength={_LONGEST_TEXT} placeholder=Reason aria-label=Reason>"
@@ -149,16 +163,43 @@ def _form_html(row: CommitEntry, person: str) -> str:
     )
 
 
+def _choices(row: CommitEntry, marked: Sequence[CommitEntry]) -> dict[str, str]:
+    """Return what a decision may be about, by its value in the form; the first is chosen."""
+    choices: dict[str, str] = {}
+    if marked:
+        choices[""] = f"all {len(marked)} marked"
+        choices[_ONLY_COMMIT] = f"only {row.commit.short_sha}"
+    else:
+        choices[""] = f"all {len(row.parts)} of this commit"
+    if len(row.parts) > 1:
+        for part in row.parts:
+            kernel = shortened(kernel_text(part.regression.kernel))
+            choices[part.regression_id] = f"only {kernel}"
+    return choices
+
+
+def _parts_of(
+    choice: object, row: CommitEntry, marked: Sequence[CommitEntry]
+) -> list[TriagedRegression]:
+    """Return the regressions that a choice of the form names."""
+    if choice in (None, "") and marked:
+        parts: list[TriagedRegression] = []
+        for marked_row in marked:
+            parts.extend(marked_row.parts)
+        return parts
+    if choice in (None, "", _ONLY_COMMIT):
+        return list(row.parts)
+    return [part for part in row.parts if part.regression_id == choice]
+
+
 def _is_repeatable(part: TriagedRegression) -> bool:
     return any(point.series.metric == TIME.key for point in part.regression.change_points)
 
 
-def _carry_out(project: str, row: CommitEntry, fields: Mapping[str, object]) -> None:
+def _carry_out(
+    project: str, row: CommitEntry, marked: Sequence[CommitEntry], fields: Mapping[str, object]
+) -> None:
     """Store a decision about each part; one that changed meanwhile keeps its state."""
-    # the page of another row may be drawn while somebody presses a button of this one
-    if fields.get("row") != row.key:
-        st.session_state[f"{_KEY}:failure"] = "Another commit was opened; press the button again."
-        return
     signature, why_not = signature_here(project)
     if signature is None:
         st.session_state[f"{_KEY}:failure"] = why_not
@@ -171,19 +212,26 @@ def _carry_out(project: str, row: CommitEntry, fields: Mapping[str, object]) -> 
         )
     except ValueError:
         return
-    part_id = fields.get("part")
-    outcomes: list[str] = []
-    for part in row.parts:
-        if part_id not in (None, "", part.regression_id):
-            continue
+    outcomes: list[tuple[str, str]] = []
+    for part in _parts_of(fields.get("part"), row, marked):
         try:
             outcome = data.decide(project, part, decision, signature)
         except (NotAllowedError, StoreError) as error:
             st.session_state[f"{_KEY}:failure"] = str(error)
         else:
-            outcomes.append(f"{kernel_text(part.regression.kernel)}: {outcome}")
+            outcomes.append((kernel_text(part.regression.kernel), outcome))
     if outcomes:
-        st.session_state[f"{_KEY}:message"] = "; ".join(outcomes)
+        st.session_state[f"{_KEY}:message"] = _message_of(outcomes)
         # the commit stays selected, although it may be settled now
         st.query_params["commit"] = row.commit.sha
         st.query_params["verdict"] = str(row.verdict)
+
+
+def _message_of(outcomes: Sequence[tuple[str, str]]) -> str:
+    """Write what was decided, by kernel, or for many by what became of them."""
+    if len(outcomes) <= _OUTCOMES_NAMED:
+        return "; ".join(f"{kernel}: {outcome}" for kernel, outcome in outcomes)
+    counts = Counter(outcome for _, outcome in outcomes)
+    return "; ".join(
+        f"{count_of(count, 'regression')}: {outcome}" for outcome, count in counts.items()
+    )

@@ -44,15 +44,22 @@ _TREND_PX = 120
 
 
 def show_detail(
-    view: View, row: CommitEntry, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+    view: View,
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
+    cells: Sequence[RoofCell],
+    false_alarms: FalseAlarms,
 ) -> ChangePoint:
-    """Show everything about a row, and return the change whose evidence was chosen."""
+    """Show everything about a row, and return the change whose evidence was chosen.
+
+    Decisions are about the marked rows, if there are any.
+    """
     change = _chosen_change(view, row)
     part = row.part_of(change)
     regression = part.regression
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
-    show_decisions(view.project, row)
+    show_decisions(view.project, row, marked)
     _show_standing(view, part)
     _show_trend(view, change, cells)
     st.html(

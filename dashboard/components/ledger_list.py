@@ -31,6 +31,7 @@ _NAMED_RUNNERS = 4
 """Runners up to which the columns of dots have names."""
 _HEAD_LETTERS = 6
 _BAR_PX = 44
+_MARK_HEAD = "<abbr title='Marked rows are decided together; x marks the open one'>x</abbr>"
 _FULL_BAR = math.log(1.5)
 """Log cost that fills the bar."""
 
@@ -72,14 +73,25 @@ def _coloured(change: float) -> str:
 
 
 def rows_html(
-    view: View, rows: Sequence[CommitEntry], runners: Sequence[str], *, chosen: CommitEntry | None
+    view: View,
+    rows: Sequence[CommitEntry],
+    runners: Sequence[str],
+    *,
+    chosen: CommitEntry | None,
+    marked: Sequence[CommitEntry],
 ) -> str:
     """Write rows as a table; runners are the columns of the dots."""
+    marked_keys = {row.key for row in marked}
     # the dots of a single runner need no name
     is_narrow = _is_narrow(runners) or len(runners) == 1
     heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
     dots_head = f"<span class='{_dots_class(runners)}'>{heads}</span> kernel"
     columns = [
+        HtmlColumn(
+            _MARK_HEAD,
+            lambda row: _mark_html(row, is_marked=row.key in marked_keys),
+            "mark",
+        ),
         HtmlColumn("when", lambda row: short_date(row.commit.committed_at, view.zone), "when"),
         HtmlColumn("commit", partial(_commit_link, view), "what"),
         HtmlColumn("author", _author_html, "who"),
@@ -97,6 +109,30 @@ def rows_html(
         return f' data-row="{escape(row.key)}"{current}'
 
     return html_table(rows, columns, kind="rw-ledger", attributes=attributes)
+
+
+def _mark_html(row: CommitEntry, *, is_marked: bool) -> str:
+    """Write the box that marks a row for a decision about several."""
+    checked = " checked" if is_marked else ""
+    return (
+        "<label class=rw-check><input type=checkbox "
+        f'aria-label="Mark {escaped(row.commit.short_sha)} {row.verdict}"{checked}></label>'
+    )
+
+
+def marked_html(view: View, marked: Sequence[CommitEntry], chosen: CommitEntry | None) -> str:
+    """Write how many rows are marked, with a link that unmarks them; the chosen row stays."""
+    # announced by screen readers when it changes, so that it exists before the first mark too
+    if not marked:
+        return "<p class=rw-marked role=status></p>"
+    row = chosen or marked[0]
+    unmark = view.anchor(
+        "Unmark all", "ledger", commit=row.commit.sha, verdict=str(row.verdict), marked=""
+    )
+    return (
+        f"<p class='rw-marked rw-note' role=status><b>{len(marked)} marked</b>: "
+        f"a decision is about all of them. {unmark}</p>"
+    )
 
 
 def _is_narrow(runners: Sequence[str]) -> bool:

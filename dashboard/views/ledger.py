@@ -13,6 +13,7 @@ from roofwatch.dashboard.components.bisection import show_bisection, show_trail
 from roofwatch.dashboard.components.evidence import show_evidence
 from roofwatch.dashboard.components.ledger_detail import changes_html, show_detail
 from roofwatch.dashboard.components.ledger_list import (
+    marked_html,
     rows_html,
     runners_of,
     split_rows,
@@ -56,20 +57,25 @@ def show() -> None:
         listed = in_range
         if linked_row is not None and linked_row not in in_range:
             listed = [linked_row, *in_range]
+        keys = view.link.read_some(
+            "Marked commit", [row.key for row in every_row], parameter="marked"
+        )
+        marked = [row for row in every_row if row.key in keys]
         groups = split_rows(listed)
         chosen = linked_row or next(iter(groups["slower"] or groups["faster"]), None)
         key = "ledger-asked" if linked_row is not None else "ledger-first"
         with st.container(key=key):
             list_part, detail_part = st.columns([31, 19], gap="medium")
         with list_part:
-            _show_groups(view, groups, chosen)
+            st.html(marked_html(view, marked, chosen))
+            _show_groups(view, groups, chosen, marked)
             _show_older(view, every_row, in_range)
             _show_suspicions(view, recent, triaged)
-            _show_settled(view, groups["settled"], chosen)
+            _show_settled(view, groups["settled"], chosen, marked)
             _show_accuracy(count_false_alarms(triaged))
         if chosen is not None:
             with detail_part:
-                _show_chosen(view, chosen, cells, count_false_alarms(triaged))
+                _show_chosen(view, chosen, marked, cells, count_false_alarms(triaged))
             if linked_row is not None:
                 st.set_page_config(page_title=f"{shortened(headline_of(linked_row))} · roofwatch")
 
@@ -135,7 +141,10 @@ def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:
 
 
 def _show_groups(
-    view: View, groups: Mapping[str, list[CommitEntry]], chosen: CommitEntry | None
+    view: View,
+    groups: Mapping[str, list[CommitEntry]],
+    chosen: CommitEntry | None,
+    marked: Sequence[CommitEntry],
 ) -> None:
     titles = {"slower": "Slower", "faster": "Faster", "undecided": "Cannot say"}
     is_empty = True
@@ -147,10 +156,8 @@ def _show_groups(
         limit = len(rows)
         if len(rows) > _ROWS_AT_FIRST and st.query_params.get("all") != "yes":
             limit = _ROWS_AT_FIRST
-        st.html(
-            f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>"
-            f"{rows_html(view, rows[:limit], runners_of(view, rows), chosen=chosen)}"
-        )
+        table = rows_html(view, rows[:limit], runners_of(view, rows), chosen=chosen, marked=marked)
+        st.html(f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>{table}")
         if limit < len(rows):
             st.html(f"<p>{view.anchor(f'Show all {len(rows)}', 'ledger', all='yes')}</p>")
     if is_empty and view.filters.is_narrow:
@@ -188,11 +195,17 @@ def _show_suspicions(
     )
 
 
-def _show_settled(view: View, rows: Sequence[CommitEntry], chosen: CommitEntry | None) -> None:
+def _show_settled(
+    view: View,
+    rows: Sequence[CommitEntry],
+    chosen: CommitEntry | None,
+    marked: Sequence[CommitEntry],
+) -> None:
     if rows:
 
         def show_rows() -> None:
-            st.html(rows_html(view, rows, runners_of(view, rows), chosen=chosen))
+            table = rows_html(view, rows, runners_of(view, rows), chosen=chosen, marked=marked)
+            st.html(table)
 
         view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
 
@@ -210,10 +223,14 @@ def _show_accuracy(counted: FalseAlarms) -> None:
 
 
 def _show_chosen(
-    view: View, row: CommitEntry, cells: Sequence[RoofCell], false_alarms: FalseAlarms
+    view: View,
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
+    cells: Sequence[RoofCell],
+    false_alarms: FalseAlarms,
 ) -> None:
     with st.container(key="detail"):
-        change = show_detail(view, row, cells, false_alarms)
+        change = show_detail(view, row, marked, cells, false_alarms)
         view.link.unfold(
             f"Every series: {len(row.change_points)}",
             partial(_show_changes, view, row, change),

@@ -145,3 +145,20 @@ def find_regressions(
     if not matches:
         raise StoreError(f"{name}: no regression with this id or commit; see show regressions")
     return matches
+
+
+def find_all_regressions(
+    regressions: Sequence[TriagedRegression], names: Sequence[str]
+) -> list[TriagedRegression]:
+    """Find the regressions of several names, each regression once.
+
+    Raises:
+        StoreError: a name is empty, or names none, or begins several ids.
+    """
+    matches: dict[str, TriagedRegression] = {}
+    for name in names:
+        if not name:
+            raise StoreError("an empty name: separate ids and commits by single commas")
+        for triaged in find_regressions(regressions, name):
+            matches[triaged.regression_id] = triaged
+    return list(matches.values())

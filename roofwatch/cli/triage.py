@@ -13,7 +13,11 @@ app = typer.Typer()
 @app.command("triage")
 def decide_about(
     regression: Annotated[
-        str, typer.Argument(help="First digits of its id, or of a commit for all of that commit.")
+        str,
+        typer.Argument(
+            help="First digits of its id, or of a commit for all of that commit; several "
+            "separated by commas."
+        ),
     ],
     action: Annotated[
         Literal[
@@ -42,7 +46,7 @@ def decide_about(
     project: ShownProject = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide about a regression in the database of this machine, signed with git's user.email.
+    """Decide about regressions in the database of this machine, signed with git's user.email.
 
     confirm asks its runners to measure the pair next. undo reverts the newest decision.
     """
@@ -53,7 +57,7 @@ def decide_about(
         DecisionKind,
         TriageDecision,
         apply_decision,
-        find_regressions,
+        find_all_regressions,
     )
     from roofwatch.db.regressions.judgements import list_triaged
     from roofwatch.store.database_source import DatabaseSource
@@ -64,13 +68,14 @@ def decide_about(
     # a decision without a name could not be asked about
     if signature is None:
         fail("who decides? set it with: git config --global user.email you@example.com")
+    names = [name.strip() for name in regression.split(",")]
     decision = TriageDecision(kind=DecisionKind(action), value=value, reason=reason)
     lines: list[str] = []
     with open_configured_store() as engine:
         project = choose_project(DatabaseSource(engine), project)
-        # all in one transaction: a commit is decided as a whole
+        # all in one transaction: what is named together is decided as a whole
         with Session(engine) as session, session.begin():
-            for about in find_regressions(list_triaged(session, project), regression):
+            for about in find_all_regressions(list_triaged(session, project), names):
                 outcome = apply_decision(
                     session=session,
                     project=project,

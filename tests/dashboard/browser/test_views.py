@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, expect
@@ -227,6 +227,35 @@ def test_a_letter_decides_about_the_row_that_was_chosen_before_it(
     watched.page.keyboard.press("o")
     expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
     expect(first_form).to_have_value(f"{make_commit(SPILLS_AT).sha} regressed")
+    watched.close()
+
+
+def test_a_decision_about_marked_rows_is_undone_at_once(
+    light: BrowserContext, dashboard: str
+) -> None:
+    """The keys follow one another faster than the pages are drawn."""
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    keys, boxes = watched.page.keyboard, watched.page.get_by_role("checkbox")
+    for key in "xjjxo":
+        keys.press(key)
+    reason = watched.page.get_by_role("textbox", name="Reason")
+    expect(reason).to_be_focused()
+    marked = [f"{make_commit(number).sha} regressed" for number in (BROKEN_AT, SLOWER_AT)]
+    assert parse_qs(urlsplit(watched.page.url).query)["marked"] == marked
+    reason.fill("looks at both")
+    reason.press("Enter")
+    states = [watched.page.locator(f"[data-row='{name}'] .state") for name in marked]
+    for state in states:
+        expect(state).to_have_text("acknowledged")
+    keys.press("u")
+    for state in states:
+        expect(state).to_have_text("new")
+
+    boxes.first.click()
+    expect(watched.main.get_by_text("1 marked: a decision is about all of them.")).to_be_visible()
+    watched.main.get_by_role("link", name="Unmark all").click()
+    expect(boxes.and_(watched.page.locator(":checked"))).to_have_count(0)
     watched.close()
 
 

@@ -353,6 +353,22 @@ def test_those_who_may_decide_have_the_buttons_and_their_address(
     assert "as ada@example.com" in html
 
 
+def test_marked_rows_are_decided_together(
+    open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_history(store)
+    me = Signature(person="ada@example.com", actor="git:ada@example.com")
+    monkeypatch.setattr(decide_component, "signature_here", lambda _: (me, ""))
+    marked = [f"{sha_of(number)} regressed" for number in (BROKEN_AT, SPILLS_AT)]
+    app = open_view("ledger", commit=sha_of(SLOWER_AT), marked=[*marked, "gone regressed"])
+
+    assert body(app).count(" checked>") == 2
+    assert "2 marked" in texts(app)
+    assert '<option value="">all 2 marked</option><option value="commit">only' in markup(app)
+    assert "gone regressed" in " ".join(part.value for part in app.warning)
+    assert address(app)["marked"] == marked
+
+
 # --- source
 
 

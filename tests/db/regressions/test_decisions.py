@@ -17,6 +17,7 @@ from roofwatch.db.regressions.deciding import (
     DecisionKind,
     TriageDecision,
     apply_decision,
+    find_all_regressions,
     find_regressions,
 )
 from roofwatch.db.regressions.decisions import Signature
@@ -152,3 +153,13 @@ def test_a_regression_is_found_by_its_id(history: Engine) -> None:
 def test_regressions_of_a_commit_are_found_by_its_sha(history: Engine) -> None:
     stored = [read(history)]
     assert find_regressions(stored, sha_of(1)[:9]) == stored
+
+
+def test_several_names_find_each_regression_once(history: Engine) -> None:
+    replace_regressions(history, PROJECT, [make_regression(), make_regression(kernel="softmax")])
+    with Session(history) as session:
+        stored = list_triaged(session, PROJECT)
+    names = [stored[0].regression_id[:12], sha_of(1)[:9]]
+    assert find_all_regressions(stored, names) == stored
+    with pytest.raises(StoreError, match="an empty name"):
+        find_all_regressions(stored, ["", *names])
