@@ -75,6 +75,7 @@ def query_gradient_kernel(
     log2_scale,
     IS_CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_FULL_TILE: tl.constexpr,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -109,9 +110,9 @@ def query_gradient_kernel(
     tl.store(delta_ptr + offs_m, delta, mask=mask_m)  # [BLOCK_M]
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     start, full_start, full_stop, stop = visible_keys(
-        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, HAS_FULL_TILE, BLOCK_M, BLOCK_N
     )
-    for is_edge in tl.static_range(2):
+    for is_edge in tl.static_range(0 if HAS_FULL_TILE else 1, 2):
         first_step, end = walk(start, full_start, full_stop, stop, is_edge)
         for step in range(first_step, end, BLOCK_N):
             first_key = token_at(step, full_start, full_stop, is_edge)
@@ -171,6 +172,7 @@ def key_gradient_kernel(
     log2_scale,
     IS_CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_FULL_TILE: tl.constexpr,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -210,9 +212,9 @@ def key_gradient_kernel(
     k_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     v_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     start, full_start, full_stop, stop = attending_queries(
-        first_key, n_queries, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+        first_key, n_queries, window, IS_CAUSAL, HAS_WINDOW, HAS_FULL_TILE, BLOCK_M, BLOCK_N
     )
-    for is_edge in tl.static_range(2):
+    for is_edge in tl.static_range(0 if HAS_FULL_TILE else 1, 2):
         first_step, end = walk(start, full_start, full_stop, stop, is_edge)
         n_steps = tl.cdiv(end - first_step, BLOCK_M)
         # no loads ahead in edge tiles, to save registers
@@ -335,6 +337,7 @@ def _launch(
         group * key_heads_in_cache(max_keys, D, itemsize),
         *meaning,
         **shared,
+        HAS_FULL_TILE=tiling.has_full_tile(window),
         IS_ALIGNED=is_aligned(q, k, v, out),
         **asdict(tiling),
     )
@@ -373,6 +376,7 @@ def _launch(
         max(key_heads_in_cache(max_queries, D, itemsize) * shares // group, 1),
         *meaning,
         **shared,
+        HAS_FULL_TILE=tiling.has_full_tile(window),
         IS_ALIGNED=is_aligned(q, k, v, out, k_share),
         **asdict(tiling),
     )

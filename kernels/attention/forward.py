@@ -64,6 +64,7 @@ def attention_kernel(
     scale,
     IS_CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_FULL_TILE: tl.constexpr,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -87,9 +88,9 @@ def attention_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     row_max, row_sum = first_sums(sinks_ptr, h, BLOCK_M)
     start, full_start, full_stop, stop = visible_keys(
-        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, HAS_FULL_TILE, BLOCK_M, BLOCK_N
     )
-    for is_edge in tl.static_range(2):
+    for is_edge in tl.static_range(0 if HAS_FULL_TILE else 1, 2):
         first_step, end = walk(start, full_start, full_stop, stop, is_edge)
         for step in range(first_step, end, BLOCK_N):
             first_key = token_at(step, full_start, full_stop, is_edge)
@@ -192,6 +193,7 @@ def _launch(q, k, v, sinks, is_causal, window, cu_seqlens, max_seqlen, out, lse)
         math.log2(math.e) / math.sqrt(D),
         IS_CAUSAL=is_causal,
         HAS_WINDOW=window > 0,
+        HAS_FULL_TILE=config.has_full_tile(window),
         D=D,
         BLOCK_D=padded_width(D),
         IS_ALIGNED=is_aligned(q, k, v, out),

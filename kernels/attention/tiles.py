@@ -3,7 +3,8 @@ softmax.
 
 The scores have a row per query and a column per key. Tiles in the middle are fully visible and need
 no mask. Tiles at the diagonal, the far end of the window and the end of the sequence do. A program
-first walks over the middle tiles, then over the edge tiles.
+first walks over the middle tiles, then over the edge tiles. A window narrower than two tiles leaves
+no middle: a second loop that never runs would still take registers.
 
 Source of the softmax: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018
 (arXiv 1805.02867), algorithm 3.
@@ -46,6 +47,7 @@ def visible_keys(
     window,
     IS_CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_FULL_TILE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -66,6 +68,8 @@ def visible_keys(
         start = tl.maximum(first_query - window + 1, 0) // BLOCK_N * BLOCK_N
         full_start = tl.cdiv(tl.maximum(first_query + BLOCK_M - window, 0), BLOCK_N) * BLOCK_N
         full_start = tl.minimum(full_start, full_stop)
+    if not HAS_FULL_TILE:
+        full_start = full_stop  # equal already, but not to the compiler
     return start, full_start, full_stop, stop
 
 
@@ -76,6 +80,7 @@ def attending_queries(
     window,
     IS_CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_FULL_TILE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -94,7 +99,10 @@ def attending_queries(
     if HAS_WINDOW:
         full_stop = tl.minimum(full_stop, (first_key + window) // BLOCK_M * BLOCK_M)
         stop = tl.minimum(stop, first_key + BLOCK_N - 1 + window)
-    return start, full_start, tl.maximum(full_start, full_stop), stop
+    full_stop = tl.maximum(full_start, full_stop)
+    if not HAS_FULL_TILE:
+        full_stop = full_start  # equal already, but not to the compiler
+    return start, full_start, full_stop, stop
 
 
 @triton.jit
@@ -127,9 +135,12 @@ def is_seen(offs_m, offs_n, n_keys, window, IS_CAUSAL: tl.constexpr, HAS_WINDOW:
     Both offsets are relative to the same token and broadcast.
     """
     # a causal mask also hides keys past the end
-    seen = offs_m >= offs_n if IS_CAUSAL else offs_n < n_keys
     if HAS_WINDOW:
-        seen = seen & (offs_m - offs_n < window)
+        # later keys have a negative age, which is a large unsigned one
+        age = (offs_m - offs_n).to(tl.uint32, bitcast=True)
+        seen = age < tl.cast(window, tl.uint32)
+    else:
+        seen = offs_m >= offs_n if IS_CAUSAL else offs_n < n_keys
     return seen
 
 

@@ -25,6 +25,10 @@ class AttentionTiling:
     num_warps: int
     num_stages: int
 
+    def has_full_tile(self, window: int) -> bool:
+        """Whether every query of a causal tile can see every key of one; 0 for no window."""
+        return not window or window >= self.BLOCK_M + self.BLOCK_N
+
 
 @dataclass(frozen=True)
 class Tilings:
