@@ -2,8 +2,8 @@
 window or without, forward.
 
 Keys and values of the new tokens are in the cache already. Sequences that share a prefix list the
-same blocks, so it is cached, and computed, once. The new tokens of all sequences are packed in one
-batch. The kernel is in prefill.py.
+same blocks, so its keys and values are computed and cached once. Each sequence attends to them on
+its own. The new tokens of all sequences are packed in one batch. The kernel is in prefill.py.
 
 Sources: Kwon et al., PagedAttention, SOSP 2023 (arXiv 2309.06180), section 4.4, for shared
 prefixes; OpenAI, gpt-oss model card, 2025 (arXiv 2508.10925), section 2, for sinks and the window.
