@@ -69,7 +69,7 @@ _BFLOAT16_TOLERANCE = Tolerance(
 
 The gradient of a score is then a small difference between the products of grad_out with v and with
 out. As in FlashAttention-2, out is rounded to bfloat16; eager torch subtracts a sum of products
-that are all rounded alike. With other values the rounding of the score's gradient is the larger error.
+that all have the same rounding. With other values the rounding of the gradient itself is larger.
 """
 
 attention_sinks_spec = KernelSpec(
