@@ -10,14 +10,12 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 from starlette.responses import Response
 
-from roofwatch.ci.history.commit_rows import CommitEntry, rows_by_commit
 from roofwatch.ci.messages import on_one_line
-from roofwatch.dashboard import data
 from roofwatch.dashboard.headline import headline_of
+from roofwatch.dashboard.linked_row import find_linked_row
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import shortened
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries import questions
 from roofwatch.settings import SettingsError
 
 _TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
@@ -55,28 +53,17 @@ def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
     title = VIEWS.get(view, VIEWS[FRONT_PAGE])
     project = query.get("project")
     plain = (f"{title} · {project or 'roofwatch'}", _ABOUT)
-    if project is None or not query.keys() & {"commit", "regression"} or view != FRONT_PAGE:
+    if view != FRONT_PAGE:
         return plain
     try:
-        row = _row_of(project, query)
+        linked = find_linked_row(query)
     except (StoreError, SettingsError):
         # the page itself says what is wrong
         return plain
-    if row is None:
+    if linked is None:
         return plain
+    _, row = linked
     return headline_of(row), row.parts[0].regression.summary
-
-
-def _row_of(project: str, query: Mapping[str, str]) -> CommitEntry | None:
-    triaged = data.ask(questions.list_triaged, project)
-    for row in rows_by_commit(triaged):
-        if row.is_named(
-            regression_id=query.get("regression"),
-            sha=query.get("commit"),
-            verdict=query.get("verdict"),
-        ):
-            return row
-    return None
 
 
 def _tags(title: str, description: str) -> bytes:

@@ -1,6 +1,7 @@
 """What changed by commit: regressions of one commit are one row, and a range is one line. Pure."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from roofwatch.model.stored_results import RecentRuns, RoofCell
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
+_SHA = re.compile(r"[0-9a-f]{7,64}")
+"""A sha, or as many first digits as Git writes."""
 _MOST_COST = math.log(1_000)
 """Log cost of a failure, or of a change from zero: more than that of any change with a ratio."""
 
@@ -60,10 +63,13 @@ class CommitEntry:
         return next(part for part in self.parts if change in part.regression.change_points)
 
     def is_named(self, *, regression_id: str | None, sha: str | None, verdict: str | None) -> bool:
-        """Whether an address means this row: by a regression, or without one by its commit."""
+        """Whether an address means this row: by a regression, or without one by its commit, whose
+        sha may be short.
+        """
         if regression_id is not None:
             return any(part.regression_id == regression_id for part in self.parts)
-        return self.commit.sha == sha and verdict in (None, str(self.verdict))
+        is_commit = sha is not None and _SHA.fullmatch(sha) and self.commit.sha.startswith(sha)
+        return bool(is_commit) and verdict in (None, str(self.verdict))
 
     @property
     def worst(self) -> ChangePoint:

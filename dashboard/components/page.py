@@ -25,7 +25,8 @@ from roofwatch.dashboard.components.shell import (
     show_header,
 )
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
-from roofwatch.dashboard.navigation import path_of
+from roofwatch.dashboard.linked_row import find_linked_row
+from roofwatch.dashboard.navigation import FRONT_PAGE, path_of
 from roofwatch.dashboard.wording import code_span, escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
@@ -212,7 +213,9 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
 
 def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     """Read project, filters and range of the address, and draw them as the header."""
-    project = link.read("Project", projects, parameter="project")
+    project = link.read(
+        "Project", projects, parameter="project", default=_linked_project(name, projects)
+    )
     facets = data.ask(questions.read_filter_options, project)
     owners = data.owners_of(facets)
     options = options_of(facets, owners)
@@ -256,6 +259,16 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     )
     show_sign_in()
     return view
+
+
+def _linked_project(view: str, projects: Sequence[str]) -> str | None:
+    """Return the project of the commit in an address without a project, if it is in one only."""
+    if view != FRONT_PAGE or "project" in st.query_params or len(projects) == 1:
+        return None
+    linked = find_linked_row(dict(st.query_params))
+    if linked is None:
+        return None
+    return linked[0]
 
 
 def _reader_zone() -> tzinfo:

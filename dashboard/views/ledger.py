@@ -28,6 +28,7 @@ from roofwatch.dashboard.components.page import (
     show_no_match,
 )
 from roofwatch.dashboard.headline import headline_of
+from roofwatch.dashboard.linked_row import named_row
 from roofwatch.dashboard.wording import escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.history import ChangePoint
@@ -117,20 +118,15 @@ def _asked_row(view: View, rows: Sequence[CommitEntry]) -> CommitEntry | None:
     """Return the row that the address names; if it is gone, say so and keep the address."""
     regression_id = st.query_params.get("regression")
     sha = st.query_params.get("commit")
-    verdict = st.query_params.get("verdict")
     if regression_id is None and sha is None:
         return None
     for name in ("regression", "commit", "verdict"):
         value = st.query_params.get(name)
         if value is not None:
             view.link.keep(name, value)
-    for row in rows:
-        if row.is_named(
-            regression_id=regression_id,
-            sha=sha,
-            verdict=verdict,
-        ):
-            return row
+    row = named_row(rows, dict(st.query_params))
+    if row is not None:
+        return row
     name = regression_id or sha or ""
     st.html(
         f"<p class=rw-note role=status>Nothing is stored about <code>{escaped(shortened(name))}"

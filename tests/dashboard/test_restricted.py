@@ -142,11 +142,12 @@ def test_views_show_nothing_of_a_restricted_project(
 
 
 def test_previews_for_chat_programs_are_those_of_public_projects(open_view: OpenView) -> None:
-    def preview(project: str) -> str:
-        return " ".join(preview_of("/", {"project": project, "commit": sha_of(SLOWER_AT)}))
+    def preview(**project: str) -> str:
+        return " ".join(preview_of("/", {"commit": sha_of(SLOWER_AT), **project}))
 
-    assert "slower" in preview(PROJECT)
-    assert "slower" not in preview(SECRET).replace("GPU kernel slower", "")
+    assert "became 42 % slower" in preview(project=PROJECT)
+    assert "became 42 % slower" in preview(), "both projects have the commit, one is public"
+    assert "became 42 % slower" not in preview(project=SECRET)
 
 
 def test_without_sign_in_only_somebody_on_this_machine_reads_a_restricted_project(

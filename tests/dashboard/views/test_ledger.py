@@ -166,6 +166,17 @@ def test_a_link_to_a_regression_of_an_earlier_version_chooses_its_row(
     assert address(app)["regression"] == [str(regression_id(judged[0]))]
 
 
+def test_a_short_link_without_a_project_opens_the_project_of_its_commit(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    ingest_record(store, make_record(0, project="a/first"))
+    app = open_view("ledger", commit=short(SLOWER_AT))
+
+    assert f"rms_norm +42.0% on Example CPU since {short(SLOWER_AT)}" in texts(app)
+    assert (address(app)["project"], address(app)["commit"]) == ([PROJECT], [short(SLOWER_AT)])
+
+
 @pytest.mark.parametrize("asked", [{"commit": "f" * 40}, {"regression": "gone"}])
 def test_a_link_to_something_gone_says_so_and_keeps_its_address(
     open_view: OpenView, judged: list[Regression], asked: dict[str, str]
@@ -441,6 +452,7 @@ def test_a_link_unfurls_as_what_became_slower(
     title, about = preview_of("/", {"project": PROJECT, "commit": sha_of(SLOWER_AT)})
     assert title == f"rms_norm +42.0% on Example CPU since {short(SLOWER_AT)}"
     assert about == "rms_norm became 42 % slower on 1 series"
+    assert preview_of("/", {"commit": sha_of(SLOWER_AT)[:8], "verdict": "regressed"})[0] == title
     assert preview_of("/roof", {"project": PROJECT})[0] == f"Roof · {PROJECT}"
     assert preview_of("/", {"project": PROJECT, "commit": "gone"})[0] == f"Ledger · {PROJECT}"
 
