@@ -34,7 +34,8 @@ def find_linked_row(query: Mapping[str, str]) -> tuple[str, CommitEntry] | None:
 
 
 def _row_of(project: str, query: Mapping[str, str]) -> CommitEntry | None:
-    return named_row(rows_by_commit(data.ask(questions.list_triaged, project)), query)
+    triaged = data.ask(questions.list_triaged, project)
+    return named_row(rows_by_commit(triaged), query)
 
 
 def named_row(rows: Iterable[CommitEntry], query: Mapping[str, str]) -> CommitEntry | None:

@@ -8,9 +8,11 @@ import streamlit as st
 
 from roofwatch.ci.ab.prediction import changes_of, functions_of, predict_steps
 from roofwatch.ci.ab.side_by_side import side_by_side
+from roofwatch.ci.ab.step_ledger import ledgers_of_records
 from roofwatch.ci.history.commit_rows import CommitEntry, cost_of
 from roofwatch.ci.history.summary import FalseAlarms
 from roofwatch.ci.messages import count_of
+from roofwatch.ci.report.step import kernels_text, signed_ns
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import History, RoofLine, history_html
 from roofwatch.dashboard.charts.lanes import lanes_of
@@ -37,8 +39,10 @@ from roofwatch.dashboard.wording import (
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import ChangePoint, Regression, SeriesKey
+from roofwatch.model.metrics import TIME
 from roofwatch.model.stored_results import RoofCell
 from roofwatch.model.triage import TriagedRegression
+from roofwatch.spec.workload import WORKLOADS
 
 _TREND_PX = 120
 
@@ -60,7 +64,7 @@ def show_detail(
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
     show_decisions(view.project, row, marked)
-    _show_standing(view, part)
+    _show_standing(view, row, part)
     _show_trend(view, change, cells)
     st.html(
         "<div class=rw-two>"
@@ -286,7 +290,7 @@ def _clock_text(change: ChangePoint) -> str:
     return "Clocks: most runs on both sides were neither throttled nor shared."
 
 
-def _show_standing(view: View, part: TriagedRegression) -> None:
+def _show_standing(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     """Show the decision with its person and reason, and what it costs a step."""
     triage = part.triage
     notes: list[str] = []
@@ -307,9 +311,43 @@ def _show_standing(view: View, part: TriagedRegression) -> None:
     ended = part.regression.ended
     if ended:
         notes.append(escaped(ended))
-    notes += _step_costs(view, part.regression)
+    # what was measured end to end counts more than a prediction
+    notes += list(_measured_steps(view, row)) or _step_costs(view, part.regression)
     if notes:
         st.html(f"<p class=rw-soft>{' · '.join(notes)}</p>")
+
+
+def _measured_steps(view: View, row: CommitEntry) -> Iterator[str]:
+    """Write how far the steps of workloads moved at the commit, and which kernel most of it is."""
+    cases = view.filters.facets.cases
+    workloads = {case.case_id for case in cases if case.family == WORKLOADS}
+    for point in row.change_points:
+        series = point.series
+        if series.case_id not in workloads or series.metric != TIME.key:
+            continue
+        where = device_text(series.runner_class)
+        text = (
+            f"End to end, a step of {series.case_id} {series.implementation} on {where}: "
+            f"{headline_text(point)}, {transition_text(point)}"
+        )
+        yield f"<b>{escaped(text + _largest_term(point))}</b>"
+
+
+def _largest_term(point: ChangePoint) -> str:
+    """Name the kernels that explain most of a step's change, if both sides were profiled."""
+    sides = data.read_sides(point)
+    if sides is None:
+        return ""
+    series = point.series
+    title = f"{series.case_id} {series.implementation}"
+    for ledger in ledgers_of_records(*sides):
+        if ledger.title == title and ledger.rows:
+            largest = ledger.rows[0]
+            return (
+                f". {kernels_text(largest)}: {signed_ns(largest.change_ns)} of "
+                f"{signed_ns(ledger.step_change_ns)}"
+            )
+    return ""
 
 
 def _step_costs(view: View, regression: Regression) -> list[str]:

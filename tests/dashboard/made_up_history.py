@@ -2,7 +2,8 @@
 
     python -m tests.dashboard.made_up_history FOLDER
 
-120 commits are measured on an H100, a B200 and an MI300X. It has three releases, a new driver and a
+120 commits are measured on an H100, a B200 and an MI300X: ten kernels, and a step of a model that
+calls them. It has three releases, a new driver and a
 new toolchain, four hot days of the H100, planted changes of kernels with their machine code, pairs
 that confirm some of them, a repair, and newest values that nothing has judged yet.
 """
@@ -37,6 +38,7 @@ from tests.dashboard.made_up_results import (
     make_static_facts,
     source_digest,
 )
+from tests.dashboard.made_up_workload import make_workload
 
 PROJECT = "acme/kernels"
 DAY_COUNT = 95
@@ -139,6 +141,14 @@ def _run(gpu: Gpu, number: int, commit: Commit) -> RunRecord:
                 for implementation in ("triton", kernel.rival)
             )
             measurements += [ours.model_copy(update={"reference_ns": rival.median_ns}), rival]
+    cases = tuple(make_case(kernel, shape) for kernel in KERNELS for shape in kernel.shapes)
+    # drawn on its own: what the kernels draw stays as it is
+    workload = make_workload(
+        measurements,
+        cases,
+        rng=np.random.default_rng([number, GPUS.index(gpu), 1]),
+        started_at=started_at,
+    )
     return RunRecord(
         run_id=uuid.UUID(int=rng.integers(1 << 62).item() << 62 | number, version=4),
         project=PROJECT,
@@ -149,8 +159,10 @@ def _run(gpu: Gpu, number: int, commit: Commit) -> RunRecord:
         environment=make_environment(gpu, number),
         machine=hashlib.sha256(f"{gpu.name} {node}".encode()).hexdigest()[:12],
         ceilings=make_ceilings(gpu, rng),
-        cases=tuple(make_case(kernel, shape) for kernel in KERNELS for shape in kernel.shapes),
-        measurements=tuple(measurements),
+        cases=(*cases, workload.case),
+        measurements=(*measurements, *workload.measurements),
+        profiles=(workload.profile,),
+        imported=workload.shares,
         static_facts=tuple(make_static_facts(gpu, number)),
         source_digests={kernel.name: source_digest(kernel, number) for kernel in KERNELS},
         source_lines=tuple(
@@ -211,6 +223,8 @@ def _pair(
                 "machine": machine,
                 "pairing": PairMember(pair_id=pair_id, side=side),
                 "measurements": tuple(measurements),
+                "profiles": (),
+                "imported": (),
                 "started_at": started_at,
                 "finished_at": started_at + timedelta(minutes=4),
             }

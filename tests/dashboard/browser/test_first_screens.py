@@ -82,7 +82,12 @@ def test_the_ledger_says_what_got_slower_whose_it_is_whether_it_is_real_and_what
         (".rw-ledger [data-row]", r"fused_moe.*\d\d%.*new"),
         (".rw-sentence", r"no longer fits into the registers of 4 warps"),
         (".rw-decide", r"Confirm now.*Assign.*Issue.*Expected.*Not real.*Snooze.*Undo"),
-        (".rw-decide", r"all 2 of this commit"),
+        (".rw-decide", r"all 3 of this commit"),
+        # is it worth it end to end
+        (
+            ".st-key-detail b",
+            r"a step of llama_prefill.*B200: \+16\.\d%.*_gemm_fp8_kernel: \+\d+\.\d ms of",
+        ),
         ("#stMain .rw-lane", r"v0\.6\.0"),
         (".rw-two li", r"code 9\d%"),
         (".rw-two b", r"Confirmed"),
