@@ -55,7 +55,8 @@ def show() -> None:
             show_first_steps(
                 "Comparing takes two measured commits. Measure another, then store its record:"
             )
-        line = st.columns([5, 5, 2], vertical_alignment="bottom")
+        with st.container(key="sides"):
+            line = st.columns([5, 5, 2], vertical_alignment="bottom")
         base = _choose(view, revisions, "A, base", "base", defaults[0], line[0])
         head = _choose(view, revisions, "B, head", "head", defaults[1], line[1])
         with line[2]:
