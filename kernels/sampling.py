@@ -7,6 +7,10 @@ number of larger logits, one by their probability. Only without a useful limit d
 row again. The token is drawn by the inverse of the cumulative distribution, in the order of the
 vocabulary, from a uniform number that the caller draws.
 
+The cycle model does not know how often the searches pass, and adds the search in the candidates to
+that in the row, although a row takes only one. For 64 rows of 128,256 logits on sm_90 it predicts
+1.2 ms, and 0.5 ms without the search in the row.
+
 Source: Holtzman et al., The Curious Case of Neural Text Degeneration, 2019 (arXiv 1904.09751), for
 top-p; Ye et al., FlashInfer, 2025 (arXiv 2501.01005), and its `top_p_renorm_probs`, for the search
 with two pivots.
@@ -35,7 +39,10 @@ _NEGLIGIBLE = tl.constexpr(87.0)
 """Below the largest logit by this much, a probability is below 2**-125 and counts as 0."""
 _MAX_PASSES = tl.constexpr(64)
 _BISECTIONS = tl.constexpr(16)
-_MAX_CANDIDATES = 4096
+_MAX_CANDIDATES = 8192
+_MOST_WANTED = tl.constexpr(3072)
+"""Maximum number of lanes above the bound of candidates. Then about 5,700 elements of a long row in
+random order are above it."""
 
 
 @triton.jit
@@ -203,7 +210,7 @@ def _sampling_kernel(
     for start in range(0, n_cols, BLOCK):
         lane_max = tl.maximum(lane_max, _load_logits(logits_ptr, start, n_cols, factor, BLOCK))
     row_max = tl.max(lane_max, axis=0)
-    low = _bound_of_candidates(lane_max, row_max, tl.minimum(top_k, MAX_CANDIDATES // 2))
+    low = _bound_of_candidates(lane_max, row_max, tl.minimum(top_k, _MOST_WANTED))
 
     lane_sum = tl.zeros((BLOCK,), tl.float32)
     lane_sum_above = tl.zeros((BLOCK,), tl.float32)
@@ -223,7 +230,7 @@ def _sampling_kernel(
     total = tl.sum(lane_sum, axis=0)
     # the candidates contain every token that can be drawn
     is_limited = top_k < n_cols
-    has_top_k = top_k <= MAX_CANDIDATES // 2
+    has_top_k = top_k <= _MOST_WANTED
     has_top_p = (not is_limited) & (tl.sum(lane_sum_above, axis=0) >= top_p * total)
     if (n_candidates <= MAX_CANDIDATES) & (has_top_k | has_top_p):
         tl.debug_barrier()  # other threads of the program wrote them
