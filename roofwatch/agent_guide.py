@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from roofwatch.agent_answers import NextCall
+from roofwatch.model.check_report import REFERENCE_FAILED
 from roofwatch.model.results import CULPRIT_SHARE
 
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
@@ -209,6 +210,9 @@ def _after_check(
     # one case after the other: a fix may mend several
     reports = result.get("reports") or []
     failed = next((report for report in reports if report.get("failed")), None)
+    if failed is not None and (failed.get("message") or "").startswith(REFERENCE_FAILED):
+        why = f"nothing was judged, correct the reference first: {failed['message']}"
+        return NextCall("check", _without_empty(arguments), why)
     if failed is not None:
         this_case = {
             # the file that was written for a function, if there is one

@@ -18,6 +18,9 @@ _INPUT = re.compile(r"(\w+)\s*:\s*(\w+)\s*\[([\d\s,_]*)\](?:\s+from\s+(-?\d+)\s+
 _SCALAR = re.compile(r"(\w+)\s*=\s*([-+.\w]+)")
 # The interpreter is thousands of times slower than a GPU.
 _INTERPRETED_LENGTH = 4
+_MAX_ODD_LENGTH = 4096
+"""Longer lengths are varied around this one: the interpreter would take minutes."""
+_SMALL_ODD_LENGTH = 33
 _ITEM_BYTES = {
     "float64": 8,
     "float32": 4,
@@ -44,6 +47,13 @@ from roofwatch import KernelSpec, cases
     }},
     reference=lambda {parameters}: reference_function({arguments}),
     cases=cases(shapes=[{shape}], dtypes=["{dtype}"], directions={directions}),
+    # checked and not timed: lengths that no block divides; remove what need not be supported
+    edges=cases(
+        shapes={odd_shapes},
+        dtypes=["{dtype}"],
+        directions={directions},
+        tags=["may_refuse"],
+    ),
     # unknown: correct it for a share of the arithmetic peak
     flop_count=lambda case: 0,
     # the inputs, and a result like the first one
@@ -101,7 +111,7 @@ def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
             f"{target}: say what its inputs look like and what computes the same in PyTorch, as in "
             f"--like 'x: float32[4096, 1024], lengths: int64[4096] from 1 to 1024' "
             f"--reference torch.nn.functional.gelu, or --reference my_ops.py{SEPARATOR}gelu_torch "
-            f"for a function of your own"
+            f"for a function of your own; a benchmark file bench_NAME.py is written from them"
         )
     benchmark = write_benchmark(target, like, reference)
     print_error(f"wrote {benchmark}: from now on, it can be named instead of the function")
@@ -109,7 +119,8 @@ def benchmark_of(target: str, like: str | None, reference: str | None) -> str:
 
 
 def write_benchmark(target: str, like: str, reference: str) -> Path:
-    """Write `bench_FUNCTION.py` next to the package of a function.
+    """Write `bench_FUNCTION.py` next to the package of a function, or `bench_FUNCTION_2.py` and so
+    on if there is one with other content.
 
     Args:
         target: The function, as `my_ops.py::gelu`.
@@ -117,8 +128,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
         reference: A function with the same arguments, in PyTorch: its dotted name, or as `target`.
 
     Raises:
-        SuiteError: the function or the file does not exist, the inputs cannot be read, or the
-            benchmark file exists with other content.
+        SuiteError: the function or the file does not exist, or the inputs cannot be read.
     """
     file_name, _, function = target.partition(SEPARATOR)
     file = Path(file_name)
@@ -142,6 +152,7 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
         parameters=names,
         arguments=names,
         shape=json.dumps({name: length for length, name in dimensions.items()}),
+        odd_shapes=json.dumps(_odd_shapes(dimensions)),
         dtype=floating[0] if floating else "float32",
         memory_bytes=" + ".join(byte_counts),
         interpreted_shape=json.dumps(_interpreted_shape(dimensions)),
@@ -149,12 +160,11 @@ def write_benchmark(target: str, like: str, reference: str) -> Path:
         directions=json.dumps(directions),
     )
     benchmark = folder / f"bench_{function}.py"
+    number = 1
     # What a person corrected in the file must not be lost.
-    if benchmark.exists() and benchmark.read_text() != text:
-        raise SuiteError(
-            f"{benchmark}: exists and differs from what --like describes; "
-            "delete it, or name it instead of the function"
-        )
+    while benchmark.exists() and benchmark.read_text() != text:
+        number += 1
+        benchmark = folder / f"bench_{function}_{number}.py"
     benchmark.write_text(text)
     return benchmark
 
@@ -265,6 +275,31 @@ def _interpreted_shape(dimensions: Mapping[int, str]) -> dict[str, int]:
         return {}
     length, name = next(iter(dimensions.items()))
     return {name: min(length, _INTERPRETED_LENGTH)}
+
+
+def _odd_shapes(dimensions: Mapping[int, str]) -> list[dict[str, int]]:
+    """Make shapes with few elements in each dimension, with one more than declared, and with one
+    less.
+    """
+    shortened = _interpreted_shape(dimensions)
+    shapes: list[dict[str, int]] = []
+    for step in (None, 1, -1):
+        shape: dict[str, int] = {}
+        for length, name in dimensions.items():
+            shape[name] = _odd_length(shortened.get(name, length), step)
+        is_declared = shape == {name: length for length, name in dimensions.items()}
+        if shape not in shapes and not is_declared:
+            shapes.append(shape)
+    return shapes
+
+
+def _odd_length(length: int, step: int | None) -> int:
+    # a length of one is broadcast, mostly
+    if length <= 1:
+        return length
+    if step is not None:
+        return min(length, _MAX_ODD_LENGTH) + step
+    return _SMALL_ODD_LENGTH if length > _SMALL_ODD_LENGTH else 3
 
 
 def _made(tensor: _TensorInput, dimensions: Mapping[int, str]) -> str:

@@ -4,7 +4,8 @@ import shlex
 from pathlib import Path
 
 from roofwatch.ci.messages import count_of, listed
-from roofwatch.measurement.explain_check import check_summary, repeat_command
+from roofwatch.measurement.explain_check import check_summary, failures_of, repeat_command
+from roofwatch.measurement.proofs import kernels_at_powers_of_two
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite
 from roofwatch.model.machine import Outcome
@@ -14,17 +15,22 @@ from roofwatch.tables import fastest_lines
 
 def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> str:
     summary = check_summary(suite.reports)
-    failed = [report for report in suite.reports if report.outcome.is_failure]
+    failures = failures_of(suite.reports)
+    failed = [report for report in failures if not report.has_failed_reference]
     if failed:
         names = [f"{kernel_of(report.case_id)} {report.implementation}" for report in failed]
         repeat = repeat_command(target, failed[0], device)
         return f"wrong: {listed(dict.fromkeys(names))}; {summary}; next: {repeat}"
+    if failures:
+        return f"cannot tell: {kernel_of(failures[0].case_id)}: {failures[0].message}; {summary}"
     defects = (report.interpreter_defect for report in suite.reports)
     defect = next(filter(None, defects), None)
     if defect is not None:
         return f"cannot tell: {defect}; {summary}"
     if any(report.outcome is Outcome.OK for report in suite.reports):
-        return f"right; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
+        limited = kernels_at_powers_of_two(suite.reports)
+        only = f" at sizes that are powers of two only: {listed(limited)}" if limited else ""
+        return f"right{only}; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
     return f"nothing was checked; {summary}"
 
 

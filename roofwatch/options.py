@@ -37,7 +37,7 @@ Like = Annotated[
     typer.Option(
         metavar="INPUTS",
         help="Inputs of a function FILE.py::NAME, such as 'x: float32[4096, 1024], "
-        "rows: int64[8] from 0 to 4095, eps=1e-6'.",
+        "rows: int64[8] from 0 to 4095, eps=1e-6'; a benchmark file bench_NAME.py is written.",
     ),
 ]
 ReferenceFunction = Annotated[

@@ -16,12 +16,19 @@ from roofwatch.terminal import print_error
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 
-Write references; correct the guessed inputs, FLOP and bytes.
+Write references; correct the guessed inputs, FLOP and bytes. A reference is called with float64
+inputs: it must not convert them to float32 itself.
 """
 
 {imports}from roofwatch import KernelSpec, UnsupportedError, cases
 
 SHAPES = [{{"n_rows": 1024, "n_cols": 4096}}]
+# checked and not timed: rows that no block divides; remove those that a kernel need not support
+ODD_SHAPES = [
+    {{"n_rows": 3, "n_cols": 33}},
+    {{"n_rows": 5, "n_cols": 4097}},
+    {{"n_rows": 1, "n_cols": 4095}},
+]
 
 
 def missing_reference(**inputs):
@@ -34,6 +41,7 @@ _SPEC = """
     inputs=lambda case, make: {{{inputs}}},
     reference=missing_reference,
     cases=cases(shapes=SHAPES, dtypes=["float32", "bfloat16"]{directions}),
+    edges=cases(shapes=ODD_SHAPES, dtypes=["float32"]{directions}, tags=["may_refuse"]),
     flop_count=lambda case: case["n_rows"] * case["n_cols"],
     memory_bytes=lambda case: 2 * case["n_rows"] * case["n_cols"] * case.itemsize,
     interpreted_shape={{"n_rows": 4}},

@@ -26,7 +26,14 @@ from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
 from roofwatch.collector.suite import forget_failed_imports
-from roofwatch.model.check_report import Arrangement, CheckReport, Errors, Layout, TensorReport
+from roofwatch.model.check_report import (
+    MAY_REFUSE,
+    Arrangement,
+    CheckReport,
+    Errors,
+    Layout,
+    TensorReport,
+)
 from roofwatch.model.machine import Outcome
 from roofwatch.model.regime import Regime
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
@@ -73,7 +80,14 @@ def check_case(
         regime=regime,
         outcome=Outcome.OK,
     )
-    prepared = cache.prepare(spec, case, device)
+    is_guessed_size = MAY_REFUSE in case.tags
+    try:
+        prepared = cache.prepare(spec, case, device)
+    except Exception as error:
+        if not is_guessed_size:
+            raise
+        reason = f"not tried: {type(error).__name__}: {error}"[:_MAX_REFUSAL_CHARACTERS]
+        return report.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": reason})
     try:
         if regime is not None:
             prepared, baseline = _in_fair_regime(prepared, implementation, cache, regime)
@@ -84,7 +98,7 @@ def check_case(
     except _NotTriedError as error:
         reason = f"not tried: {error}"[:_MAX_REFUSAL_CHARACTERS]
         return report.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": reason})
-    may_refuse = layout is not None
+    may_refuse = layout is not None or is_guessed_size
     is_repeated = implementation.is_deterministic and not is_interpreted
     is_repeated = is_repeated and layout is None and regime is None
     outcome = Outcome.OK

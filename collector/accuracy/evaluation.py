@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from roofwatch.model.check_report import REFERENCE_FAILED
 from roofwatch.spec import Case, InputMaker, KernelSpec, Role, SpecError
 from roofwatch.spec.seeded_numbers import normal_numbers
 
@@ -60,14 +61,19 @@ def prepare_inputs(
         if isinstance(value, torch.Tensor)
     }
     wide = {name: _widen(value) for name, value in inputs.items()}
-    expected = evaluate(
-        launch=spec.reference,
-        spec=spec,
-        case=case,
-        inputs=wide,
-        who="the reference",
-        lay_out_upstream=lay_out_upstream,
-    )
+    try:
+        expected = evaluate(
+            launch=spec.reference,
+            spec=spec,
+            case=case,
+            inputs=wide,
+            who="the reference",
+            lay_out_upstream=lay_out_upstream,
+        )
+    except Exception as error:
+        # no implementation is at fault
+        error.add_note(REFERENCE_FAILED)
+        raise
     return PreparedCase(
         spec=spec,
         case=case,

@@ -15,6 +15,7 @@ from roofwatch.collector.accuracy.evaluation import (
     upstream_gradients,
 )
 from roofwatch.collector.user_code import kernel_error, place_in_user_code
+from roofwatch.model.check_report import REFERENCE_FAILED
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_protocol import Failure
@@ -52,6 +53,8 @@ def failure_of(error: BaseException) -> Failure:
         location = place_in_user_code(cause)
         if location:
             message += f" ({location})"
+        if REFERENCE_FAILED in getattr(error, "__notes__", ()):
+            message = f"{REFERENCE_FAILED}: {message}"
     return Failure(
         outcome=_outcome_of(cause),
         message=message,

@@ -11,7 +11,7 @@ from typing import Any
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.measurement.proofs import proofs_of
 from roofwatch.model.case_key import CaseKey, kernel_of
-from roofwatch.model.check_report import CheckedSuite, CheckReport, TensorReport
+from roofwatch.model.check_report import REFERENCE_FAILED, CheckedSuite, CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.proofs import KernelPackage, OverflowProof, Proof
 
@@ -19,14 +19,17 @@ _MAX_NAMED = 3
 
 
 def exit_status(suite: CheckedSuite) -> int:
-    """0 if every check passed, 1 if one failed, 2 if nothing could be checked, or no Triton kernel
-    because of a defect of its interpreter.
+    """0 if every check passed, 1 if one failed, 2 if nothing could be checked, a reference failed,
+    or no Triton kernel could be checked because of a defect of its interpreter.
     """
-    outcomes = {report.outcome for report in suite.reports}
+    judged = [report for report in suite.reports if not report.has_failed_reference]
+    outcomes = {report.outcome for report in judged}
     proofs = {proof.proof for proof in suite.overflow_proofs}
     if Proof.UNSAFE in proofs or any(outcome.is_failure for outcome in outcomes):
         return 1
     if any(report.interpreter_defect is not None for report in suite.reports):
+        return 2
+    if len(judged) < len(suite.reports):
         return 2
     if Outcome.OK in outcomes or Proof.FITS in proofs:
         return 0
@@ -87,11 +90,29 @@ def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
     return shlex.join(words)
 
 
+def has_no_reference(reports: Sequence[CheckReport]) -> bool:
+    """Whether the reference failed at every case that was tried."""
+    tried = [report for report in reports if report.outcome is not Outcome.UNSUPPORTED]
+    return bool(tried) and all(report.has_failed_reference for report in tried)
+
+
+def failures_of(reports: Sequence[CheckReport]) -> list[CheckReport]:
+    """Failures of the cases as declared, then those in other layouts or with other values."""
+    failures = [report for report in reports if report.outcome.is_failure]
+    return sorted(failures, key=_is_varied)
+
+
+def _is_varied(report: CheckReport) -> bool:
+    return report.layout is not None or report.regime is not None
+
+
 def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     reports: list[dict[str, Any]] = []
     # a reader of the first few must see what is wrong
-    for report in sorted(suite.reports, key=lambda report: not report.outcome.is_failure):
+    failures = failures_of(suite.reports)
+    others = [report for report in suite.reports if not report.outcome.is_failure]
+    for report in (*failures, *others):
         document = report.model_dump(mode="json")
         document["failed"] = report.outcome.is_failure
         document["repeat"] = repeat_command(target, report, device)
@@ -114,12 +135,15 @@ def explain_failures(
     *,
     with_traceback: bool = False,
 ) -> Iterator[str]:
-    """Describe the first failure of each cause, and name the others in one line."""
+    """List the causes of several failures, a line each; then describe the first failure of each
+    cause, and name the others in one line.
+    """
     # A broken kernel fails at every size: one explanation is enough.
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
-    for report in reports:
-        if report.outcome.is_failure:
-            kinds.setdefault(_cause(report), []).append(report)
+    for report in failures_of(reports):
+        kinds.setdefault(_cause(report), []).append(report)
+    if len(kinds) > 1:
+        yield "\n".join(_cause_line(first, len(others)) for first, *others in kinds.values())
     for first, *others in kinds.values():
         lines = ["", *explain_failure(first)]
         if with_traceback and first.traceback:
@@ -131,6 +155,19 @@ def explain_failures(
             lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
         repeat = repeat_command(target, first, device)
         yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
+
+
+def _cause_line(first: CheckReport, other_count: int) -> str:
+    more = f" (the same in {other_count} more)" if other_count else ""
+    wrong = [tensor for tensor in first.tensors if not tensor.passed]
+    if first.faults or not wrong:
+        symptom = (first.message or first.outcome).partition("\n")[0]
+    else:
+        tensor = wrong[0]
+        count = math.prod(tensor.shape)
+        where = f", {tensor.where}" if tensor.where else ""
+        symptom = f"{tensor.wrong_count} of {count} elements of {tensor.tensor} are wrong{where}"
+    return f"{_name(first)}: {symptom}{more}"
 
 
 def name_packages(packages: Sequence[KernelPackage]) -> Iterator[str]:
@@ -170,6 +207,8 @@ def _each_kernel_first(first: CheckReport, others: Sequence[CheckReport]) -> lis
 def _cause(report: CheckReport) -> tuple[object, ...]:
     """What failures with one cause have in common."""
     kernel = kernel_of(report.case_id)
+    if report.has_failed_reference:
+        return kernel, REFERENCE_FAILED, report.message
     # A fault has a place in the code, whatever the case.
     if report.faults:
         fault = report.faults[0]

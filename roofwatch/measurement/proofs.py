@@ -1,7 +1,8 @@
 """What the check of a suite proves: by running small sizes, and by analysing declared ones."""
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -15,6 +16,8 @@ from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, SizeLimit
 
 _MAX_NAMED = 3
 """Kernels that a line names; the reports have all."""
+_LENGTH = re.compile(r"=(\d+)(?=,|$)")
+"""In the shape of a case id, such as `n_rows=4,n_cols=4096`."""
 
 
 class Proved(StrEnum):
@@ -48,7 +51,7 @@ def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
     defects = (report.interpreter_defect for report in reports)
     agreement = partial(_agreement, defect=next(filter(None, defects), None))
     return (
-        agreement("results", declared, "agree with the float64 reference"),
+        _results(agreement("results", declared, "agree with the float64 reference"), declared),
         agreement("layouts", in_layouts, "right"),
         agreement("values", with_values, "right"),
         _memory("bounds", reports, is_race=False),
@@ -58,10 +61,43 @@ def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
     )
 
 
+def kernels_at_powers_of_two(reports: Sequence[CheckReport]) -> list[str]:
+    """Kernels that were right at sizes whose lengths are powers of two, and tried at no other: a
+    wrong mask shows at other lengths only.
+    """
+    lengths_by_kernel: dict[str, set[int]] = {}
+    for report in reports:
+        if report.outcome is Outcome.OK and report.layout is None and report.regime is None:
+            shape = report.case_id.split("/")[1]
+            lengths = {int(length) for length in _LENGTH.findall(shape)}
+            lengths_by_kernel.setdefault(kernel_of(report.case_id), set()).update(lengths)
+    kernels: list[str] = []
+    for kernel, lengths in lengths_by_kernel.items():
+        longer = [length for length in lengths if length > 1]
+        if longer and all(length.bit_count() == 1 for length in longer):
+            kernels.append(kernel)
+    return kernels
+
+
+def _results(claim: SuiteClaim, reports: Sequence[CheckReport]) -> SuiteClaim:
+    """The claim about results, which sizes that are powers of two do not prove."""
+    kernels = kernels_at_powers_of_two(reports)
+    if claim.result is not Proved.PROVEN or not kernels:
+        return claim
+    named = ", ".join(kernels[:_MAX_NAMED]) + (", …" if len(kernels) > _MAX_NAMED else "")
+    detail = f"{claim.detail}, at sizes that are powers of two only: {named}"
+    return replace(claim, result=Proved.CANNOT_TELL, detail=detail)
+
+
 def _agreement(
     claim: str, reports: Sequence[CheckReport], words: str, *, defect: str | None
 ) -> SuiteClaim:
-    failures = [report for report in reports if report.outcome.is_failure]
+    without_reference = [report for report in reports if report.has_failed_reference]
+    failures = [
+        report
+        for report in reports
+        if report.outcome.is_failure and not report.has_failed_reference
+    ]
     ok_count = sum(report.outcome is Outcome.OK for report in reports)
     # One failure refutes the claim, whatever the others say.
     if failures:
@@ -70,6 +106,9 @@ def _agreement(
         if len(kernels) > _MAX_NAMED:
             detail += ", …"
         return SuiteClaim(claim, Proved.REFUTED, detail)
+    if without_reference:
+        detail = f"{len(without_reference)} of {len(reports)}: the reference failed"
+        return SuiteClaim(claim, Proved.CANNOT_TELL, detail)
     if defect is not None:
         return SuiteClaim(claim, Proved.CANNOT_TELL, defect)
     if not reports:

@@ -15,6 +15,11 @@ from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
 from roofwatch.model.regime import Regime
 from roofwatch.model.results import Accuracy, TensorError
 
+REFERENCE_FAILED = "the reference failed"
+"""How the message of a case begins whose reference raised an exception."""
+MAY_REFUSE = "may_refuse"
+"""Tag of a guessed size, which reference and implementations may refuse."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -125,6 +130,11 @@ class CheckReport(_Part):
     """Accesses through pointers whose operand is not known, because they were integers."""
     interpreter_defect: str | None = None
     """Why nothing that the interpreter computes here can be judged."""
+
+    @property
+    def has_failed_reference(self) -> bool:
+        """Nothing is known about the implementation."""
+        return (self.message or "").startswith(REFERENCE_FAILED)
 
     @property
     def case_key(self) -> CaseKey:

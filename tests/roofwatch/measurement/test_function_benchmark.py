@@ -19,10 +19,20 @@ def double(x, factor=2.0):
 
 def wrong(x):
     return x * 2 + 0.5
+
+
+def even(x):
+    if x.shape[-1] % 2:
+        return x * 3
+    return x * 2
 """
 REFERENCE = """
 def double(x, factor=2.0):
     return x + x
+
+
+def of_two(x, y):
+    return x + y
 """
 LIKE = "x: float32[64, 32]"
 
@@ -103,14 +113,38 @@ def test_a_description_that_cannot_be_read_is_named(
     assert not (repository / "bench_double.py").exists()
 
 
-def test_a_file_that_somebody_edited_is_not_overwritten(repository: Path) -> None:
-    benchmark = repository / "bench_double.py"
-    benchmark.write_text("# mine\n")
+def test_a_file_that_somebody_edited_is_kept_beside_the_next_one(repository: Path) -> None:
+    edited = repository / "bench_double.py"
+    edited.write_text("# mine\n")
+    target = f"{repository / 'operators.py'}::double"
 
-    with pytest.raises(SuiteError, match=r"bench_double\.py: exists and differs"):
-        write_benchmark(f"{repository / 'operators.py'}::double", LIKE, "references.double")
+    benchmark = write_benchmark(target, LIKE, "references.double")
 
-    assert benchmark.read_text() == "# mine\n"
+    assert benchmark != edited
+    assert edited.read_text() == "# mine\n"
+    assert write_benchmark(target, LIKE, "references.double") == benchmark
+
+
+@pytest.mark.slow
+def test_a_function_that_is_wrong_at_odd_lengths_only_fails(repository: Path) -> None:
+    options = ("--like", LIKE, "--reference", "references.double")
+
+    status, text = check(repository, "operators.py::even", *options)
+
+    assert status == 1
+    assert "dim_1=3/float32/fwd even: incorrect" in text
+    assert "dim_1=32/float32/fwd even:" not in text
+
+
+@pytest.mark.slow
+def test_a_reference_that_cannot_be_called_leaves_no_file(repository: Path) -> None:
+    options = ("--like", LIKE, "--reference", "references.of_two")
+
+    status, text = check(repository, "operators.py::double", *options)
+
+    assert status == 2
+    assert "cannot tell: double: the reference failed" in text
+    assert not (repository / "bench_double.py").exists()
 
 
 @pytest.mark.parametrize(
