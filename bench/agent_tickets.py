@@ -135,7 +135,7 @@ async def attempt(ticket: Ticket, folder: Path) -> Attempt:
             while answer.get("exit_status") is None and len(attempt.calls) < MOST_CALLS:
                 answer = await _call(client, attempt, "result", {"job": answer["job"]})
             next_call = answer.get("next")
-            if attempt.solves(ticket) or next_call is None:
+            if attempt.solves(ticket) or next_call is None or next_call["tool"] is None:
                 break
             # the same call again waits for a change of the code, which this client cannot make
             if (next_call["tool"], next_call["arguments"]) == (tool, arguments):

@@ -35,7 +35,8 @@ _NAMING_KEYS = (
 class NextCall:
     """The tool that an agent would call next, and why."""
 
-    tool: str
+    tool: str | None
+    """None: the work is done."""
     arguments: Mapping[str, Any]
     why: str
 

@@ -126,6 +126,7 @@ def next_call(
         "ab": _after_ab,
         "diagnose": _after_diagnose,
         "profile": _after_profile,
+        "diff": _after_diff,
         "history": _after_history,
         "regressions": _after_history,
     }
@@ -278,6 +279,10 @@ def _after_profile(
     if not steps:
         part = {**again, "warmup": 2, "steps": 8}
         return NextCall("profile", part, "no steps were found: count those of the optimizer")
+    earlier = result.get("earlier")
+    if earlier:
+        both = {"base": earlier, "head": result["folder"]}
+        return NextCall("diff", both, "what changed since the earlier profile of this program?")
     lines = sorted(steps[0]["lines"], key=lambda line: -line["innermost_ns"])
     if not lines:
         return None
@@ -288,6 +293,8 @@ def _after_profile(
             return _propose(file, function["name"])
     culprit = result.get("culprit")
     if culprit is None:
+        if lines[0]["innermost_ns"] < CULPRIT_SHARE * steps[0]["total_ns"]:
+            return NextCall(None, {}, "no function or line stands out: nothing to change first")
         where = lines[0]["name"]
     # a method needs its object, so no benchmark file can be proposed for it
     elif "." in culprit["name"]:
@@ -295,6 +302,18 @@ def _after_profile(
     else:
         return _propose(culprit["detail"].partition(":")[0], culprit["name"])
     return NextCall("profile", again, f"change the code at {where}, then profile the program again")
+
+
+def _after_diff(
+    _arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+) -> NextCall | None:
+    if exit_status or "stands_out" not in result:
+        return None
+    head = result["head"]
+    if not result["stands_out"]:
+        return NextCall(None, {}, "nothing new stands out: report the change of the step")
+    why = f"change the code at {head['place']} ({head['culprit']}), then profile the program again"
+    return NextCall("profile", {"command": list(head["command"])}, why)
 
 
 def _propose(file: str, function: str) -> NextCall:

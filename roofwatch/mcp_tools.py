@@ -74,6 +74,14 @@ TOOLS = {
         profile.profile,
         "command after seconds warmup steps max_seconds shapes stacks runner",
     ),
+    "diff": Tool(
+        command="diff",
+        function=profile.diff,
+        options="base head",
+        description="Compare two profiles of a program: the step, modules and operators. Give the "
+        "`folder` of the result of each.",
+        is_measuring=False,
+    ),
     "compare": Tool(
         command="compare",
         function=records.compare,

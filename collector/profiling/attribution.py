@@ -24,7 +24,9 @@ class AttributedTime:
     backward_ns: int
     """Backward passes of the operators inside."""
     innermost_ns: int
-    """Part of both in which nothing of the same kind was inside it."""
+    """Own time: the part of both in which nothing of the same kind was inside it, and inside a
+    function or line no module either.
+    """
 
     @property
     def inclusive_ns(self) -> int:

@@ -3,7 +3,7 @@ kernel.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -242,7 +242,9 @@ def profile(
     from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.profiles.report import folder_for, report_of
     from roofwatch.profiles.report_tables import print_report
+    from roofwatch.profiles.stored_profiles import find_earlier, store_profile
 
+    redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
     folder = output or folder_for(command)
     # a window that the user gives is taken as it is
     is_automatic = warmup is None and not after and steps is None and not stacks
@@ -257,13 +259,16 @@ def profile(
             with_shapes=shapes,
             with_stacks=stacks,
         ),
-        redaction=Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep)),
+        redaction=redaction,
         max_seconds=max_seconds,
         stdout_to_stderr=as_json,
     )
     report = report_of(capture, folder)
+    shown_command = redaction.arguments(command)
+    earlier = find_earlier(folder, shown_command)
+    store_profile(report, shown_command)
     if as_json:
-        print_json(report)
+        print_json({**vars(report), "earlier": map_optional(str, earlier)})
     else:
         print_report(report, top=top or None)
     raise typer.Exit(0 if capture.was_ended else capture.exit_status)
@@ -297,7 +302,10 @@ def read(
 def diff(
     base: Annotated[
         Path,
-        typer.Argument(help="Trace of torch.profiler, or record with profiles (run --profile)."),
+        typer.Argument(
+            help="Folder of roofwatch profile, trace of torch.profiler, or record with profiles "
+            "(run --profile)."
+        ),
     ],
     head: Annotated[Path, typer.Argument(help="Another of the same kind.")],
     *,
@@ -310,15 +318,21 @@ def diff(
     records.
     """
     from roofwatch.profiles.ledgers import read_ledgers, to_html, to_json, to_tables
+    from roofwatch.profiles.stored_profiles import compare_profiles, trace_of
 
-    ledgers = read_ledgers(base, head)
+    if base.is_dir() and head.is_dir():
+        pair = compare_profiles(base, head)
+        ledgers = read_ledgers(trace_of(base), trace_of(head))
+        document: Any = {**pair.to_json(), "ledgers": to_json(ledgers)}
+        last_lines = [pair.summary()]
+    else:
+        ledgers = read_ledgers(base, head)
+        document = to_json(ledgers)
+        last_lines = []
     if html is not None:
         write_text(html, to_html(ledgers, base, head))
-    print_result(
-        to_json(ledgers),
-        *(table for ledger in ledgers for table in to_tables(ledger)),
-        as_json=as_json,
-    )
+    tables = [table for ledger in ledgers for table in to_tables(ledger)]
+    print_result(document, *tables, *last_lines, as_json=as_json)
 
 
 @app.command()

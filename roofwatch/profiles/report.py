@@ -1,7 +1,7 @@
 """What `roofwatch profile` says: where a program spent its time, as values and sentences."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +16,14 @@ from roofwatch.collector.profiling.profile_program import (
 )
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.metrics import format_ns
-from roofwatch.model.results import CULPRIT_SHARE
 
-_WORTH_NAMING = 0.1
-"""Share of a step from which a function or line is named in the summary."""
-_NAMED_LINES = 3
+_WORTH_NAMING = 0.02
+"""Share of a step from which a module, function or line is named in the summary."""
+_CULPRIT_OWN_SHARE = 0.15
+"""Share of a step from which a function that takes it itself is where to look first."""
+_NAMED_ROWS = 5
+_WIDE_SPREAD = 2.0
+"""Longest step / shortest step from which the times are uncertain."""
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
@@ -38,7 +41,7 @@ class ProfileReport:
     """What is missing from the profile, and why."""
     step: tuple[StepAttribution, ...]
     """Times of one step of the first trace's process by module, function and line: first where the
-    work is done, on devices or the host.
+    work is done, on devices or the host; modules and lines with the most own time first.
     """
     culprit: AttributedTime | None
     """The Python function to look at first, if one takes much of the step."""
@@ -65,7 +68,10 @@ def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
         main_process = next(
             process for process in capture.processes if process.pid == traces[0].pid
         )
-        step = _work_first(main_process.attributions, traces[0].time)
+        step = tuple(
+            _own_time_first(attribution)
+            for attribution in _work_first(main_process.attributions, traces[0].time)
+        )
     return ProfileReport(
         folder=str(folder),
         exit_status=capture.exit_status,
@@ -108,6 +114,10 @@ def _work_first(
     return tuple(sorted(attributions, key=lambda attribution: attribution.where != needed))
 
 
+def _own_time_first(step: StepAttribution) -> StepAttribution:
+    return replace(step, modules=by_own_time(step.modules), lines=by_own_time(step.lines))
+
+
 def _summary(
     traces: Sequence[CapturedTrace],
     step: Sequence[StepAttribution],
@@ -130,58 +140,65 @@ def _summary(
 
 
 def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
-    """Name the narrowest module, function and line that take much of a step."""
+    """Name the function, the modules and the lines that take the most time of their own."""
     # Python stacks make the step that has them longer than the others
-    where = f"one step, {format_ns(step.total_ns)} with Python stacks,"
+    where = f"one step, {format_ns(step.total_ns)} with Python stacks"
     if step.where == "device":
-        where = f"the GPU's time of one step, {format_ns(step.total_ns)},"
-    module = _narrowest(step.modules, step.total_ns)
-    if module is not None:
-        share = module.inclusive_ns / step.total_ns
-        backward = module.backward_ns / step.total_ns
+        where = f"the GPU's time of one step, {format_ns(step.total_ns)}"
+    yield f"Shares are those of {where}."
+    culprit = culprit_of(step)
+    if culprit is not None:
         yield (
-            f"{share:.0%} of {where} is in the module {module.name} ({module.detail}), "
-            f"{backward:.0%} in its backward pass."
+            f"The function {culprit.name} ({culprit.detail}) takes "
+            f"{culprit.innermost_ns / step.total_ns:.0%} itself, its backward pass included, "
+            f"called {culprit.call_count} times a step."
         )
     for function in step.functions[:1]:
         share = function.inclusive_ns / step.total_ns
         if share >= _WORTH_NAMING:
             yield f"{share:.0%} is in the autograd function {function.name}, backward included."
-    culprit = culprit_of(step)
-    if culprit is not None:
-        share = culprit.inclusive_ns / step.total_ns
-        yield (
-            f"{share:.0%} is in the function {culprit.name} ({culprit.detail}) and what it calls, "
-            f"backward included: called {culprit.call_count} times a step."
-        )
-    lines = sorted(step.lines, key=lambda line: -line.innermost_ns)
-    listed_lines = []
-    for line in lines[:_NAMED_LINES]:
-        share = line.innermost_ns / step.total_ns
-        if share >= _WORTH_NAMING:
-            listed_lines.append(f"{line.name} in {line.detail} ({share:.0%})")
-    if listed_lines:
-        yield f"The time is spent in the lines {', '.join(listed_lines)}."
+    modules = _own_shares(step.modules, step.total_ns)
+    if modules:
+        yield f"Modules by their own time (with what they contain): {', '.join(modules)}."
+    lines = _own_shares(step.lines, step.total_ns)
+    if lines:
+        yield f"Lines by their own time (with what they call): {', '.join(lines)}."
+
+
+def _own_shares(times: Sequence[AttributedTime], total_ns: int) -> list[str]:
+    """The modules or lines with the most own time, each with its own and its inclusive share."""
+    shares = []
+    for time in by_own_time(times)[:_NAMED_ROWS]:
+        own_share = time.innermost_ns / total_ns
+        if own_share < _WORTH_NAMING:
+            break
+        inclusive_share = time.inclusive_ns / total_ns
+        shares.append(f"{time.name} {time.detail} {own_share:.0%} ({inclusive_share:.0%})")
+    return shares
+
+
+def by_own_time(times: Sequence[AttributedTime]) -> tuple[AttributedTime, ...]:
+    """Put those first that take the most time themselves, not those that contain the others."""
+    return tuple(sorted(times, key=lambda time: -time.innermost_ns))
 
 
 def culprit_of(step: StepAttribution) -> AttributedTime | None:
-    """The smallest Python function of the program that takes much of a step with what it calls.
+    """The Python function of the program that takes most time itself.
 
-    Functions around it take longer only because they call it. None if none takes much.
+    A function whose callees and modules explain most of its time is none to look at. None if no
+    function takes much of the step, or a line of such a function takes far more.
     """
-    large = [call for call in step.calls if call.inclusive_ns >= CULPRIT_SHARE * step.total_ns]
-    return min(large, key=lambda call: call.inclusive_ns, default=None)
-
-
-def _narrowest(modules: Sequence[AttributedTime], total_ns: int) -> AttributedTime | None:
-    """The innermost module with at least half of the time, else the one with the most inside it."""
-    large = [module for module in modules if module.inclusive_ns >= total_ns / 2]
-    if large:
-        return max(large, key=lambda module: (module.name.count("."), module.inclusive_ns))
-    busiest = max(modules, key=lambda module: module.innermost_ns, default=None)
-    if busiest is None or busiest.inclusive_ns < _WORTH_NAMING * total_ns:
+    candidates = [
+        call
+        for call in step.calls
+        if call.innermost_ns >= _CULPRIT_OWN_SHARE * step.total_ns
+        and call.innermost_ns >= call.inclusive_ns / 2
+    ]
+    culprit = max(candidates, key=lambda call: call.innermost_ns, default=None)
+    longest_line_ns = max((line.innermost_ns for line in step.lines), default=0)
+    if culprit is None or longest_line_ns > 2 * culprit.innermost_ns:
         return None
-    return busiest
+    return culprit
 
 
 def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
@@ -199,9 +216,13 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
     if main_trace.part == "window":
         omitted_ns += start_up_ns
     step_ns = sorted(steady.step_ns)
+    uncertainty = ""
+    if step_ns[-1] > _WIDE_SPREAD * step_ns[0]:
+        uncertainty = " The steps differ much, so all sizes are uncertain."
     return (
-        f"Shown are {len(step_ns)} steps of {format_ns(steady.median_step_ns)} "
-        f"({format_ns(step_ns[0])} to {format_ns(step_ns[-1])}), seen as {steady.steps_are}. "
+        f"Recorded: {len(step_ns)} steps, median {format_ns(steady.median_step_ns)}, "
+        f"{format_ns(step_ns[0])} to {format_ns(step_ns[-1])}, seen as {steady.steps_are}."
+        f"{uncertainty} "
         f"Not counted: {format_ns(omitted_ns)} of start-up and other parts of the recording."
     )
 

@@ -107,7 +107,7 @@ def _attributed(
         for time in times
     ]
     return make_table(
-        (kind, detail, "calls", "inside", "share", "backward", "innermost"),
+        (kind, detail, "calls", "inside", "share", "backward", "own"),
         rows,
         title=title,
         left_column_count=2,

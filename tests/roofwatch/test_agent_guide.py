@@ -20,6 +20,15 @@ SLOW_FUNCTION = {
     "culprit": {"name": "quantise", "detail": "ops.py:3"},
 }
 SLOW_METHOD = {**SLOW_FUNCTION, "culprit": {"name": "Rotary.__call__", "detail": "model.py:19"}}
+FLAT = {
+    "step": [
+        {"total_ns": 100, "functions": [], "lines": [{"name": "train.py:7", "innermost_ns": 9}]}
+    ]
+}
+TWO_PROFILES = {
+    "stands_out": True,
+    "head": {"command": ["train.py"], "culprit": "Mlp.forward", "place": "model.py:9"},
+}
 SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
 
 
@@ -47,6 +56,16 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             0,
             ("profile", {"command": ["train.py"]}),
         ),
+        (
+            "profile",
+            {"command": ["train.py"]},
+            {**SLOW_METHOD, "folder": "second", "earlier": "first"},
+            0,
+            ("diff", {"base": "first", "head": "second"}),
+        ),
+        ("profile", {"command": ["train.py"]}, FLAT, 0, (None, {})),
+        ("diff", {}, TWO_PROFILES, 0, ("profile", {"command": ["train.py"]})),
+        ("diff", {}, {**TWO_PROFILES, "stands_out": False}, 0, (None, {})),
         (
             "profile",
             {"command": ["train.py"]},
@@ -93,7 +112,7 @@ def test_an_answer_leads_on(
     arguments: dict[str, Any],
     document: Any,
     exit_status: int,
-    expected: tuple[str, dict[str, Any]],
+    expected: tuple[str | None, dict[str, Any]],
 ) -> None:
     following = next_call(tool, arguments, document, exit_status)
 

@@ -41,7 +41,9 @@ class Totals:
         self.forward_ns = 0
         self.backward_ns = 0
         self.innermost_ns = 0
-        """Part of both in which this was the innermost scope of its kind."""
+        """Part of both that was spent in the scope itself: no scope of its kind was inside, and for
+        functions and lines no module either.
+        """
 
 
 Context = tuple[tuple[EnclosingScope, bool], ...]
@@ -164,6 +166,10 @@ class Attribution:
         innermost: dict[str, Totals] = {}
         for scope, is_backward in context:
             totals = self._totals[where].setdefault(scope, Totals())
+            if scope.kind == "module":
+                # a function only calls what its modules do
+                innermost.pop("call", None)
+                innermost.pop("line", None)
             innermost[scope.kind] = totals
             if is_backward:
                 totals.backward_ns += own_ns

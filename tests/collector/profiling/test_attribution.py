@@ -165,6 +165,29 @@ def test_a_python_function_has_the_time_of_all_that_it_calls(step: StepAttributi
 
 
 @pytest.mark.slow
+def test_own_time_of_a_function_leaves_out_modules_inside_it(tmp_path: Path) -> None:
+    script = """import torch
+
+model = torch.nn.Linear(512, 512)
+
+
+def run(x):
+    return model(x).sum()
+
+
+for _ in range(30):
+    run(torch.ones(512, 512)).backward()
+"""
+    process = profiled(tmp_path, script)
+
+    (host,) = process.attributions
+    run = named(host.calls, "run")
+    layer = named(host.modules, "Linear")
+    assert run.innermost_ns + layer.innermost_ns <= run.inclusive_ns
+    assert named(host.lines, "train.py:7").inclusive_ns >= layer.inclusive_ns
+
+
+@pytest.mark.slow
 def test_time_inside_an_annotation_counts_once(step: StepAttribution) -> None:
     assert sum(line.innermost_ns for line in step.lines) <= step.total_ns
 

@@ -1,0 +1,122 @@
+"""The function that a profile names, and what two profiles of a program say together."""
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
+from roofwatch.collector.profiling.profile_program import CapturedTrace
+from roofwatch.collector.profiling.steady import SteadyPart, StepKind
+from roofwatch.collector.profiling.time_spent import TimeSpent
+from roofwatch.model.errors import ProfileError
+from roofwatch.profiles.report import ProfileReport, culprit_of
+from roofwatch.profiles.stored_profiles import compare_profiles, find_earlier, store_profile
+
+COMMAND = ("python", "train.py")
+
+
+def make_time(name: str, *, inclusive_ns: int, own_ns: int, detail: str = "") -> AttributedTime:
+    return AttributedTime(
+        name=name,
+        detail=detail,
+        call_count=1,
+        forward_ns=inclusive_ns,
+        backward_ns=0,
+        innermost_ns=own_ns,
+    )
+
+
+def make_step(*, rotary_ns: int, line_ns: int = 0) -> StepAttribution:
+    """A block that contains most of a step of 100 ns, in a module and a function."""
+    return StepAttribution(
+        where="host",
+        total_ns=100,
+        modules=(make_time("Net.rotary", inclusive_ns=rotary_ns, own_ns=rotary_ns),),
+        functions=(),
+        calls=(
+            make_time("Block.forward", inclusive_ns=95, own_ns=35, detail="model.py:30"),
+            make_time(
+                "Rotary.forward", inclusive_ns=rotary_ns, own_ns=rotary_ns, detail="model.py:10"
+            ),
+        ),
+        lines=(make_time("model.py:34", inclusive_ns=line_ns, own_ns=line_ns),),
+    )
+
+
+def store(folder: Path, step: StepAttribution, step_ns: tuple[int, ...]) -> None:
+    time = TimeSpent(
+        window_ns=sum(step_ns),
+        devices=(),
+        kernels=(),
+        transfers=(),
+        median_launch_delay_ns=None,
+        gaps=(),
+        operators=(),
+        marks=(),
+        host_inside_ns=0,
+    )
+    trace = CapturedTrace(
+        trace="trace.json.gz",
+        pid=1,
+        rank=None,
+        command="train.py",
+        device="cpu",
+        end_reason="the program ended",
+        part="window",
+        recorded_ns=sum(step_ns),
+        steady=SteadyPart(steps_are=StepKind.OPTIMIZER, step_ns=step_ns, start_ns=0),
+        time=time,
+    )
+    report = ProfileReport(
+        folder=str(folder),
+        exit_status=0,
+        summary="",
+        notes=(),
+        step=(step,),
+        culprit=culprit_of(step),
+        traces=(trace,),
+        kernels=(),
+    )
+    folder.mkdir()
+    store_profile(report, COMMAND)
+
+
+def test_the_culprit_is_the_function_with_most_time_of_its_own() -> None:
+    culprit = culprit_of(make_step(rotary_ns=24))
+
+    assert culprit is not None
+    assert culprit.name == "Rotary.forward"
+
+
+def test_a_line_of_a_container_that_takes_far_more_hides_the_function() -> None:
+    assert culprit_of(make_step(rotary_ns=16, line_ns=35)) is None
+
+
+def test_a_mended_function_no_longer_stands_out(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 110, 105))
+    store(tmp_path / "second", make_step(rotary_ns=20), (60, 70, 65))
+
+    comparison = compare_profiles(tmp_path / "first", tmp_path / "second")
+
+    assert not comparison.stands_out
+    assert "-38%" in comparison.summary()
+    assert "overlap" not in comparison.summary()
+
+
+def test_steps_whose_ranges_overlap_are_called_uncertain(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 110, 105))
+    store(tmp_path / "second", make_step(rotary_ns=5), (60, 130, 65))
+
+    assert "overlap" in compare_profiles(tmp_path / "first", tmp_path / "second").summary()
+
+
+def test_the_earlier_profile_is_one_of_the_same_command(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 110, 105))
+
+    assert find_earlier(tmp_path / "second", COMMAND) == tmp_path / "first"
+    assert find_earlier(tmp_path / "second", ("python", "other.py")) is None
+
+
+def test_a_folder_without_a_profile_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError):
+        compare_profiles(tmp_path, tmp_path)
