@@ -19,6 +19,7 @@ from typing import Any
 from mcp.server.mcpserver.exceptions import ToolError
 
 from roofwatch.collector.redaction import Redaction
+from roofwatch.measurement.load import load_per_processor
 from roofwatch.model.files import atomic_write
 
 STATE_FOLDER = ".roofwatch"
@@ -29,6 +30,8 @@ _MAX_LINES = 20
 _PROGRESS_LINES = 3
 _ERROR_PREFIX = "roofwatch:"
 _OWN_EXIT_STATUSES = (0, 1, 2)
+_TIMING_TOOLS = ("run", "ab", "profile")
+"""Tools whose times a busy machine makes uncertain."""
 _PACKAGES = ("roofwatch", "torch", "triton", "mcp")
 
 
@@ -45,6 +48,8 @@ class Job:
     process: asyncio.subprocess.Process | None = None
     exit_status: int | None = None
     """None until it has ended."""
+    load: float = 0.0
+    """Load per processor at its end, if it measured."""
     output: str = ""
     notes: list[str] = field(default_factory=list)
     """Last lines on standard error: progress, and errors."""
@@ -78,6 +83,8 @@ class Job:
                 await process.wait()
             finally:  # the server may end first
                 await self.stop()
+        if self.tool in _TIMING_TOOLS and self.arguments.get("runner") is None:
+            self.load = load_per_processor()
         self.exit_status = process.returncode
         self.output = output.decode(errors="replace")
 

@@ -237,12 +237,14 @@ async def _answer(
         )
     report = JobReport(
         job=job.name,
+        tool=job.tool,
         state=job.state,
         exit_status=job.exit_status,
         document=document,
         errors=tuple(map(without_flags, job.errors)),
         progress=tuple(job.progress),
         next_call=following,
+        load=job.load,
     )
     return to_answer(report, is_full=detail, pointer=pointer)
 

@@ -1,6 +1,5 @@
 """Judge a candidate kernel: `roofwatch submit`."""
 
-import os
 import secrets
 import statistics
 import sys
@@ -47,6 +46,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateLateError,
     ForgeryError,
 )
+from roofwatch.measurement.load import BUSY_LOAD, load_per_processor
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
 from roofwatch.model.errors import CollectorError, SuiteError
@@ -63,8 +63,6 @@ _CHECK_UNTIL = 0.7
 _SCREEN_UNTIL = 0.7
 _CONFIRM_UNTIL = 0.85
 """Shares of the budget. Checks on a busy machine may use the time of the screening too."""
-_BUSY_LOAD = 1.0
-"""Load per processor from which processes wait for each other."""
 _OPEN = frozenset({SubmissionVerdict.INCONCLUSIVE, SubmissionVerdict.UNCONFIRMED})
 """Verdicts that more time, or an idle machine, may decide."""
 _HANG_RATIO = 100
@@ -103,19 +101,14 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         except CollectorError as error:  # of the spec or of the machine
             result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
     result.budget["seconds_spent"] = round(time.monotonic() - submission.began_s, 1)
-    load_per_processor = _load_per_processor()
-    result.budget["load_per_processor"] = round(load_per_processor, 2)
-    if result.verdict in _OPEN and load_per_processor > _BUSY_LOAD:
+    load = load_per_processor()
+    result.budget["load_per_processor"] = round(load, 2)
+    if result.verdict in _OPEN and load > BUSY_LOAD:
         result.reason += (
-            f"; the machine was busy (load {load_per_processor:.1f} per processor): "
-            f"submit again on an idle one"
+            f"; the machine was busy (load {load:.1f} per processor): submit again on an idle one"
         )
     append(result, request, submitted_at=datetime.now(UTC))
     return result
-
-
-def _load_per_processor() -> float:
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
@@ -337,7 +330,7 @@ def _measure(
         submission.result.effect = asdict(judged.effect)
         # on a busy machine an exchange takes longer, and more blocks may see it shorter
         goes_on = judged.verdict is SubmissionVerdict.INCONCLUSIVE or (
-            judged.verdict in _OPEN and _load_per_processor() > _BUSY_LOAD
+            judged.verdict in _OPEN and load_per_processor() > BUSY_LOAD
         )
         if not goes_on or submission.left_s(until) <= 0:
             return judged, blocks
