@@ -91,6 +91,20 @@ def read_file_at(repository: Path, revision: str, path: str) -> bytes:
     return done.stdout
 
 
+def is_in_commit(path: Path, revision: str) -> bool:
+    """Whether a commit has a file or folder of the work tree.
+
+    Raises:
+        GitError: the path is in no repository, or there is no such revision.
+    """
+    repository = find_repository(path.resolve())
+    if repository is None:
+        raise GitError(f"{path}: is in no git repository, so it has no revision {revision!r}")
+    sha = resolve_commit(repository, revision)
+    name = path.resolve().relative_to(repository.resolve()).as_posix()
+    return run_git(repository, "ls-tree", sha, "--", name) != ""
+
+
 def is_shallow(repository: Path) -> bool:
     """Return whether a clone lacks older commits."""
     return run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"

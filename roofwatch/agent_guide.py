@@ -9,6 +9,7 @@ from typing import Any
 from roofwatch.agent_answers import NextCall
 from roofwatch.model.check_report import REFERENCE_FAILED
 from roofwatch.model.results import CULPRIT_SHARE
+from roofwatch.model.verdict import Reason
 
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
 
@@ -248,13 +249,35 @@ def _after_run(
 def _after_ab(
     arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
 ) -> NextCall | None:
-    if exit_status == 2 and result.get("judgement"):
+    judgement = result.get("judgement")
+    if exit_status == 2 and judgement and _needs_gpu(judgement):
+        return _without_times(arguments)
+    if exit_status == 2 and judgement:
         with_more_blocks = {**_without_empty(arguments), "budget": 120}
         return NextCall("ab", with_more_blocks, "undecided: more blocks narrow the intervals")
     if exit_status == 1:
         all_cases = {"case": "*", "path": arguments["path"]}
         return NextCall("diagnose", all_cases, "slower or wrong: what limits it now?")
     return None
+
+
+def _needs_gpu(judgement: Mapping[str, Any]) -> bool:
+    """Whether no block can decide: kernels are compiled here, and not timed."""
+    return any(case.get("reason") == Reason.NOT_TIMED for case in judgement.get("cases") or ())
+
+
+def _without_times(arguments: Mapping[str, Any]) -> NextCall:
+    """What can be said without times."""
+    why = (
+        "time needs a GPU: start the server where there is one, or give ab a `runner`. Accuracy "
+        "and machine code are decided in `summary` and `judgement`; results of torch on a CPU "
+        "decide nothing about the kernel. "
+    )
+    path = arguments["path"]
+    if arguments.get("static"):
+        return NextCall("diagnose", {"case": "*", "path": path}, f"{why}What limits it?")
+    with_base = {"path": path, "base": arguments.get("base") or "HEAD"}
+    return NextCall("static", with_base, f"{why}Compare the machine code.")
 
 
 def _after_diagnose(

@@ -22,6 +22,8 @@ from roofwatch.collector.redaction import Redaction
 from roofwatch.measurement.load import load_per_processor
 from roofwatch.model.files import atomic_write
 
+RESULT_FOLDER_PREFIX = "roofwatch-"
+"""Of the folders that commands write by themselves: roofwatch-records and roofwatch-profiles."""
 STATE_FOLDER = ".roofwatch"
 _STOP_S = 10
 _MAX_NOTES = 200
@@ -55,6 +57,8 @@ class Job:
     """Last lines on standard error: progress, and errors."""
     line_count: int = 0
     """Lines on standard error so far."""
+    predecessor: "Job | None" = None
+    """The job that must end before this one may measure."""
 
     async def run(
         self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]
@@ -144,6 +148,7 @@ class Jobs:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.by_name: dict[str, Job] = {}
+        self._last_measuring: Job | None = None
         self._measuring, self._reading = asyncio.Semaphore(1), asyncio.Semaphore(4)
 
     def start(
@@ -157,7 +162,9 @@ class Jobs:
         """Start a command, or queue it behind the one that measures."""
         hidden = {"ROOFWATCH_MCP_TOKEN"}
         slots = self._reading
+        predecessor: Job | None = None
         if is_measuring:
+            predecessor = self._last_measuring
             # kernels of the repository run in it
             hidden.add("ROOFWATCH_TOKEN")
             slots = self._measuring
@@ -171,7 +178,10 @@ class Jobs:
             command=command,
             tool=tool,
             arguments=arguments,
+            predecessor=predecessor,
         )
+        if is_measuring:
+            self._last_measuring = job
         job.task = asyncio.create_task(job.run(slots, self.root, environment))
         self.by_name[job.name] = job
         return job
@@ -183,8 +193,17 @@ class Jobs:
             ToolError: there is none.
         """
         if name not in self.by_name:
-            raise ToolError(f"no job {name}; the jobs are {', '.join(self.by_name) or 'none yet'}")
+            started = ", ".join(self.by_name) or "none yet"
+            raise ToolError(
+                f"no job {name}; the jobs since this server started are {started}. Jobs end with "
+                f"their server; what they wrote is in {self._result_folders() or self.root}"
+            )
         return self.by_name[name]
+
+    def _result_folders(self) -> str:
+        """The folders of records and profiles, those that exist."""
+        folders = sorted(self.root.glob(f"{RESULT_FOLDER_PREFIX}*/"))
+        return ", ".join(folder.name for folder in folders)
 
     def report_problem(self, job: Job, description: str) -> Path:
         """Write what happened, redacted, into a file of the repository's state folder.

@@ -151,12 +151,15 @@ def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
 
 
 def changed_sizes(judged: PullRequestJudgement) -> list[dict[str, Any]]:
-    """The size of each timed change and of what is undecided, regressions first, for programs."""
+    """The size of each timed change and of what is undecided, regressions first, for programs.
+    What broke or works again has words and no size.
+    """
     order = [Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE]
     changed = [
         case
         for case in judged.cases
-        if case.relative_interval is not None and case.verdict in order
+        if case.verdict.is_change
+        or (case.relative_interval is not None and case.verdict is Verdict.INCONCLUSIVE)
     ]
     changed.sort(key=lambda case: order.index(case.verdict))
     return [
@@ -164,6 +167,7 @@ def changed_sizes(judged: PullRequestJudgement) -> list[dict[str, Any]]:
             "case_id": case.case_id,
             "implementation": case.implementation,
             "verdict": case.verdict,
+            "words": case.evidence.claimed.text,
             "relative_change": case.relative_change,
             "relative_interval": case.relative_interval,
             "base_ns": case.base,

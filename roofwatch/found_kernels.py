@@ -94,8 +94,9 @@ def find_function(root: Path, named: str) -> FoundKernel:
     class_names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     # an object must be made first, which only its user knows how to do
     if function.partition(".")[0] in class_names:
+        kind = "a method" if "." in function else "a class"
         raise SuiteError(
-            f"{named}: a class; write a benchmark file whose implementation makes the object and "
+            f"{named}: {kind}; write a benchmark file whose implementation makes the object and "
             "calls it, such as the one of docs/tutorials/your-kernel.md"
         )
     names = [node.name for node in classes]

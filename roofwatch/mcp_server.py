@@ -227,7 +227,10 @@ async def _answer(
     document = job.document
     following: NextCall | None = None
     if not job.task.done():
-        following = NextCall("result", {"job": job.name}, "it has not ended yet")
+        why = "it has not ended yet"
+        if job.state == "queued" and job.predecessor is not None:
+            why = f"it waits for {job.predecessor.name} to end"
+        following = NextCall("result", {"job": job.name}, why)
     elif job.exit_status is not None:
         following = next_call(
             tool=job.tool,
@@ -242,7 +245,7 @@ async def _answer(
         exit_status=job.exit_status,
         document=document,
         errors=tuple(map(without_flags, job.errors)),
-        progress=tuple(job.progress),
+        progress=tuple(map(without_flags, job.progress)),
         next_call=following,
         load=job.load,
     )

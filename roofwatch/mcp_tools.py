@@ -59,7 +59,8 @@ TOOLS = {
     "ab": Tool(
         "ab",
         pair.ab,
-        f"path base head {_SELECTION} targets static device preset blocks budget affected runner",
+        f"path base head {_SELECTION} targets static device preset blocks budget affected resume "
+        "runner",
     ),
     "submit": Tool(
         "submit",
@@ -107,6 +108,9 @@ TOOLS = {
         is_measuring=False,
     ),
 }
+_BENCHMARK_RESOURCE = "the one of the resource roofwatch://benchmark-file"
+_RENAMED = {"for": "seconds"}
+"""Arguments whose flags have other names."""
 OF_HISTORY = ("history", "regressions")
 """Tools that read the stored history of a project."""
 
@@ -115,7 +119,12 @@ def without_flags(text: str) -> str:
     """A text of the command line in the words of a tool: names of arguments, not of flags."""
     text = re.sub(r"; with --json[^.]*|; repeatable|; repeat to require several", "", text)
     text = text.replace("After --, the command", "The command")
-    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text)
+    text = text.replace("the one of docs/tutorials/your-kernel.md", _BENCHMARK_RESOURCE)
+    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda flag: _argument_of(flag[1]), text)
+
+
+def _argument_of(flag: str) -> str:
+    return _RENAMED.get(flag, flag.replace("-", "_"))
 
 
 def as_given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from roofwatch.ci.static.comparison import (
     word_of,
 )
 from roofwatch.collector.build.revision import suite_at_revision
-from roofwatch.collector.git import find_repository
+from roofwatch.collector.git import find_repository, is_in_commit
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.runs.static_compiler import StaticResults, analyse_suite
 from roofwatch.collector.suite import CAPTURE_HEADER
@@ -51,7 +51,7 @@ from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.report_files import BASELINE_NAME, read_baseline
-from roofwatch.terminal import write_text
+from roofwatch.terminal import print_error, write_text
 from roofwatch.toolchains import find_toolchain
 
 
@@ -150,7 +150,13 @@ def answer(
         raise SuiteError("--base and --base-triton: give one of them")
     if base is not None:
         try:
-            with suite_at_revision(path, base) as suite:
+            benchmarks = None
+            if path is not None and not is_in_commit(path, base):
+                benchmarks = path
+                print_error(
+                    f"{path.name}: not in {base}; that of the work tree is used on both sides"
+                )
+            with suite_at_revision(path, base, benchmarks=benchmarks) as suite:
                 before = compile_at(suite.source, "base: ")
                 base_name = suite.commit.sha[:12]
         except SuiteError as error:

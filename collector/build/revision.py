@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from roofwatch.collector.git import checked_out, find_repository, project_of, re
 from roofwatch.collector.suite import CAPTURE_HEADER, SuiteAt, benchmark_files
 from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
+
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 @contextlib.contextmanager
@@ -76,8 +79,20 @@ def suite_at_revision(
                 has_own=has_own,
             )
         except SuiteError as error:
-            error.args = (str(error).replace(f"{work_tree}/", ""),)
+            message = str(error).replace(f"{work_tree}/", "")
+            error.args = (message + _untracked_hint(message, measured.parent, work_tree),)
             raise
+
+
+def _untracked_hint(message: str, folder: Path, work_tree: Path) -> str:
+    """What to do about a module that is missing in a checkout and lies beside the suite now."""
+    missing = _MISSING_MODULE.search(message)
+    if missing is None:
+        return ""
+    name = f"{missing[1].replace('.', '/')}.py"
+    if not (folder / name).is_file() or any(work_tree.rglob(name)):
+        return ""
+    return f"; {name} is not in that commit: commit it, or put its code into the benchmark file"
 
 
 # --- the head's benchmark files at another commit

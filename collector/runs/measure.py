@@ -267,10 +267,9 @@ def _take_blocks(
         # In another order for each block, so that no subject always follows the same one.
         if len(runs) > 1:
             order.shuffle(missing)
+        began_s = time.monotonic()
         if len(runs) > 1 or runs[0].plan.has_fresh_processes:
-            start_s = _begin_block(runs, missing, number)
-            if len(runs) > 1 and number == 0:
-                steps.note(_promise(runs[0].plan, len(missing), start_s=start_s))
+            _begin_block(runs, missing, number)
         for subject in missing:
             # both sides of a block were taken
             if is_over():
@@ -280,22 +279,22 @@ def _take_blocks(
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     run.take_block(subject, _launches_per_sample(runs, subject))
+        if len(runs) > 1 and number == 0:
+            block_s = time.monotonic() - began_s
+            steps.note(_promise(len(missing), runs[0].plan.block_count, block_s=block_s))
     return missing_count > 0
 
 
-def _begin_block(runs: Sequence[SuiteRun], subjects: Sequence[Subject], number: int) -> float:
-    """Start the processes of a block, both sides at once, and return the seconds it took."""
-    began_s = time.monotonic()
+def _begin_block(runs: Sequence[SuiteRun], subjects: Sequence[Subject], number: int) -> None:
+    """Start the processes of a block, both sides at once."""
     with runs[0].spent.on(Activity.OVERHEAD), ThreadPoolExecutor(len(runs)) as pool:
         list(pool.map(lambda run: run.begin_block(subjects, number), runs))
-    return time.monotonic() - began_s
 
 
-def _promise(plan: RunPlan, subject_count: int, *, start_s: float) -> str:
-    """Say how long the blocks of a pair take, if each starts as the first one did."""
-    timed_s = 2 * subject_count * (plan.sampling.warmup_ms + plan.sampling.budget_ms) / 1e3
-    total_s = plan.block_count * (start_s + timed_s)
-    return f"{subject_count} to time, {plan.block_count} blocks per side: about {total_s:.0f} s"
+def _promise(subject_count: int, block_count: int, *, block_s: float) -> str:
+    """Say how long the other blocks of a pair take, if each takes as long as the first did."""
+    left_s = (block_count - 1) * block_s
+    return f"{subject_count} to time, {block_count} blocks per side: about {left_s:.0f} s more"
 
 
 def _note_unfinished(

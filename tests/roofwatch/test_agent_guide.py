@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from roofwatch.agent_guide import next_call
+from roofwatch.model.check_report import REFERENCE_FAILED
 
 PROFILED = {
     "step": [
@@ -29,6 +30,7 @@ TWO_PROFILES = {
     "stands_out": True,
     "head": {"command": ["train.py"], "culprit": "Mlp.forward", "place": "model.py:9"},
 }
+_NO_REFERENCE = f"{REFERENCE_FAILED}: TypeError: argument"
 SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
 
 
@@ -90,6 +92,37 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
         ),
         ("submit", SPEC, {"verdict": "faster"}, 0, ("ab", {"path": SPEC["spec"], "base": "HEAD"})),
         ("submit", SPEC, {"verdict": "inconclusive"}, 2, ("submit", {**SPEC, "budget": 120.0})),
+        (
+            "ab",
+            {"path": "bench_ops.py", "base": "main", "budget": 20},
+            {"judgement": {"cases": [{"verdict": "inconclusive", "reason": "not_timed"}]}},
+            2,
+            ("static", {"path": "bench_ops.py", "base": "main"}),
+        ),
+        (
+            "ab",
+            {"path": "bench_ops.py", "base": "main", "static": True},
+            {"judgement": {"cases": [{"verdict": "inconclusive", "reason": "not_timed"}]}},
+            2,
+            ("diagnose", {"case": "*", "path": "bench_ops.py"}),
+        ),
+        (
+            "ab",
+            {"path": "bench_ops.py", "base": "main"},
+            {"judgement": {"cases": [{"verdict": "inconclusive", "reason": "too_noisy"}]}},
+            2,
+            ("ab", {"path": "bench_ops.py", "base": "main", "budget": 120}),
+        ),
+        (
+            "check",
+            {"target": "ops.py::gelu", "like": "x: float32[8]", "reference": "torch.relu"},
+            {"target": "bench_gelu.py", "reports": [{"failed": True, "message": _NO_REFERENCE}]},
+            2,
+            (
+                "check",
+                {"target": "ops.py::gelu", "like": "x: float32[8]", "reference": "torch.relu"},
+            ),
+        ),
         ("ingest", {"files": ["records"]}, {}, 0, ("regressions", {})),
         (
             "check",

@@ -23,7 +23,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from roofwatch.agent_answers import MAX_ANSWER_BYTES
 from roofwatch.agent_jobs import Jobs
+from roofwatch.found_kernels import find_function
 from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
+from roofwatch.mcp_tools import without_flags
+from roofwatch.model.errors import SuiteError
 from tests.docs.command_line import check_roofwatch
 from tests.docs.markdown import ROOT, code_blocks
 from tests.docs.test_tutorials import files_of
@@ -326,6 +329,7 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
         assert first["state"] in {"queued", "running"}
         second = await agent.call("list_kernels", path=SUITE, wait_s=0)
         assert second["state"] == "queued"
+        assert first["job"] in second["next"]["why"]
         while first["state"] == "queued":
             first = await agent.call("result", job=first["job"], wait_s=0.05)
         stopped = await agent.call("result", job=first["job"], stop=True, wait_s=50)
@@ -460,6 +464,17 @@ def test_a_client_is_notified_of_progress(jobs: Jobs) -> None:
     ask(make_server(jobs), session)
 
     assert "half done" in messages
+
+
+def test_a_refused_method_leads_to_the_resource_with_a_benchmark_file(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("class Slow:\n    def forward(self): ...\n")
+
+    with pytest.raises(SuiteError) as refused:
+        find_function(tmp_path, "model.py::Slow.forward")
+
+    assert "a method" in str(refused.value)
+    assert "roofwatch://benchmark-file" in without_flags(str(refused.value))
+    assert without_flags("ends after --for") == "ends after seconds"
 
 
 def test_tools_speak_of_their_arguments_not_of_flags(jobs: Jobs) -> None:

@@ -223,12 +223,6 @@ def test_reading_a_value_in_a_launcher_is_a_regression_until_it_is_accepted(
     assert (accepted.status, passed.status) == (0, 0)
 
 
-def _commit_a_base_without_the_file(repository: Repository) -> None:
-    git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
-    commit_all(repository.folder)
-    repository.change()
-
-
 def _commit_a_base_that_does_not_load(repository: Repository) -> None:
     repository.benchmark.write_text("import no_such_module\n" + SUITE)
     commit_all(repository.folder)
@@ -239,10 +233,32 @@ def _write_a_bad_baseline(repository: Repository) -> None:
     repository.baseline.write_text("version = 9\n")
 
 
+def test_an_uncommitted_benchmark_file_is_used_at_the_base_too(repository: Repository) -> None:
+    git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
+    commit_all(repository.folder)
+    repository.change()
+
+    done = repository.static("--base", "HEAD")
+
+    assert done.status == 0, done.error
+    assert "bench_rows.py: not in HEAD" in done.error
+
+
+def test_a_module_that_is_not_in_the_base_is_named_with_what_to_do(repository: Repository) -> None:
+    git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
+    commit_all(repository.folder)
+    (repository.folder / "helper.py").write_text("ROWS = 64\n")
+    repository.benchmark.write_text("from helper import ROWS\n" + SUITE)
+
+    done = repository.static("--base", "HEAD")
+
+    assert done.status == 2
+    assert "helper.py is not in that commit" in done.error
+
+
 @pytest.mark.parametrize(
     ("prepare", "arguments", "expected"),
     [
-        (_commit_a_base_without_the_file, ("--base", "HEAD"), "bench_rows.py: missing at HEAD"),
         (_commit_a_base_that_does_not_load, ("--base", "HEAD"), "base HEAD: bench_rows"),
         (_write_a_bad_baseline, (), "roofwatch-static.toml: version"),
         (None, ("--base", "HEAD", "--accept", " "), "--accept: give a reason"),
