@@ -198,6 +198,11 @@ COSTS = [
         6 * (8 + 4 + 5 + 8 + 8 + 1),
         12 + 24 + 6 + 12 + 12 + 24 + 6,
     ),
+    (
+        make_case("ssd_scan", "bfloat16", B=1, T=2, H=4, P=3, G=2, N=5),
+        2 * 60 * (1 + 2 + 2),
+        48 + 32 + 16 + 40 + 40 + 48 + 240,
+    ),
     (make_case("empty_launch", n_elements=1), 1, 4 + 4),
     (make_case("fused_adamw", "bfloat16", n=3), 9 + 12 + 9 + 12, 6 + 3 * 12 + 3 * 12 + 6),
     (make_case("top_k_top_p_sampling", n_rows=2, n_cols=3), 6 * 5, 24 + 4 * 8 + 16),
