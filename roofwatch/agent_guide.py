@@ -317,7 +317,9 @@ def _after_profile(
     culprit = result.get("culprit")
     if culprit is None:
         if lines[0]["innermost_ns"] < CULPRIT_SHARE * steps[0]["total_ns"]:
-            return NextCall(None, {}, "no function or line stands out: nothing to change first")
+            share = lines[0]["innermost_ns"] / steps[0]["total_ns"]
+            why = f"no function or line stands out; the largest is {lines[0]['name']}: {share:.0%}"
+            return NextCall(None, {}, why)
         where = lines[0]["name"]
     # a method needs its object, so no benchmark file can be proposed for it
     elif "." in culprit["name"]:

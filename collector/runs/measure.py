@@ -12,6 +12,7 @@ from pathlib import Path
 
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.runs.ahead import compile_ahead
+from roofwatch.collector.runs.countdown import Countdown
 from roofwatch.collector.runs.journal import Journal
 from roofwatch.collector.runs.run_plan import Activity, OnProgress, RunPlan, Steps
 from roofwatch.collector.runs.suite_run import SuiteRun
@@ -255,6 +256,7 @@ def _take_blocks(
         for number in range(block_count):
             missing_count += sum(run.lacks_block(subject, number) for run in runs)
     steps.total += missing_count
+    countdown = Countdown(missing_count, steps)
     for number in range(max(block_counts.values(), default=0)):
         # asked again: a subject that has failed meanwhile lacks nothing
         missing = [
@@ -279,6 +281,8 @@ def _take_blocks(
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     run.take_block(subject, _launches_per_sample(runs, subject))
+                    if len(runs) > 1:
+                        countdown.step()
         if len(runs) > 1 and number == 0:
             block_s = time.monotonic() - began_s
             steps.note(_promise(len(missing), runs[0].plan.block_count, block_s=block_s))

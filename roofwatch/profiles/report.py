@@ -16,10 +16,11 @@ from roofwatch.collector.profiling.profile_program import (
 )
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.metrics import format_ns
+from roofwatch.model.results import CULPRIT_SHARE
 
 _WORTH_NAMING = 0.02
 """Share of a step from which a module, function or line is named in the summary."""
-_CULPRIT_OWN_SHARE = 0.15
+_CULPRIT_OWN_SHARE = 0.1
 """Share of a step from which a function that takes it itself is where to look first."""
 _NAMED_ROWS = 5
 _WIDE_SPREAD = 2.0
@@ -196,7 +197,9 @@ def culprit_of(step: StepAttribution) -> AttributedTime | None:
     ]
     culprit = max(candidates, key=lambda call: call.innermost_ns, default=None)
     longest_line_ns = max((line.innermost_ns for line in step.lines), default=0)
-    if culprit is None or longest_line_ns > 2 * culprit.innermost_ns:
+    if culprit is None:
+        return None
+    if longest_line_ns >= max(2 * culprit.innermost_ns, CULPRIT_SHARE * step.total_ns):
         return None
     return culprit
 

@@ -49,6 +49,8 @@ class ProfilePair:
         sentences = []
         if self.base.step_ns and self.head.step_ns:
             sentences.append(_step_change(self.base.step_ns, self.head.step_ns))
+        else:
+            sentences.append("Not both profiles have steps, so the change of a step is unknown.")
         sentences.append(
             "Own time of the modules, base -> head: "
             f"{_share_changes(self.base.module_shares, self.head.module_shares)}."

@@ -117,6 +117,13 @@ def test_the_earlier_profile_is_one_of_the_same_command(tmp_path: Path) -> None:
     assert find_earlier(tmp_path / "second", ("python", "other.py")) is None
 
 
+def test_another_function_stands_out_once_the_first_is_mended(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=5), (100, 110, 105))
+    store(tmp_path / "second", make_step(rotary_ns=20), (100, 110, 105))
+
+    assert compare_profiles(tmp_path / "first", tmp_path / "second").stands_out
+
+
 def test_a_folder_without_a_profile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError):
         compare_profiles(tmp_path, tmp_path)
