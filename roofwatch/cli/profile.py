@@ -240,6 +240,7 @@ def profile(
     """
     from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
     from roofwatch.collector.redaction import Redaction, parse_kinds
+    from roofwatch.measurement.load import load_per_processor
     from roofwatch.profiles.report import folder_for, report_of
     from roofwatch.profiles.report_tables import print_report
     from roofwatch.profiles.stored_profiles import find_earlier, store_profile
@@ -266,7 +267,7 @@ def profile(
     report = report_of(capture, folder)
     shown_command = redaction.arguments(command)
     earlier = find_earlier(folder, shown_command)
-    store_profile(report, shown_command)
+    store_profile(report, shown_command, load=load_per_processor())
     if as_json:
         print_json({**vars(report), "earlier": map_optional(str, earlier)})
     else:

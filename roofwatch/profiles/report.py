@@ -22,6 +22,8 @@ _WORTH_NAMING = 0.02
 """Share of a step from which a module, function or line is named in the summary."""
 _CULPRIT_OWN_SHARE = 0.1
 """Share of a step from which a function that takes it itself is where to look first."""
+_CULPRIT_OWN_PART = 0.75
+"""Part of a function's time that it must take itself to be where to look first."""
 _NAMED_ROWS = 5
 _WIDE_SPREAD = 2.0
 """Longest step / shortest step from which the times are uncertain."""
@@ -186,14 +188,14 @@ def by_own_time(times: Sequence[AttributedTime]) -> tuple[AttributedTime, ...]:
 def culprit_of(step: StepAttribution) -> AttributedTime | None:
     """The Python function of the program that takes most time itself.
 
-    A function whose callees and modules explain most of its time is none to look at. None if no
+    A function whose callees and modules explain much of its time is none to look at. None if no
     function takes much of the step, or a line of such a function takes far more.
     """
     candidates = [
         call
         for call in step.calls
         if call.innermost_ns >= _CULPRIT_OWN_SHARE * step.total_ns
-        and call.innermost_ns >= call.inclusive_ns / 2
+        and call.innermost_ns >= _CULPRIT_OWN_PART * call.inclusive_ns
     ]
     culprit = max(candidates, key=lambda call: call.innermost_ns, default=None)
     longest_line_ns = max((line.innermost_ns for line in step.lines), default=0)

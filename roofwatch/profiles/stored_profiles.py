@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from roofwatch.collector.profiling.attribution import AttributedTime
+from roofwatch.measurement.load import busy_sentence
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import atomic_write
 from roofwatch.model.metrics import format_ns
@@ -32,6 +33,8 @@ class StoredProfile(BaseModel, frozen=True):
     module_shares: dict[str, float]
     """Own time of each module / time of a step."""
     line_shares: dict[str, float]
+    load: float
+    """Load per processor of the machine when the profile ended."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class ProfilePair:
             )
         else:
             sentences.append("No function of the program stands out.")
+        warning = busy_sentence(max(self.base.load, self.head.load))
+        if warning:
+            sentences.append(warning)
         return " ".join(sentences)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,8 +83,14 @@ class ProfilePair:
         }
 
 
-def store_profile(report: ProfileReport, command: Sequence[str]) -> None:
-    """Write what a later profile is compared with into the folder of the profile."""
+def store_profile(report: ProfileReport, command: Sequence[str], *, load: float) -> None:
+    """Write what a later profile is compared with into the folder of the profile.
+
+    Args:
+        report: The profile.
+        command: Of the program, redacted.
+        load: Load per processor of the machine.
+    """
     if not report.traces or not report.step:
         return
     main_trace = report.traces[0]
@@ -91,6 +103,7 @@ def store_profile(report: ProfileReport, command: Sequence[str]) -> None:
         place=report.culprit.detail if report.culprit is not None else None,
         module_shares=_own_shares(step.modules, step.total_ns),
         line_shares=_own_shares(step.lines, step.total_ns),
+        load=load,
     )
     atomic_write(Path(report.folder) / _FILE, stored.model_dump_json().encode())
 

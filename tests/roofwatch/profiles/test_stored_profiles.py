@@ -43,7 +43,9 @@ def make_step(*, rotary_ns: int, line_ns: int = 0) -> StepAttribution:
     )
 
 
-def store(folder: Path, step: StepAttribution, step_ns: tuple[int, ...]) -> None:
+def store(
+    folder: Path, step: StepAttribution, step_ns: tuple[int, ...], *, load: float = 0.0
+) -> None:
     time = TimeSpent(
         window_ns=sum(step_ns),
         devices=(),
@@ -78,7 +80,7 @@ def store(folder: Path, step: StepAttribution, step_ns: tuple[int, ...]) -> None
         kernels=(),
     )
     folder.mkdir()
-    store_profile(report, COMMAND)
+    store_profile(report, COMMAND, load=load)
 
 
 def test_the_culprit_is_the_function_with_most_time_of_its_own() -> None:
@@ -108,6 +110,13 @@ def test_steps_whose_ranges_overlap_are_called_uncertain(tmp_path: Path) -> None
     store(tmp_path / "second", make_step(rotary_ns=5), (60, 130, 65))
 
     assert "overlap" in compare_profiles(tmp_path / "first", tmp_path / "second").summary()
+
+
+def test_a_busy_machine_makes_the_size_of_the_change_uncertain(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 110, 105), load=4.3)
+    store(tmp_path / "second", make_step(rotary_ns=5), (60, 70, 65))
+
+    assert "load 4.3" in compare_profiles(tmp_path / "first", tmp_path / "second").summary()
 
 
 def test_the_earlier_profile_is_one_of_the_same_command(tmp_path: Path) -> None:
