@@ -20,6 +20,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver.exceptions import ToolError
 
 from roofwatch.agent_answers import MAX_ANSWER_BYTES
 from roofwatch.agent_jobs import Jobs
@@ -339,6 +340,13 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
         assert finished["exit_status"] == 0
 
     ask(make_server(jobs), session)
+
+
+def test_files_of_a_job_of_an_earlier_server_are_named(jobs: Jobs) -> None:
+    (jobs.root / "roofwatch-profiles").mkdir()
+
+    with pytest.raises(ToolError, match="roofwatch-profiles"):
+        jobs.find("profile-1")
 
 
 def test_jobs_end_with_the_server(jobs: Jobs) -> None:
