@@ -129,8 +129,7 @@ def get_series_metrics(
     exports series.
     """
     reader.check_project(project)
-    state = state_of(request)
-    chosen = SeriesFilter(project, kernel=kernel, metric=metric)
+    state, chosen = state_of(request), SeriesFilter(project, kernel, metric)
     if not state.exports_series:
         raise not_found("/v1/series/metrics", "start the server with --series-metrics")
     since = state.now() - timedelta(days=days)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
-from typer.models import OptionInfo
 
 from roofwatch.model.optional import map_optional
 
@@ -23,8 +22,6 @@ EXIT_WRONG = 1
 EXIT_CANNOT = 2
 ACTOR = "command line"
 """Name of this program in the audit trail."""
-_LETTERS = {"kernel": "-k", "implementation": "-i", "case": "-c"}
-"""Short forms, the same in every command."""
 
 SuitePath = Annotated[
     Path | None,
@@ -332,12 +329,13 @@ def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
         kind = signature.parameters["options"].annotation
+        hints = get_type_hints(kind, include_extras=True)
         added = [
             inspect.Parameter(
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
-                annotation=_option_of(kind, field.name),
+                annotation=hints[field.name],
             )
             for field in fields(kind)
             if not names or field.name in names
@@ -356,21 +354,3 @@ def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
         return command
 
     return decorate
-
-
-def _option_of(kind: type, name: str) -> Any:
-    """Return the type of a field with its option.
-
-    A field that the server takes too has a description instead of an option.
-    """
-    hint = get_type_hints(kind, include_extras=True)[name]
-    (declared,) = hint.__metadata__
-    if isinstance(declared, OptionInfo):
-        return hint
-    flag = name.removeprefix("include_")
-    flags = [f"--{flag}"]
-    if flag in _LETTERS:
-        flags.append(_LETTERS[flag])
-    # Typer does not accept the limits on values from clients, which are inside the type.
-    type_without_limits = get_type_hints(kind)[name]
-    return Annotated[type_without_limits, typer.Option(*flags, help=declared.description)]

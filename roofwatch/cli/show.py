@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from roofwatch.model.optional import map_optional
-from roofwatch.model.series_filter import SeriesOptions
-from roofwatch.options import AsJson, ShownProject, StoreUrl, shared_options
+from roofwatch.options import AsJson, ShownProject, StoreUrl
 from roofwatch.terminal import print_result
 
 if TYPE_CHECKING:
@@ -58,11 +57,18 @@ def runs(
 
 
 @show_app.command("series")
-@shared_options()
 def series(
     *,
-    options: SeriesOptions,
     project: ShownProject = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only this kernel.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Only this metric, such as median_ns.")] = None,
+    case: Annotated[str | None, typer.Option(help="Only the case with this id.")] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Include runs that are one side of a pair.")
+    ] = False,
+    dirty: Annotated[
+        bool, typer.Option("--dirty", help="Include runs of dirty work trees.")
+    ] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,14 +80,21 @@ def series(
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.db.errors import StoreError
     from roofwatch.model.metrics import METRICS, TIME, is_metric
+    from roofwatch.model.series_filter import SeriesFilter
     from roofwatch.store.reading import choose_project, open_source
     from roofwatch.stored_tables import series_table
 
-    metric = options.metric
     if metric is not None and not is_metric(metric):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     with open_source(url) as source:
-        chosen = options.of_project(choose_project(source, project))
+        chosen = SeriesFilter(
+            project=choose_project(source, project),
+            kernel=kernel,
+            metric=metric,
+            case=case,
+            include_pairs=pairs,
+            include_dirty=dirty,
+        )
         stored_series = source.read_series(chosen)
     noise_floors = [series_noise(values) for values in stored_series]
     rows = list(zip(stored_series, noise_floors, strict=True))
@@ -93,15 +106,15 @@ def series(
     if rows:
         report = series_table(rows)
     else:
-        report = f"project {chosen.project} has no such series{_excluded(options)}"
+        report = f"project {chosen.project} has no such series{_excluded(pairs=pairs, dirty=dirty)}"
     print_result({"series": stored_series, "noise_floors": noise_floors}, report, as_json=as_json)
 
 
-def _excluded(options: SeriesOptions) -> str:
+def _excluded(*, pairs: bool, dirty: bool) -> str:
     names: list[str] = []
-    if not options.include_pairs:
+    if not pairs:
         names.append("runs of pairs (--pairs)")
-    if not options.include_dirty:
+    if not dirty:
         names.append("dirty work trees (--dirty)")
     if not names:
         return ""

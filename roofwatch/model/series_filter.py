@@ -1,6 +1,6 @@
 """Which series of a project are read, by commands, the database, the API and its clients."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from pydantic import Field
@@ -17,40 +17,9 @@ class IncludedRuns(TypedDict, total=False):
     include_branches: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesOptions:
-    """Which series of any project: options of `show series` and parameters of the server.
-
-    A field's description is its help. Its option is its name without `include_`.
-    """
-
-    kernel: Annotated[
-        Word | None, Field(description="Only of this kernel.", examples=["rms_norm"])
-    ] = None
-    metric: Annotated[
-        Word | None, Field(description="Only of this metric.", examples=["median_ns"])
-    ] = None
-    case: Annotated[Word | None, Field(description="Only of this case ID.")] = None
-    include_pairs: Annotated[
-        bool,
-        Field(description="Include runs that are part of a pair."),
-    ] = False
-    include_dirty: Annotated[
-        bool,
-        Field(description="Include runs of a modified work tree."),
-    ] = False
-
-    @property
-    def included(self) -> IncludedRuns:
-        return {"include_pairs": self.include_pairs, "include_dirty": self.include_dirty}
-
-    def of_project(self, project: str) -> "SeriesFilter":
-        return SeriesFilter(project=project, **asdict(self))
-
-
 @dataclass(frozen=True)
-class SeriesFilter(SeriesOptions):
-    """Which series of a project. A client sends each field as a parameter of the same name."""
+class SeriesFilter:
+    """A client sends each field as a parameter of the same name."""
 
     project: Annotated[
         str,
@@ -62,3 +31,20 @@ class SeriesFilter(SeriesOptions):
             examples=["owner/kernels"],
         ),
     ]
+    kernel: Annotated[
+        Word | None, Field(description="Only of this kernel.", examples=["rms_norm"])
+    ] = None
+    metric: Annotated[
+        Word | None, Field(description="Only of this metric.", examples=["median_ns"])
+    ] = None
+    case: Annotated[Word | None, Field(description="Only of this case ID.")] = None
+    include_pairs: Annotated[bool, Field(description="Include runs that are part of a pair.")] = (
+        False
+    )
+    include_dirty: Annotated[bool, Field(description="Include runs of a modified work tree.")] = (
+        False
+    )
+
+    @property
+    def included(self) -> IncludedRuns:
+        return {"include_pairs": self.include_pairs, "include_dirty": self.include_dirty}
