@@ -246,10 +246,10 @@ def _models() -> Iterator[tuple[str, str, str]]:
 def _kernel(spec: KernelSpec) -> str:
     every_case: tuple[Case, ...] = (*spec.cases, *spec.edges)
     module = import_module(MODULES[spec.name])
-    # a file of several kernels describes each at its launcher
+    # a file of several kernels describes each at its launcher, or all of one form at its top
     documented: object = module
     if not MODULES[spec.name].endswith(f".{spec.name}"):
-        documented = getattr(module, spec.name)
+        documented = getattr(module, spec.name, module)
     doc = inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0]
     compiled = [how for how in spec.implementations.values() if how.language is not Language.TORCH]
     unsupported: list[str] = []

@@ -138,7 +138,7 @@ def compile_all(source: SuiteSource, cache_folder: Path, fork_server: ForkServer
     with WorkerPool(fork_server, settings) as workers:
         info = workers.start().model_copy(update={"device": "cuda"})
         cases = select(info, RunPlan(device="cuda"))
-        fill_caches(workers, cases, TARGET, timeout_s=60)
+        fill_caches(workers, cases, TARGET, timeout_s=600)
 
 
 def test_launches_find_all_that_was_compiled_ahead(

@@ -66,7 +66,11 @@ def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:
 Call = tuple[KernelSpec, Implementation, Case]
 ALL_CALLS = list(calls())
 RIVAL_CALLS = [call for call in ALL_CALLS if call[1].language is Language.TORCH]
-WRAPPER_CALLS = [call for call in ALL_CALLS if call[1].language is not Language.TORCH]
+WRAPPER_CALLS = [
+    call
+    for call in ALL_CALLS
+    if call[1].language is not Language.TORCH and "sm_90" not in call[1].unsupported_targets
+]
 FORWARD_CALLS = [call for call in RIVAL_CALLS if not call[2].is_backward]
 
 
