@@ -242,7 +242,10 @@ def test_a_decision_about_marked_rows_is_undone_at_once(
     reason = watched.page.get_by_role("textbox", name="Reason")
     expect(reason).to_be_focused()
     marked = [f"{make_commit(number).sha} regressed" for number in (BROKEN_AT, SLOWER_AT)]
-    assert parse_qs(urlsplit(watched.page.url).query)["marked"] == marked
+    # the address follows what is drawn
+    watched.page.wait_for_url(
+        lambda url: parse_qs(urlsplit(url).query).get("marked") == marked, wait_until="commit"
+    )
     reason.fill("looks at both")
     reason.press("Enter")
     states = [watched.page.locator(f"[data-row='{name}'] .state") for name in marked]
