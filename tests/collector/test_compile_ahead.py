@@ -4,6 +4,10 @@ The launches are real up to the driver: arguments are specialised, tuners try th
 and Triton looks into its cache. The driver, which would need a GPU, does nothing.
 """
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +22,6 @@ from triton.backends.nvidia import driver as nvidia
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.compile.target_device import active_driver, target_driver
-from roofwatch.collector.jobs.case_call import compiled, prepare_call
 from roofwatch.collector.runs.ahead import fill_caches
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.measure import _prepare
@@ -81,6 +84,20 @@ graph = KernelSpec(
 @graph.implementation("torch", compile=True, directions=("fwd", "bwd"))
 def doubled(x):
     return 2 * x.sin()
+"""
+
+LAUNCH_GRAPHS = """
+import json, pathlib, sys
+from torch._dynamo.utils import counters
+from roofwatch.collector.jobs.case_call import compiled, prepare_call
+from roofwatch.collector.suite import load_suite
+from roofwatch.model.suite_source import SuiteSource
+
+(spec,) = load_suite(SuiteSource(pathlib.Path(sys.argv[1])))
+launch = compiled(spec.implementations["compile"])
+for case in spec.cases:
+    prepare_call(launch, spec, case, "cpu")()
+print(json.dumps(counters))
 """
 
 
@@ -234,22 +251,18 @@ def test_launchers_in_c_are_built_ahead(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_torch_compile_finds_its_graphs(
-    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch._dynamo.utils import counters
-
+def test_torch_compile_finds_its_graphs(fork_server: ForkServer, tmp_path: Path) -> None:
     file = tmp_path / "bench_graph.py"
     file.write_text(GRAPH)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "caches" / "inductor"))
-    compile_all(SuiteSource(file), tmp_path / "caches", fork_server)
+    caches = tmp_path / "caches"
+    compile_all(SuiteSource(file), caches, fork_server)
 
-    counters.clear()
-    (spec,) = load_suite(SuiteSource(file))
-    launch = compiled(spec.implementations["compile"])
-    for case in spec.cases:
-        prepare_call(launch, spec, case, "cpu")()
+    # in a new process, whose settings no other test has changed
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
+    command = [sys.executable, "-c", LAUNCH_GRAPHS, str(file)]
+    launched = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    assert counters["inductor"]["fxgraph_cache_miss"] == 0
-    assert counters["aot_autograd"]["autograd_cache_miss"] == 0
+    counters = json.loads(launched.stdout)
+    assert counters["inductor"].get("fxgraph_cache_miss", 0) == 0
+    assert counters["aot_autograd"].get("autograd_cache_miss", 0) == 0
     assert counters["aot_autograd"]["autograd_cache_hit"] == 2
