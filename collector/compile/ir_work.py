@@ -26,6 +26,10 @@ _DTYPES = {"i8": "int8", "f16": "float16", "bf16": "bfloat16", "f32": "tf32"}
 _LOADS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
 _STORES = frozenset({"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"})
 _ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
+_SAME_ELEMENTS = frozenset(
+    {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "ttg.convert_layout"}
+)
+"""Operations that repeat or move the elements of their operand, each as often as the others."""
 _PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
 
@@ -34,14 +38,11 @@ def ir_work(
 ) -> IrRegion:
     """Count the work of an average program of a launch."""
     root = IrRegion()
-    loops: list[tuple[Operation, IrRegion]] = []
-    _collect(function.body, root, loops)
     launch = Launch(arguments=arguments, grid=grid, ranges={})
     ranges_of_programs = [
         ValueRanges(function, launch, program) for program in _sampled_programs(function, grid)
     ]
-    for operation, region in loops:
-        region.trips = _mean_trips(operation, ranges_of_programs)
+    _collect(function.body, root, ranges_of_programs)
     return root
 
 
@@ -129,36 +130,84 @@ def _distance(ranges: Ranges, start: Value, stop: Value) -> Interval | None:
 
 
 def _collect(
-    blocks: Sequence[IrBlock], region: IrRegion, loops: list[tuple[Operation, IrRegion]]
+    blocks: Sequence[IrBlock], region: IrRegion, ranges_of_programs: Sequence[ValueRanges]
 ) -> None:
-    """Add the work of blocks to a region, and list the loops in them with regions of their own."""
+    """Add the work of blocks to a region, and their loops as regions of their own."""
     for block in blocks:
         for operation in block.operations:
             if operation.name in {"scf.for", "scf.while"}:
-                child = IrRegion()
+                child = IrRegion(trips=_mean_trips(operation, ranges_of_programs))
                 region.loops.append(child)
-                loops.append((operation, child))
                 for body in operation.regions:
-                    _collect(body, child, loops)
+                    _collect(body, child, ranges_of_programs)
                 continue
-            _count(operation, region)
+            _count(operation, region, ranges_of_programs)
             # a reduction's region combines two values: it is no work of its own
             if operation.name == "scf.if":
                 for body in operation.regions:
-                    _collect(body, region, loops)
+                    _collect(body, region, ranges_of_programs)
 
 
-def _count(operation: Operation, region: IrRegion) -> None:
+def _count(
+    operation: Operation, region: IrRegion, ranges_of_programs: Sequence[ValueRanges]
+) -> None:
     if operation.name in _LOADS:
-        region.loaded_bytes += sum(map(_bytes, operation.results))
+        share = _accessed_share(operation, 1, ranges_of_programs)
+        region.loaded_bytes += share * sum(map(_bytes, operation.results))
     elif operation.name in _STORES and len(operation.operands) > 1:
-        region.stored_bytes += _bytes(operation.operands[1])
+        share = _accessed_share(operation, 2, ranges_of_programs)
+        region.stored_bytes += share * _bytes(operation.operands[1])
     elif operation.name in _ATOMICS and len(operation.operands) > 1:
         region.atomics += operation.operands[1].size
         region.stored_bytes += _bytes(operation.operands[1])
     elif operation.name in _PRODUCTS:
         region.flop += _flop(operation)
         region.dtype = region.dtype or _dtype(operation)
+
+
+def _accessed_share(
+    operation: Operation, mask_index: int, ranges_of_programs: Sequence[ValueRanges]
+) -> float:
+    """Return the part of a tile's elements that the mask of a load or store lets through."""
+    has_mask = operation.name in {"tt.load", "tt.store"} and len(operation.operands) > mask_index
+    if not has_mask:
+        return 1.0
+    mask = operation.operands[mask_index]
+    shares = [_true_share(ranges, mask) for ranges in ranges_of_programs]
+    return sum(shares) / len(shares)
+
+
+def _true_share(ranges: Ranges, condition: Value) -> float:
+    """Return the part of a condition's elements that are true; 1 where the IR does not tell."""
+    operation = condition.operation
+    if operation is None:
+        return 1.0
+    if operation.name in _SAME_ELEMENTS:
+        return _true_share(ranges, operation.operands[0])
+    # the parts of a mask limit different axes
+    if operation.name == "arith.andi":
+        return math.prod(_true_share(ranges, part) for part in operation.operands)
+    if operation.name != "arith.cmpi":
+        return 1.0
+    predicate = operation.text.strip().partition(",")[0]
+    smaller, limit = operation.operands[:2]
+    if predicate in {"sgt", "sge"}:
+        smaller, limit = limit, smaller
+        predicate = predicate.replace("g", "l")
+    if predicate not in {"slt", "sle"}:
+        return 1.0
+    try:
+        smaller_bounds = ranges.of(smaller)
+        limit_bounds = ranges.of(limit)
+    except (TooComplexError, RecursionError):
+        return 1.0
+    is_unknown = smaller_bounds.unknown is not None or limit_bounds.unknown is not None
+    if is_unknown or limit_bounds.interval.low != limit_bounds.interval.high:
+        return 1.0
+    first_refused = limit_bounds.interval.low + (1 if predicate == "sle" else 0)
+    values = smaller_bounds.interval
+    true_count = min(max(first_refused - values.low, 0), values.high - values.low + 1)
+    return true_count / (values.high - values.low + 1)
 
 
 def _bytes(value: Value) -> float:

@@ -26,6 +26,25 @@ def launch(x):
 
 kernel = declare(launch, n={n})
 """
+MASKED = """
+@triton.jit
+def _masked_kernel(x_ptr, y_ptr, row_count, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    for start in range(0, n, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        offsets = row[:, None] * n + columns[None, :]
+        mask = (row[:, None] < row_count) & (n > columns[None, :])
+        tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask, other=0.0), mask=mask)
+
+def launch(x):
+    y = torch.empty_like(x)
+    rows, columns = x.shape
+    grid = (triton.cdiv(rows, {rows}),)
+    _masked_kernel[grid](x, y, rows, columns, ROWS={rows}, BLOCK={block})
+    return y
+
+kernel = declare(launch, n={n})
+"""
 MANY_LOADS = "for k in tl.static_range(64): x += tl.load(x_ptr + offsets // (k + 2))"
 
 
@@ -49,6 +68,20 @@ def test_a_copy_is_bound_by_memory_and_counts_its_bytes(tmp_path: Path, target: 
     assert estimate.requested_bytes == 2 * 2 * 4096 * 4096
     assert estimate.element_count == 4096 * 4096
     assert not estimate.has_unknown_trips
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows_per_program", "block"), [(1, 512), (1, 1024), (4, 4096)], ids=["fits", "tail", "tile"]
+)
+def test_masked_elements_of_a_tile_are_no_bytes(
+    tmp_path: Path, rows_per_program: int, block: int
+) -> None:
+    suite = MASKED.format(rows=rows_per_program, block=block, n=1536)
+    (facts,) = facts_of(tmp_path, suite, ("sm_90",))
+
+    assert facts.estimate is not None
+    assert facts.estimate.requested_bytes == pytest.approx(2 * 2 * 1536 * 1536)
 
 
 @pytest.mark.slow
