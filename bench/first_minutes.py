@@ -147,7 +147,9 @@ def _times(name: str, spent: CommandCost) -> str:
 
 
 def _print_row(command: str, goal_s: int, spent: CommandCost, peer: CommandCost | None) -> None:
-    ratio = "" if peer is None else f"{spent.cpu_s / peer.cpu_s:.2f}"
+    ratio = ""
+    if peer is not None:
+        ratio = f"{spent.cpu_s / peer.cpu_s:.2f}"
     figures = f"{goal_s:>4} {spent.wall_s:6.1f} {spent.cpu_s:6.1f} {ratio:>11}"
     print(f"{command:56} {figures}  status {spent.status}", flush=True)
 

@@ -222,7 +222,9 @@ def main() -> int:
     late = [rehearsal.name for rehearsal in rehearsals if not rehearsal.fits]
     if late:
         print(f"too long: {', '.join(late)}", file=sys.stderr)
-    return 1 if late or total_s > MAX_PLAN_S else 0
+    if late or total_s > MAX_PLAN_S:
+        return 1
+    return 0
 
 
 def _row(rehearsal: Rehearsal) -> str:

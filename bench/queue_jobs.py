@@ -82,7 +82,9 @@ def main() -> None:
     """Run it, and print the counts."""
     if sys.argv[1:2] == ["--runner"]:
         work(sys.argv[2], sys.argv[3])
-    job_count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    job_count = 200
+    if len(sys.argv) > 1:
+        job_count = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         server = embedded.start(Path(folder) / "store")
         engine = create_engine(server.url)

@@ -122,7 +122,10 @@ def function_of(tuner: Any) -> FunctionType:
 
 
 def key_text(key: Any) -> str:
-    parts = key if isinstance(key, (tuple, list)) else (key,)
+    if isinstance(key, (tuple, list)):
+        parts = key
+    else:
+        parts = (key,)
     return ", ".join(map(str, parts))[:_MAX_KEY_LENGTH]
 
 
@@ -143,7 +146,10 @@ def _timing(config: Any, times: Any) -> AutotuneTiming:
 
 def _time_ns(times: Any) -> float | None:
     """Median time, the first of several quantiles; None if the configuration could not run."""
-    median_ms = times[0] if isinstance(times, (tuple, list)) else times
+    if isinstance(times, (tuple, list)):
+        median_ms = times[0]
+    else:
+        median_ms = times
     time_ms = float(median_ms)
     if math.isfinite(time_ms) and time_ms > 0:
         return time_ms * _NS_PER_MS

@@ -70,7 +70,9 @@ def _choice_for(choices: Sequence[Autotuning], function: str, key: str) -> Autot
         if choice.key in {key, ""}:
             return choice
     # a change of the kernel's arguments changes the key
-    return of_function[0] if len(of_function) == 1 else None
+    if len(of_function) == 1:
+        return of_function[0]
+    return None
 
 
 def _config_of(tuner: Any, choice: Autotuning) -> Any:

@@ -136,7 +136,10 @@ def _part(report: JobReport, pointer: str) -> Any:
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         try:
-            value = value[int(key)] if isinstance(value, list) else value[key]
+            if isinstance(value, list):
+                value = value[int(key)]
+            else:
+                value = value[key]
         except (KeyError, IndexError, ValueError, TypeError):
             parts = f"{len(value or ())} elements"
             if isinstance(value, dict):

@@ -40,7 +40,9 @@ def table(audit: Audit) -> Table:
 
 def _state(audited: AuditedRow) -> str:
     loss = audited.compiled.loss
-    return "fit" if loss is None else _STATES[loss]
+    if loss is None:
+        return "fit"
+    return _STATES[loss]
 
 
 def _cells(audited: AuditedRow) -> tuple[object, ...]:

@@ -346,5 +346,7 @@ def _c_value(arg: Any) -> ctypes._SimpleCData[Any]:
 
 
 def _three(dims: int | tuple[int, ...]) -> tuple[int, ...]:
-    extents = (dims,) if isinstance(dims, int) else tuple(dims)
+    if isinstance(dims, int):
+        return (dims, 1, 1)
+    extents = tuple(dims)
     return (*extents, *(1,) * (3 - len(extents)))

@@ -205,7 +205,10 @@ def _kind_of(file: Path, function: str) -> tuple[str, list[str]]:
     if function not in nodes:
         raise SuiteError(f"{file}: has no function {function}; it has {', '.join(nodes)}")
     # A backward pass of its own can be wrong by itself.
-    directions = ["fwd", "bwd"] if calls_autograd(tree, nodes[function]) else ["fwd"]
+    if calls_autograd(tree, nodes[function]):
+        directions = ["fwd", "bwd"]
+    else:
+        directions = ["fwd"]
     # A file that imports Triton launches its kernels itself.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and any(alias.name == "triton" for alias in node.names):

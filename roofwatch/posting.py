@@ -360,7 +360,9 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     target branch.
     """
     # GitHub checks out a merge of head and target, whose second parent is the head.
-    merged = head.parents[1] if len(head.parents) == 2 else None
+    merged = None
+    if len(head.parents) == 2:
+        merged = head.parents[1]
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
             f"the record is of commit {head.sha}, the event is about {job.head_sha}: give "

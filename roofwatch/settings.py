@@ -219,7 +219,9 @@ def load_settings(folder: Path | None = None) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
-        where = f" in {file}" if name.split(".")[0] in in_file else ""
+        where = ""
+        if name.split(".")[0] in in_file:
+            where = f" in {file}"
         raise SettingsError(
             f"setting {name!r}{where}: {first['msg']}; the settings are "
             f"{', '.join(setting_names())}"

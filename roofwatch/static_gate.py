@@ -319,7 +319,10 @@ def capture_launches(command: Sequence[str], output: Path) -> int:
             f"--output"
         )
     is_module = bool(words) and words[0] == "-m"
-    is_complete = len(words) > 1 if is_module else bool(words) and Path(words[0]).is_file()
+    if is_module:
+        is_complete = len(words) > 1
+    else:
+        is_complete = bool(words) and Path(words[0]).is_file()
     if not is_complete:
         raise SuiteError(
             f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module"

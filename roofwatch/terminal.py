@@ -106,7 +106,9 @@ def make_table(
     def to_text(cell: object) -> str | Text:
         if cell is None:
             return ""
-        return wrapped(cell) if isinstance(cell, Text) else str(cell)
+        if isinstance(cell, Text):
+            return wrapped(cell)
+        return str(cell)
 
     table = Table(title=title, title_justify="left", header_style="bold")
     listed = list(rows)
@@ -314,7 +316,9 @@ def _as_lines(title: str) -> OnProgress:
         printed_s = now_s
         text = on_one_line(now.text)
         if not is_lasting:
-            count = f" {now.done}/{now.total}" if now.total else ""
+            count = ""
+            if now.total:
+                count = f" {now.done}/{now.total}"
             text = f"{title}{count}: {text}"
         print(visible(text), file=sys.stderr, flush=True)
 

@@ -42,8 +42,12 @@ def declare(
     """
     of_every_case: Any = {"dtypes": ["bfloat16"], "directions": directions}
     # a bug of large sizes needs no small case, and the reverse
-    small_cases = [] if small is None else cases(shapes=[small], tags=["quick"], **of_every_case)
-    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **of_every_case)
+    small_cases = []
+    if small is not None:
+        small_cases = cases(shapes=[small], tags=["quick"], **of_every_case)
+    large_cases = []
+    if large is not None:
+        large_cases = cases(shapes=[large], tags=["large"], **of_every_case)
 
     def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
         inputs: MadeInputs = {}

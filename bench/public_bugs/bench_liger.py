@@ -50,7 +50,9 @@ def declare(
 ) -> KernelSpec:
     """Declare a kernel with a small case that is compared and a large one that is analysed."""
     of_every_case: Any = {"dtypes": ["bfloat16"], "directions": ["fwd", "bwd"]}
-    large_cases = [] if large is None else cases(shapes=[large], tags=["large"], **of_every_case)
+    large_cases = []
+    if large is not None:
+        large_cases = cases(shapes=[large], tags=["large"], **of_every_case)
     spec = KernelSpec(
         name=name,
         inputs=make_inputs,

@@ -237,7 +237,7 @@ def _row(launches: _AlikeLaunches, base_steps: int, head_steps: int) -> LedgerRo
     head = _PerStep.of(launches.head, head_steps)
     return LedgerRow(
         change=_kind(first_base, first_head),
-        place=first_slot.place,
+        place=first_slot.module_path,
         base_names=tuple(slot.name for slot in first_base),
         head_names=tuple(slot.name for slot in first_head),
         place_count=launches.count,

@@ -38,7 +38,9 @@ def interpreter_defect() -> str | None:
         wrong = wrong_answers()
     except Exception as error:  # noqa: BLE001  a function that is gone shows in many ways
         return _message(f"{type(error).__name__}: {error}")
-    return _message(f"wrong: {', '.join(wrong)}") if wrong else None
+    if wrong:
+        return _message(f"wrong: {', '.join(wrong)}")
+    return None
 
 
 def _message(reason: str) -> str:

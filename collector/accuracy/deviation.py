@@ -103,7 +103,10 @@ def index_of(position: int, shape: torch.Size) -> tuple[int, ...]:
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1)
     # torch keeps the stride 0 of an expanded tensor, which has no bytes to view
-    dense = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
+    if flat.stride(0) == 1:
+        dense = flat
+    else:
+        dense = flat.clone(memory_format=torch.contiguous_format)
     return dense.view(torch.uint8)
 
 
@@ -145,4 +148,6 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _largest(values: torch.Tensor) -> float:
-    return float(values.max()) if values.numel() else 0.0
+    if values.numel():
+        return float(values.max())
+    return 0.0

@@ -53,7 +53,9 @@ def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if _is_low(tensor) else tensor
+    if _is_low(tensor):
+        return tensor.float()
+    return tensor
 
 
 def _round(result: Any, form: Any) -> Any:

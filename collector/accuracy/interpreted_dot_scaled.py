@@ -56,7 +56,9 @@ def _dot_scaled(
 
 
 def _as_constant(value: Any) -> Any:
-    return tl.constexpr(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return tl.constexpr(value)
+    return value
 
 
 def _create_dot_scaled(

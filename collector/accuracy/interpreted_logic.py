@@ -81,4 +81,6 @@ def _not(operand: Any) -> Any:
 
 
 def _as_mask(tensor: Any) -> Any:
-    return tensor if tensor.dtype is tl.int1 else tensor != 0
+    if tensor.dtype is tl.int1:
+        return tensor
+    return tensor != 0

@@ -175,7 +175,9 @@ class MemoryGuard:
             access=access,
         )
         np.logical_not(outside, out=outside)
-        return outside if mask is None else mask & outside
+        if mask is None:
+            return outside
+        return mask & outside
 
     def note_store(self, pointers: Any, values: Any, mask: NDArray[np.bool_] | None) -> None:
         """Compare a store, before it is made, with those of other programs of the launch."""
@@ -189,7 +191,10 @@ class MemoryGuard:
             length = -(-(operand.end - operand.begin) // itemsize)
             launch.stored_at[key] = np.zeros(length, np.int32)
         stored_at = launch.stored_at[key]
-        addresses = pointers.data if mask is None else pointers.data[mask]
+        if mask is None:
+            addresses = pointers.data
+        else:
+            addresses = pointers.data[mask]
         places = (addresses - np.uint64(operand.begin)).astype(np.int64) // itemsize
         epochs = stored_at[places]
         is_shared = (epochs > 0) & (epochs < launch.first_epoch)
@@ -245,7 +250,10 @@ class MemoryGuard:
     ) -> NDArray[np.bool_] | None:
         for watch in self._watches[-1:]:
             watch.unknown_pointer_count += 1
-        used = addresses.reshape(-1) if mask is None else addresses[mask]
+        if mask is None:
+            used = addresses.reshape(-1)
+        else:
+            used = addresses[mask]
         if not used.size:
             return mask
         first = int(used.min())

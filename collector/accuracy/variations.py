@@ -128,7 +128,9 @@ def other_values(case: Case) -> Iterator[Trial]:
     factor = secrets.SystemRandom().uniform(0.6, 0.9)
 
     def change_number(_name: str, value: Any) -> Any:
-        return value * factor if isinstance(value, float) else value
+        if isinstance(value, float):
+            return value * factor
+        return value
 
     yield Trial(
         test=Test.VALUES,

@@ -93,7 +93,10 @@ class Builder:
 def _pip_command(python: Path | None) -> str:
     """The default command, as a template."""
     interpreter = shlex.quote(sys.executable)
-    target = interpreter if python is None else shlex.quote(str(python))
+    if python is None:
+        target = interpreter
+    else:
+        target = shlex.quote(str(python))
     options = "--no-deps --no-build-isolation --target {prefix} {source}"
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):
         return f"uv pip install --quiet --python {target} {options}"

@@ -19,7 +19,9 @@ def table(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
     inner: Any = document
     for name in names:
         inner = inner.get(name) if isinstance(inner, Mapping) else None
-    return dict(inner) if isinstance(inner, Mapping) else {}
+    if isinstance(inner, Mapping):
+        return dict(inner)
+    return {}
 
 
 def texts(value: object) -> list[str]:

@@ -70,7 +70,9 @@ def joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
 
 def bits_of(kind: str) -> int | None:
     match = re.fullmatch(r"i(\d+)|index", kind)
-    return None if match is None else int(match[1] or 64)
+    if match is None:
+        return None
+    return int(match[1] or 64)
 
 
 class Ranges(Protocol):

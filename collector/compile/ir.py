@@ -48,7 +48,9 @@ class IrBlock:
 
     @property
     def last(self) -> "Operation | None":
-        return self.operations[-1] if self.operations else None
+        if self.operations:
+            return self.operations[-1]
+        return None
 
 
 @dataclass(eq=False)

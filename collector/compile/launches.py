@@ -330,7 +330,10 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         shared_bytes: int = 0,
         device: object = None,  # noqa: ARG001
     ) -> None:
-        thread_count = block if isinstance(block, int) else math.prod(block)
+        if isinstance(block, int):
+            thread_count = block
+        else:
+            thread_count = math.prod(block)
         launch = Launch(
             self.name,
             {

@@ -116,7 +116,10 @@ def _judged(
     for access_bounds in bounds:
         if access_bounds.wraps is not None:
             exact = access_bounds.wraps.exact
-            reached = exact.high if exact.high >= 2**31 else exact.low
+            if exact.high >= 2**31:
+                reached = exact.high
+            else:
+                reached = exact.low
             line = function.source_line(access_bounds.wraps.operation)
             return Finding.OVERFLOWS, f"a 32-bit integer reaches {reached:,}", line
     for access_bounds in bounds:

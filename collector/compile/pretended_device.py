@@ -117,6 +117,8 @@ def _without_device(factory: Callable[..., torch.Tensor]) -> Callable[..., torch
 def _pretended(real_device: Callable[[Any], torch.device]) -> property:
     def device(self: torch.Tensor) -> torch.device:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-        return real_device(self) if caller in _WITH_REAL_DEVICE else _GPU
+        if caller in _WITH_REAL_DEVICE:
+            return real_device(self)
+        return _GPU
 
     return property(device)

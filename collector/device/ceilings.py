@@ -305,7 +305,10 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
         a = random_integers()
         b = random_integers()
         return lambda: torch._int_mm(a, b.t())
-    storage_dtype = torch.float32 if dtype == TF32 else getattr(torch, dtype)
+    if dtype == TF32:
+        storage_dtype = torch.float32
+    else:
+        storage_dtype = getattr(torch, dtype)
     if dtype == TF32:
         torch.backends.cuda.matmul.allow_tf32 = True
     a = torch.randn(size, size, generator=generator, device=device).to(storage_dtype)

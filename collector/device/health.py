@@ -31,7 +31,9 @@ def _pcie(health: Mapping[str, float]) -> str:
     width = health["pcie_width"]
     text = f"PCIe{generation} x{width:.0f}"
     widest = health.get("pcie_width_max", width)
-    return text if widest <= width else f"{text} of x{widest:.0f}"
+    if widest <= width:
+        return text
+    return f"{text} of x{widest:.0f}"
 
 
 def _ecc(health: Mapping[str, float]) -> str:

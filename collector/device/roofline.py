@@ -53,11 +53,15 @@ class Roof:
         if self.ideal_ns is None:
             return None
         # Equal times are rare, and then both are true.
-        return "compute" if self.ideal_ns == self.compute_ns else "memory"
+        if self.ideal_ns == self.compute_ns:
+            return "compute"
+        return "memory"
 
     @property
     def binding(self) -> Ceiling | None:
-        return self.compute if self.bound == "compute" else self.memory
+        if self.bound == "compute":
+            return self.compute
+        return self.memory
 
     @property
     def ridge(self) -> float | None:

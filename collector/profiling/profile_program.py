@@ -290,7 +290,9 @@ def _keep_process(
 ) -> CapturedProcess:
     first = events[0]
     pid = first["pid"]
-    rank = None if first.get("rank") is None else int(first["rank"])
+    rank = None
+    if first.get("rank") is not None:
+        rank = int(first["rank"])
     process_suffix = _process_suffix(pid, rank, is_alone=is_alone)
     command = " ".join(redaction.arguments(first.get("arguments", ())))
     of_kind: dict[str, _Events] = defaultdict(list)

@@ -42,7 +42,7 @@ class Slot:
     """Classes of the modules around the launch, outermost first, then the outermost operator in
     them.
     """
-    place: str
+    module_path: str
     """The same with the numbers that torch gave the modules."""
     name: str
     launch_count: int = 1
@@ -276,7 +276,7 @@ def _slots(
             position.append(launch.operator)
         yield Slot(
             position=tuple(position),
-            place=" / ".join(filter(None, path)),
+            module_path=" / ".join(filter(None, path)),
             name=launch.name,
             busy_ns=launch.ns,
             gap_ns=gap_ns,
@@ -410,7 +410,7 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
     slots = [
         Slot(
             position=(),
-            place="",
+            module_path="",
             name=name,
             launch_count=count,
             busy_ns=total_ns,

@@ -243,7 +243,9 @@ def _cache_keys(
     reply = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S)
     codes = reply.source_digests
     if codes is None:
-        reason = "" if reply.failure is None else f": {reply.failure.message}"
+        reason = ""
+        if reply.failure is not None:
+            reason = f": {reply.failure.message}"
         raise CollectorError(f"the source files of the suite cannot be read{reason}")
     toolchain = toolchain_digest({**os.environ, **workers.fork_server.extra_environment})
     if workers.python is not None:  # with compilers of its own

@@ -202,7 +202,9 @@ class SuiteRun:
     @property
     def compile_target(self) -> str | None:
         """Of the device; None on a CPU, or before the machine is described."""
-        return None if self._environment is None else self._environment.compile_target
+        if self._environment is None:
+            return None
+        return self._environment.compile_target
 
     @property
     def to_compile(self) -> list[CaseRun]:

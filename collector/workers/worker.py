@@ -14,6 +14,7 @@ from typing import Self
 
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
+from roofwatch.model.check_report import TensorReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_mode import Mode
@@ -294,7 +295,9 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
 
     def badness(rank: int) -> tuple[bool, float]:
         reply = replies[rank]
-        tensors = () if reply.checked is None else reply.checked.report.tensors
+        tensors: tuple[TensorReport, ...] = ()
+        if reply.checked is not None:
+            tensors = reply.checked.report.tensors
         largest_error = max((tensor.errors.rmse_ratio for tensor in tensors), default=0.0)
         return _outcome(reply) is not Outcome.OK, largest_error
 

@@ -74,14 +74,14 @@ def _linear_epilogue_kernel(
     x,
     weight,
     bias_ptr,
-    other_ptr,  # [M, N]: the residual, the gradient of the result, or None
+    operand_ptr,  # [M, N]: the residual, the gradient of the result, or None
     out_ptr,
     M,
     N,
     K,
     x_row_stride,
     weight_row_stride,
-    other_row_stride,
+    operand_row_stride,
     ACTIVATION: tl.constexpr,
     IS_GRADIENT: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -110,15 +110,17 @@ def _linear_epilogue_kernel(
     bias = tl.load(bias_ptr + offs_n, mask=offs_n < N, other=0.0).to(tl.float32)  # [BLOCK_N]
     pre = acc + bias[None, :]
     result = _slope(pre, ACTIVATION) if IS_GRADIENT else _activated(pre, ACTIVATION)
-    if other_ptr is not None:
+    if operand_ptr is not None:
         mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
-        other_ptrs = other_ptr + offs_m.to(tl.int64)[:, None] * other_row_stride + offs_n[None, :]
-        other = tl.load(other_ptrs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_N]
-        result = result * other if IS_GRADIENT else result + other
+        operand_ptrs = (
+            operand_ptr + offs_m.to(tl.int64)[:, None] * operand_row_stride + offs_n[None, :]
+        )
+        operand = tl.load(operand_ptrs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_M, BLOCK_N]
+        result = result * operand if IS_GRADIENT else result + operand
     store_product(out_ptr, result, offs_m, offs_n, M, N, N)
 
 
-def _launch(x, weight, bias, other, activation, out, *, is_gradient):
+def _launch(x, weight, bias, operand, activation, out, *, is_gradient):
     M, K = x.shape
     N = weight.shape[0]
     target = current_target()
@@ -128,21 +130,21 @@ def _launch(x, weight, bias, other, activation, out, *, is_gradient):
     tiling = matmul_config(
         M, N, x.element_size(), target, multiprocessor_count(x), is_copied=is_copied
     )
-    if other is not None:  # takes registers beside the accumulator
+    if operand is not None:  # takes registers beside the accumulator
         tiling = tiling._replace(BLOCK_M=min(tiling.BLOCK_M, 128), BLOCK_N=min(tiling.BLOCK_N, 128))
     block_k = tiling.BLOCK_K
     _linear_epilogue_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
         TensorDescriptor.from_tensor(x, [tiling.BLOCK_M, block_k]) if is_copied else x,
         TensorDescriptor.from_tensor(weight, [tiling.BLOCK_N, block_k]) if is_copied else weight,
         bias,
-        other,
+        operand,
         out,
         M,
         N,
         K,
         x.stride(0),
         weight.stride(0),
-        0 if other is None else other.stride(0),
+        0 if operand is None else operand.stride(0),
         ACTIVATION=activation,
         IS_GRADIENT=is_gradient,
         IS_COPIED=is_copied,

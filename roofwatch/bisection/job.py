@@ -241,7 +241,9 @@ def as_json_document(plan: BisectPlan, result: BisectionResult, folder: Path) ->
 
 def exit_status(result: BisectionResult) -> int:
     """Return 0 if one commit is named, else 1."""
-    return 0 if result.state is BisectionState.FOUND else 1
+    if result.state is BisectionState.FOUND:
+        return 0
+    return 1
 
 
 def step_line(progress: BisectionProgress) -> str:

@@ -121,7 +121,9 @@ def _seconds_of_epoch(count: float) -> float | None:
         if count >= smallest:
             count /= per_second
             break
-    return count if _FIRST_SECOND < count < _LAST_SECOND else None
+    if _FIRST_SECOND < count < _LAST_SECOND:
+        return count
+    return None
 
 
 def _parse_time(text: str) -> datetime | None:

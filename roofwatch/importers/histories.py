@@ -170,7 +170,9 @@ def _asv_rows(name: str, document: Json, description: Json) -> Iterator[Imported
     benchmark = _AsvBenchmark.of(name, description)
     # A benchmark with another version has another definition, and its values another history.
     version = columns.get("version") or (document.get("benchmark_version") or {}).get(name)
-    definition = "" if version is None else f"version {str(version)[:12]}"
+    definition = ""
+    if version is not None:
+        definition = f"version {str(version)[:12]}"
     names = description.get("param_names") or []
     for position, (point, result) in enumerate(zip(points, results, strict=True)):
         values: dict[str, Any] = {"result": result}
@@ -193,7 +195,10 @@ def _asv_parameters(point: Sequence[Any], names: Sequence[str]) -> dict[str, Any
     parameters: dict[str, Any] = {}
     for number, value in enumerate(point):
         # An index without names is of an old version.
-        name = names[number] if number < len(names) else f"param{number + 1}"
+        if number < len(names):
+            name = names[number]
+        else:
+            name = f"param{number + 1}"
         parameters[name] = value
     return parameters
 

@@ -81,7 +81,10 @@ class CompiledCommits:
 
     def _digest_of_tree(self, sha: str) -> str:
         """Digest the files that code may read; if none changed, the machine code is the same."""
-        repository = self.suite if self.suite.is_dir() else self.suite.parent
+        if self.suite.is_dir():
+            repository = self.suite
+        else:
+            repository = self.suite.parent
         try:
             listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", sha)
         # The commit is not in the repository.

@@ -111,7 +111,9 @@ def _with_plausible_direction(row: ImportedRow) -> ImportedRow:
     a history says that lower is better.
     """
     is_wrong = row.better is Better.LOWER and _RATE_UNIT.fullmatch(row.unit)
-    return replace(row, better=Better.UNKNOWN) if is_wrong else row
+    if is_wrong:
+        return replace(row, better=Better.UNKNOWN)
+    return row
 
 
 def files_within(paths: Sequence[Path]) -> Iterator[Path]:
@@ -135,7 +137,9 @@ def _recognised(path: Path, by_format: Mapping[str, Importer]) -> str | None:
     head = read_bytes(path)[:_HEAD_BYTES]
     certainties = {name: importer.sniff(head, path.name) for name, importer in by_format.items()}
     best = max(certainties, key=lambda name: certainties[name])
-    return best if certainties[best] > 0 else None
+    if certainties[best] > 0:
+        return best
+    return None
 
 
 def with_controls(run: ImportedRun, patterns: Collection[str]) -> ImportedRun:

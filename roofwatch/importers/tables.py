@@ -320,7 +320,10 @@ class _TableReader:
         """Say what was left out, and where the file and its map disagree."""
         notes: list[str] = []
         for reason, examples in self._omitted.items():
-            values = "1 value" if len(examples) == 1 else f"{len(examples)} values"
+            if len(examples) == 1:
+                values = "1 value"
+            else:
+                values = f"{len(examples)} values"
             listed = ", ".join(examples[:_MAX_NAMED])
             notes.append(f"omitted: {values} {reason}: {listed}")
         for column, unit, mapped in self._units:

@@ -232,7 +232,9 @@ def _operator_of(path: Path) -> str:
     stem = path.name.split(".", 1)[0]
     # TritonBench adds a random ending
     written = re.fullmatch(r"op_(.+)_.{8}", stem)
-    return stem.removeprefix("op_") if written is None else written[1]
+    if written is None:
+        return stem.removeprefix("op_")
+    return written[1]
 
 
 TRITONBENCH = JsonImporter(_parse, _is_known)

@@ -53,7 +53,10 @@ def audit_tables(
     rows = [row for table in tables for row in read_rows(table)]
     placed: list[tuple[TableRow, str]] = []
     for row in rows:
-        targets = plan.targets if row.target is None else (row.target,)
+        if row.target is None:
+            targets = plan.targets
+        else:
+            targets = (row.target,)
         placed += [(row, target) for target in targets]
     run, codes = _compile(suite, placed, plan, on_progress, packages=None)
     audited: list[AuditedRow] = []

@@ -167,7 +167,10 @@ def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:
         detail = f"{len(unknown)} of {len(proofs)} cases, for example: {reason}"
         return SuiteClaim("offsets", Proved.CANNOT_TELL, f"{detail}{limits}")
     access_count = sum(proof.access_count for proof in proofs)
-    cases = "1 case" if len(proofs) == 1 else f"{len(proofs)} cases"
+    if len(proofs) == 1:
+        cases = "1 case"
+    else:
+        cases = f"{len(proofs)} cases"
     detail = f"all {access_count} accesses of {cases} fit into 32 bits{limits}"
     return SuiteClaim("offsets", Proved.PROVEN, detail)
 

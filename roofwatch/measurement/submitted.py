@@ -231,7 +231,10 @@ class Submission:
 
     def fastest(self, bench: Bench, cases: Sequence[Case]) -> str:
         """The implementation to compare with if none is named: the fastest that runs here."""
-        languages = {Language.TORCH} if self.device == "cpu" else set(Language)
+        if self.device == "cpu":
+            languages = {Language.TORCH}
+        else:
+            languages = set(Language)
         directions = {case.direction for case in cases}
         names = [
             implementation.name

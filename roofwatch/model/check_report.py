@@ -26,7 +26,9 @@ class _Part(BaseModel):
 
 
 def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+    if math.isfinite(value):
+        return value
+    return str(value)
 
 
 AnyNumber = Annotated[float, PlainSerializer(_json_number, when_used="json")]

@@ -44,7 +44,9 @@ class Metric:
     """Metric times time is a constant of the case, so the quartiles follow from the time's."""
 
     def is_worse(self, *, base: float, head: float) -> bool:
-        return head > base if self.better is Better.LOWER else head < base
+        if self.better is Better.LOWER:
+            return head > base
+        return head < base
 
     @property
     def direction(self) -> str:
@@ -111,7 +113,9 @@ def format_counter(name: str, value: float) -> str:
         return format_ns(value)
     if name.endswith("_hz"):
         return f"{value / 1e9:.3g} GHz"
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+    if abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def _sizes_of(unit: str) -> dict[str, float]:

@@ -299,7 +299,9 @@ class RoofCell:
     @property
     def utilisation(self) -> float | None:
         """Return the newest; None if it is unknown."""
-        return self.utilisations[-1] if self.utilisations else None
+        if self.utilisations:
+            return self.utilisations[-1]
+        return None
 
 
 @dataclass(frozen=True)

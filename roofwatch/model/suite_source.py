@@ -31,7 +31,9 @@ class SuiteSource:
         """Root of the suite's repository, at its commit; None outside one."""
         if self.tree is not None:
             return self.tree
-        return self.import_roots[-1] if self.import_roots else None
+        if self.import_roots:
+            return self.import_roots[-1]
+        return None
 
     @property
     def name(self) -> str | None:

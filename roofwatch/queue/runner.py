@@ -250,7 +250,9 @@ class JobProcess:
     @property
     def exit_status(self) -> int:
         status = self._process.returncode
-        return status if status >= 0 else 128 - status
+        if status >= 0:
+            return status
+        return 128 - status
 
     def stop(self) -> None:
         """End the command and its processes."""

@@ -282,7 +282,9 @@ def pointer(dtype: str, *, aligned: bool = True) -> "torch.Tensor":
     # torch aligns allocations; one element further, the address is divisible by the element size
     # only.
     elements = torch.empty(_POINTER_ELEMENTS + 1, dtype=getattr(torch, dtype))
-    return elements[:-1] if aligned else elements[1:]
+    if aligned:
+        return elements[:-1]
+    return elements[1:]
 
 
 def jit_launch(

@@ -155,7 +155,9 @@ class FactSearch:
             elif commit.sha in same - causes:
                 status = CommitStatus.SAME
                 reason = "same sources as the commit before"
-            probability = 1 / len(causes) if commit.sha in causes else 0.0
+            probability = 0.0
+            if commit.sha in causes:
+                probability = 1 / len(causes)
             searched = BisectionCommit(
                 commit=commit,
                 probability=probability,

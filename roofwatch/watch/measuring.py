@@ -98,7 +98,9 @@ class JobRunner:
         if job.kind is JobKind.CONFIRM:
             # the job that raised the suspicion has compiled both commits
             plan = replace(plan, targets=())
-        commits = (job.head,) if job.base is None else (job.base, job.head)
+        commits: tuple[CommitRef, ...] = (job.head,)
+        if job.base is not None:
+            commits = (job.base, job.head)
         return self._measure_commits(commits, job, plan, only=only)
 
     def _measure_commits(

@@ -226,7 +226,10 @@ def pairs_of(records: Sequence[RunRecord], commits: Mapping[str, CommitRef]) -> 
     for record in records:
         if record.pairing is None:
             continue
-        sides = bases if record.pairing.side is Side.BASE else heads
+        if record.pairing.side is Side.BASE:
+            sides = bases
+        else:
+            sides = heads
         sides[str(record.pairing.pair_id)] = record
     pairs: list[Pair] = []
     for pair_id, head in heads.items():

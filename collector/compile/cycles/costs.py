@@ -209,7 +209,10 @@ def _add_product(work: Work, instruction: Instruction, rates: Rates) -> None:
         work.async_products += 1
     else:
         shapes = [word for word in instruction.modifiers if word in _SYNC_SHAPES]
-        products = _SYNC_SHAPES[shapes[0]] if shapes else _SYNC_SHAPES[_USUAL_SHAPE]
+        if shapes:
+            products = _SYNC_SHAPES[shapes[0]]
+        else:
+            products = _SYNC_SHAPES[_USUAL_SHAPE]
         flop = 2 * products
         # the instruction of older devices does not reach the full rate of newer ones
         share = rates.old_tensor_share

@@ -192,7 +192,9 @@ def _agreement(loop: Region, source: IrRegion) -> float:
     of_source = _traits_of_ir(source)
     products = 2.0 if of_loop.has_products == of_source.has_products else -3.0
     accesses = 1.0 if of_loop.has_accesses == of_source.has_accesses else -0.5
-    nesting = 0.5 if bool(loop.loops) == bool(source.loops) else 0.0
+    nesting = 0.0
+    if bool(loop.loops) == bool(source.loops):
+        nesting = 0.5
     return products + accesses + nesting
 
 

@@ -162,7 +162,9 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
 
 
 def _of_ir(code: LaunchedCode, name: str, assumptions: Assumptions) -> float:
-    return 0.0 if code.ir is None else code.ir.total(name, assumptions.unknown_trips)
+    if code.ir is None:
+        return 0.0
+    return code.ir.total(name, assumptions.unknown_trips)
 
 
 def _requested_bytes(code: LaunchedCode, work: Work, assumptions: Assumptions) -> float:
@@ -219,7 +221,9 @@ def _tensor_clocks(code: LaunchedCode, work: Work, assumptions: Assumptions) -> 
 def _waves(code: LaunchedCode) -> float:
     slots = code.rates.processor_count * max(code.resident_blocks, 1)
     waves = code.blocks / slots
-    return float(math.ceil(waves)) if waves < _FEW_WAVES else waves + 0.5
+    if waves < _FEW_WAVES:
+        return float(math.ceil(waves))
+    return waves + 0.5
 
 
 def _clocks_per_byte(code: LaunchedCode, requested: float, busy: Mapping[str, float]) -> float:
