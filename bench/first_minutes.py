@@ -81,7 +81,10 @@ def main() -> None:
         print(f"{'command':56} {'goal':>4} {'wall':>6} {'CPU':>6} {'CPU / peer':>11}")
         for goal_s, command in _GOALS:
             _print_row(
-                command=command, goal_s=goal_s, spent=_run_command(folder, command), peer=peer
+                command=command,
+                goal_s=goal_s,
+                spent=_run_command(folder, command),
+                peer=peer,
             )
         suite = folder / _SUITE
         suite.write_text(suite.read_text().replace("x * x, mask", "x * x * 1.0, mask"))

@@ -69,7 +69,10 @@ def _run(command: Sequence[str], log: Path, seconds: float) -> tuple[bytes, int]
     with (
         log.open("wb") as errors,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         ) as process,
     ):
         try:

@@ -124,7 +124,9 @@ def steps(device: str) -> list[EvidenceStep]:
             limit_s=60,
         ),
         _written_by(
-            output="headlines.json.gz", words=[*survey, *_kernels(_HEADLINES)], limit_s=480
+            output="headlines.json.gz",
+            words=[*survey, *_kernels(_HEADLINES)],
+            limit_s=480,
         ),
         *counters[:_COUNTED_FIRST],
         *planted,

@@ -49,7 +49,9 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
             pairs = _paired(base, head)
             share_found = statistics.mean(_is_found(*pair) for pair in pairs)
             yield PublishedTarget(
-                text=f"+{extra:.0%} found, at least 95 %", value=share_found, limit=0.95
+                text=f"+{extra:.0%} found, at least 95 %",
+                value=share_found,
+                limit=0.95,
             )
 
 
@@ -142,7 +144,9 @@ def _against(
         # The fastest rival is the one over which we are least faster.
         best = min(measured_rivals, key=lambda rival: speedups[rival])
         yield PublishedTarget(
-            text=f"{name}: speed relative to {best}, {limit}", value=speedups[best], limit=limit
+            text=f"{name}: speed relative to {best}, {limit}",
+            value=speedups[best],
+            limit=limit,
         )
 
 

@@ -101,7 +101,9 @@ def main() -> None:
         case_id = _STEP.format(tokens)
 
         def step(
-            block: torch.nn.Module = block, x: Tensor = x, positions: Tensor = positions
+            block: torch.nn.Module = block,
+            x: Tensor = x,
+            positions: Tensor = positions,
         ) -> object:
             return block(x, positions)
 

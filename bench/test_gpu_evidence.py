@@ -51,7 +51,9 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_step_leaves_its_file_or_a_reason(
-    program: str, failure: str | None, tmp_path: Path
+    program: str,
+    failure: str | None,
+    tmp_path: Path,
 ) -> None:
     step = EvidenceStep("made.json", lambda _: [sys.executable, "-c", program, "--json"])
 
@@ -117,7 +119,9 @@ def test_a_step_whose_record_is_missing_costs_only_itself(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_ends_at_once_with_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu_evidence", str(tmp_path / "results")])
 
@@ -194,7 +198,9 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_call_on_another_machine_does_what_is_missing_and_first_what_never_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = tmp_path / "log"
 

@@ -21,7 +21,10 @@ from tests.builders import (
 from tests.collector.nvml import make_reading, telemetry_of
 
 H200 = make_environment(
-    device_kind="cuda", device_name="NVIDIA H200", compute_capability="9.0", driver_version="580.1"
+    device_kind="cuda",
+    device_name="NVIDIA H200",
+    compute_capability="9.0",
+    driver_version="580.1",
 )
 
 

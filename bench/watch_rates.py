@@ -157,7 +157,10 @@ class SimulatedWatch:
         values = [float(self.series.values[index]) for index in measured]
         commits = [_commit(index) for index in measured]
         suspicion = suspicion_of(
-            values=values, commits=commits, subject=_SUBJECT, decisions=decisions
+            values=values,
+            commits=commits,
+            subject=_SUBJECT,
+            decisions=decisions,
         )
         if suspicion is None:
             return None

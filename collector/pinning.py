@@ -36,7 +36,10 @@ def pinning(choices: Sequence[Autotuning]) -> Iterator[list[Autotuning]]:
         if config is None:
             return original(tuner, *args, **kwargs)
         used[name, key] = Autotuning(
-            function=name, key=key, chosen=plain_config(config), is_pinned=True
+            function=name,
+            key=key,
+            chosen=plain_config(config),
+            is_pinned=True,
         )
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         tuner.best_config = config  # which callers may read

@@ -93,7 +93,10 @@ class Redaction:
 
     @classmethod
     def of_this_machine(
-        cls, *, kept_kinds: Iterable[Kind] | None = None, project: Path | None = None
+        cls,
+        *,
+        kept_kinds: Iterable[Kind] | None = None,
+        project: Path | None = None,
     ) -> "Redaction":
         """A redaction that knows the names of this machine and account, and the secrets in the
         environment.

@@ -16,7 +16,11 @@ class LaunchedKernel:
     metadata = SimpleNamespace(shared=1_024, num_warps=4, num_ctas=1)
 
     def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], constants: set[str]
+        self,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        constants: set[str],
     ) -> None:
         self._function = function
         named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}

@@ -410,5 +410,8 @@ def _values_of(result: CaseResult, **shared: Any) -> Callable[..., ImportedValue
         **shared,
     }
     return partial(
-        ImportedValue, case_id=result.case_id, implementation=result.implementation, **default
+        ImportedValue,
+        case_id=result.case_id,
+        implementation=result.implementation,
+        **default,
     )

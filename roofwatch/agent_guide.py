@@ -141,7 +141,9 @@ def next_call(
 
 
 def _after_list(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     kernels = result.get("kernels") or []
     if exit_status or not kernels:
@@ -153,7 +155,9 @@ def _after_list(
 
 
 def _after_propose(
-    _arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    _arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     files = list(result.get("files") or {})
     if exit_status or not files:
@@ -163,7 +167,9 @@ def _after_propose(
 
 
 def _after_static(
-    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    _result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     path = arguments.get("path")
     if path is None:
@@ -175,7 +181,9 @@ def _after_static(
 
 
 def _after_submit(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], _exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    _exit_status: int,
 ) -> NextCall | None:
     verdict = result.get("verdict")
     again = _without_empty(arguments)
@@ -192,7 +200,9 @@ def _after_submit(
 
 
 def _after_compare(
-    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    _result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if exit_status == 1:
         head = {"case": "*", "record": arguments["head"]}
@@ -201,7 +211,9 @@ def _after_compare(
 
 
 def _after_ingest(
-    _arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    _arguments: Mapping[str, Any],
+    _result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if exit_status:
         return None
@@ -209,7 +221,9 @@ def _after_ingest(
 
 
 def _after_check(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     # one case after the other: a fix may mend several
     reports = result.get("reports") or []
@@ -238,7 +252,9 @@ def _after_check(
 
 
 def _after_run(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if exit_status == 2 or not result.get("record"):
         return None
@@ -249,7 +265,9 @@ def _after_run(
 
 
 def _after_ab(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     judgement = result.get("judgement")
     if exit_status == 2 and judgement and _needs_gpu(judgement):
@@ -283,7 +301,9 @@ def _without_times(arguments: Mapping[str, Any]) -> NextCall:
 
 
 def _after_diagnose(
-    arguments: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    _result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if exit_status == 2 or not arguments.get("path"):
         return None
@@ -295,7 +315,9 @@ def _after_diagnose(
 
 
 def _after_profile(
-    arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     steps = result.get("step") or []
     again = _without_empty(arguments)
@@ -332,7 +354,9 @@ def _after_profile(
 
 
 def _after_diff(
-    _arguments: Mapping[str, Any], result: Mapping[str, Any], exit_status: int
+    _arguments: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if exit_status or "stands_out" not in result:
         return None
@@ -349,7 +373,9 @@ def _propose(file: str, function: str) -> NextCall:
 
 
 def _after_history(
-    _given: Mapping[str, Any], _result: Mapping[str, Any], exit_status: int
+    _given: Mapping[str, Any],
+    _result: Mapping[str, Any],
+    exit_status: int,
 ) -> NextCall | None:
     if not exit_status:
         return None

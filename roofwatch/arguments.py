@@ -41,7 +41,9 @@ def open_configured_store() -> AbstractContextManager[Engine]:
 
     settings = load_settings()
     return open_store(
-        configured_url(), folder=settings.data_dir, connections=settings.database_connections
+        configured_url(),
+        folder=settings.data_dir,
+        connections=settings.database_connections,
     )
 
 
@@ -52,7 +54,9 @@ def open_configured_server() -> AbstractContextManager[Engine]:
 
     settings = load_settings()
     return open_server(
-        configured_url(), folder=settings.data_dir, connections=settings.database_connections
+        configured_url(),
+        folder=settings.data_dir,
+        connections=settings.database_connections,
     )
 
 

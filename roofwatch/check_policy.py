@@ -68,7 +68,9 @@ def read_accept_by(
 
 
 def _settings_for(
-    variables: Mapping[str, str], event: Mapping[str, Any], repository: Path
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
+    repository: Path,
 ) -> Settings:
     base = _base_commit(variables, event)
     if base is None:

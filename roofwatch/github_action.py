@@ -145,7 +145,9 @@ def commands_for(
 
 
 def _check_queueable(
-    request: RequestedMeasurement | None, variables: Mapping[str, str], event: Mapping[str, Any]
+    request: RequestedMeasurement | None,
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
 ) -> None:
     """Raise ForgeError unless the queue may get the code of this event, and the job names it."""
     # a file of the pull request could name another server, which would get the token

@@ -183,7 +183,9 @@ def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Rep
 
 
 def reports_on(
-    folder: Path, read: Callable[[Path], Report], expected: Sequence[str] = ()
+    folder: Path,
+    read: Callable[[Path], Report],
+    expected: Sequence[str] = (),
 ) -> dict[str, Report]:
     """Report on every part below a folder, by name: an artifact per measurement, or its files."""
     parts = {path.name.removeprefix(_ARTIFACT): path for path in folder.glob(f"{_ARTIFACT}*")}

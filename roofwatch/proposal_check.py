@@ -52,7 +52,9 @@ class TrialCall:
 
 
 def why_not_called(
-    names: Sequence[str], write: Callable[[Sequence[str]], str], roots: tuple[Path, ...]
+    names: Sequence[str],
+    write: Callable[[Sequence[str]], str],
+    roots: tuple[Path, ...],
 ) -> dict[str, str] | None:
     """Say why kernels cannot be called; None if this machine lacks torch or Triton."""
     with tempfile.TemporaryDirectory(prefix="roofwatch-init-") as name, ForkServer() as fork_server:

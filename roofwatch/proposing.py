@@ -258,7 +258,10 @@ def _template(name: str, **values: str) -> str:
 
 
 def to_lines(
-    kernels: Sequence[FoundKernel], states: Mapping[str, str], *, only_benchmark: bool = False
+    kernels: Sequence[FoundKernel],
+    states: Mapping[str, str],
+    *,
+    only_benchmark: bool = False,
 ) -> list[str]:
     """What was found and written, and what to do next."""
     lines = [*_proposed_lines(kernels)]

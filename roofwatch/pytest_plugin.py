@@ -55,7 +55,9 @@ _SESSION = pytest.StashKey[_Session]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("roofwatch")
     group.addoption(
-        "--roofwatch-record", metavar="FILE", help="Measure the fixture's calls into a record."
+        "--roofwatch-record",
+        metavar="FILE",
+        help="Measure the fixture's calls into a record.",
     )
     group.addoption(
         "--roofwatch-against",

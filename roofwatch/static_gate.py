@@ -137,7 +137,9 @@ def answer(
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
 
     def compile_at(
-        source: SuiteSource, prefix: str = "", packages: Path | None = None
+        source: SuiteSource,
+        prefix: str = "",
+        packages: Path | None = None,
     ) -> StaticResults:
         def show(now: Progress) -> None:
             on_progress(Progress(now.done, now.total, f"{prefix}{now.text}"))

@@ -191,7 +191,9 @@ def _bandwidth(values: dict[str, float]) -> str:
 
 
 def _utilisation(
-    measurement: Measurement, values: dict[str, float], peak_shares: PeakShares
+    measurement: Measurement,
+    values: dict[str, float],
+    peak_shares: PeakShares,
 ) -> str | None:
     if measurement.bound is None:
         return None

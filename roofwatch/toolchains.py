@@ -83,7 +83,11 @@ def _linked(environment: Path) -> Path:
 
 
 def _installed(
-    folder: Path, requirement: str, text: str, *, extra_index_url: str | None = None
+    folder: Path,
+    requirement: str,
+    text: str,
+    *,
+    extra_index_url: str | None = None,
 ) -> Path:
     """Install a requirement without its dependencies, unless it is there."""
     if folder.exists():
@@ -97,7 +101,11 @@ def _installed(
             if extra_index_url is not None:
                 install += ["--extra-index-url", extra_index_url]
             done = subprocess.run(
-                install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+                install,
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
             if done.returncode != 0:
                 errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())

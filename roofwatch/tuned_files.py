@@ -16,7 +16,11 @@ from roofwatch.spec.tuned import FORMAT
 
 
 def write_tuned(
-    file: Path, cases: Sequence[TunedCase], *, command: str, made_on: date
+    file: Path,
+    cases: Sequence[TunedCase],
+    *,
+    command: str,
+    made_on: date,
 ) -> TunedTable:
     """Add the choices to a file; what it has about other devices, kernels and shapes stays.
 

@@ -50,12 +50,17 @@ def write_page(
             )
             steps.append(step)
     return to_markdown(
-        steps, command=_command(paths, releases, plan), date=datetime.now(UTC).date().isoformat()
+        steps,
+        command=_command(paths, releases, plan),
+        date=datetime.now(UTC).date().isoformat(),
     )
 
 
 def _compile(
-    path: Path | None, toolchain: Toolchain, plan: RunPlan, on_progress: OnProgress
+    path: Path | None,
+    toolchain: Toolchain,
+    plan: RunPlan,
+    on_progress: OnProgress,
 ) -> tuple[StaticFacts, ...]:
     def show(now: Progress) -> None:
         on_progress(Progress(now.done, now.total, f"{toolchain.name}: {now.text}"))

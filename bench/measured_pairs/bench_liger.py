@@ -36,7 +36,9 @@ layer_norm = kernel(
     lambda x, weight, bias: LigerLayerNormFunction.apply(x, weight, bias, 1e-6),
     inputs=norm_inputs,
     cases=cases(
-        shapes=[{"rows": 16384, "cols": 4096}], dtypes=["float32"], directions=("fwd", "bwd")
+        shapes=[{"rows": 16384, "cols": 4096}],
+        dtypes=["float32"],
+        directions=("fwd", "bwd"),
     ),
 )
 
@@ -60,6 +62,8 @@ swiglu = kernel(
         "b": make.normal(case["rows"], case["cols"]),
     },
     cases=cases(
-        shapes=[{"rows": 8192, "cols": 14336}], dtypes=["bfloat16"], directions=("fwd", "bwd")
+        shapes=[{"rows": 8192, "cols": 14336}],
+        dtypes=["bfloat16"],
+        directions=("fwd", "bwd"),
     ),
 )

@@ -52,7 +52,11 @@ def suite_of(bug: Bug) -> str:
 
 
 def check_release(
-    package: str, release: str, suite: str, kernels: Sequence[str], folder: Path
+    package: str,
+    release: str,
+    suite: str,
+    kernels: Sequence[str],
+    folder: Path,
 ) -> CheckedSuite:
     """Run `roofwatch check` with the release on the import path."""
     command = [sys.executable, "-m", "roofwatch", "check", str(HERE / suite), "--json"]

@@ -122,7 +122,9 @@ class CheckCache:
 
 
 def run_once(
-    prepared: PreparedCase, implementation: Implementation, launch: Callable[..., Any] | None = None
+    prepared: PreparedCase,
+    implementation: Implementation,
+    launch: Callable[..., Any] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Run a case once and restore changed inputs; buffers are poisoned unless the implementation is
     torch code.
@@ -159,7 +161,9 @@ def run_once(
 
 
 def compare_with_reference(
-    prepared: PreparedCase, actual: Mapping[str, torch.Tensor], baseline: Baseline
+    prepared: PreparedCase,
+    actual: Mapping[str, torch.Tensor],
+    baseline: Baseline,
 ) -> tuple[TensorReport, ...]:
     """Compare all outputs and gradients with the reference, and explain what is wrong.
 
@@ -302,7 +306,9 @@ def _require_form(
 
 
 def _require_no_accidental_float64(
-    name: str, actual: torch.Tensor, inputs: Iterable[object]
+    name: str,
+    actual: torch.Tensor,
+    inputs: Iterable[object],
 ) -> None:
     """A result in float64 of inputs in less is slower and larger than the caller expects.
 

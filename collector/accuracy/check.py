@@ -164,7 +164,9 @@ def _run_in_interpreter(
 
 
 def _has_dependent_inputs(
-    prepared: PreparedCase, implementation: Implementation, layout: Layout | None
+    prepared: PreparedCase,
+    implementation: Implementation,
+    layout: Layout | None,
 ) -> bool:
     """Whether torch code gives another result than the reference at the values of an expanded
     input, dense ones too: it reads an input from which the spec derived that one.

@@ -121,7 +121,9 @@ def inputs_of(spec: KernelSpec, case: Case, maker: InputMaker) -> dict[str, Any]
 
 
 def differentiated_names(
-    spec: KernelSpec, case: Case, inputs: Mapping[str, Any]
+    spec: KernelSpec,
+    case: Case,
+    inputs: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Names of the inputs to differentiate; none in the `fwd` direction."""
     if not case.is_backward:

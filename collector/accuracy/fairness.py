@@ -22,7 +22,9 @@ class UnfairError(Exception):
 
 
 def limits_of_few(
-    prepared: PreparedCase, dtypes: Mapping[str, torch.dtype], compare: Compare
+    prepared: PreparedCase,
+    dtypes: Mapping[str, torch.dtype],
+    compare: Compare,
 ) -> dict[str, Errors]:
     """Evaluate the reference in single precision, and derive the least limits of results of few
     elements from its error.

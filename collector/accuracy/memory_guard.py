@@ -147,7 +147,10 @@ class MemoryGuard:
             self._launches[-1].synchronise(address)
 
     def inside(
-        self, pointers: Any, mask: NDArray[np.bool_] | None, access: Access
+        self,
+        pointers: Any,
+        mask: NDArray[np.bool_] | None,
+        access: Access,
     ) -> NDArray[np.bool_] | None:
         """Note accesses that are out of bounds, and return the mask of the others.
 

@@ -94,7 +94,9 @@ class Bench:
     """Outputs of the implementation by case, for the form of the upstream gradients."""
 
     def call_base(
-        self, trial: Trial, implementation: str | None = None
+        self,
+        trial: Trial,
+        implementation: str | None = None,
     ) -> tuple[Case, Arguments, Returned]:
         """Draw inputs and call the implementation.
 
@@ -230,7 +232,10 @@ class Bench:
         return self.candidate.call(arguments, timeout_s=self.timeout_s(), is_recorded=is_recorded)
 
     def _least_limits(
-        self, case: Case, arguments: Arguments, base: Returned
+        self,
+        case: Case,
+        arguments: Arguments,
+        base: Returned,
     ) -> Mapping[str, Errors]:
         """The limits that a right kernel needs at values that the spec does not draw.
 
@@ -288,7 +293,9 @@ class Bench:
     def _call_base(self, arguments: Arguments, implementation: str | None) -> Returned:
         try:
             base = self.base.call(
-                arguments, implementation=implementation, timeout_s=self.timeout_s()
+                arguments,
+                implementation=implementation,
+                timeout_s=self.timeout_s(),
             )
         except CandidateError as error:
             # a process that is gone is no fault of the code

@@ -22,7 +22,9 @@ class FinishedCommand:
 
 
 def run_command(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
 ) -> FinishedCommand:
     """Run a command in a folder, without input; in the environment of this process unless given."""
     done = subprocess.run(

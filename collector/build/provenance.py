@@ -300,7 +300,9 @@ class Provenance:
         for module in modules:
             # Each worker reports the same files; a digest is needed once.
             version = _Version(
-                file=module.file, size_bytes=module.size_bytes, modified_ns=module.modified_ns
+                file=module.file,
+                size_bytes=module.size_bytes,
+                modified_ns=module.modified_ns,
             )
             if version in self._digested:
                 continue

@@ -54,7 +54,9 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
 
 
 def _package_dir(
-    options: dict[str, Any], config: configparser.ConfigParser, call: "_SetupCall | None"
+    options: dict[str, Any],
+    config: configparser.ConfigParser,
+    call: "_SetupCall | None",
 ) -> dict[str, str]:
     """Folder by package, from all three files; what is declared in a later file wins."""
     package_dir = _config_package_dir(config)

@@ -195,7 +195,9 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
     """
     # data flow is only needed for graphs and takes half of the time
     listing = _run(
-        tool="nvdisasm", options=("--no-dataflow", "--binary", f"SM{arch}"), content=b"".join(codes)
+        tool="nvdisasm",
+        options=("--no-dataflow", "--binary", f"SM{arch}"),
+        content=b"".join(codes),
     )
     ends = list(accumulate(map(len, codes)))
     lines: list[list[str]] = [[] for _ in codes]
@@ -219,7 +221,10 @@ def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:
         file.write(content)
         file.flush()
         done = subprocess.run(
-            [path, *options, file.name], capture_output=True, text=True, check=False
+            [path, *options, file.name],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode != 0:
         raise ToolchainError(f"{path} cannot read the compiled code: {done.stderr.strip()[:500]}")

@@ -189,7 +189,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 self.set_range(tensor, Interval(0, operands[0].numel()))
 
     def _pass_on_range(
-        self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+        self,
+        operands: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
     ) -> None:
         ranges = [self.range_of(operand) for operand in operands]
         known_ranges = [limits for limits in ranges if limits is not None]

@@ -56,7 +56,9 @@ class _RangedInputMaker(InputMaker):
 
     def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
         return self._ranged(
-            tensor=super().permutation(length, dtype), low=0, high=max(length - 1, 0)
+            tensor=super().permutation(length, dtype),
+            low=0,
+            high=max(length - 1, 0),
         )
 
     def routing(
@@ -67,7 +69,9 @@ class _RangedInputMaker(InputMaker):
         load: str = "uniform",
     ) -> torch.Tensor:
         return self._ranged(
-            tensor=super().routing(tokens, experts, top_k, load), low=0, high=experts - 1
+            tensor=super().routing(tokens, experts, top_k, load),
+            low=0,
+            high=experts - 1,
         )
 
 

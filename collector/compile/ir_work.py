@@ -34,7 +34,9 @@ _PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
 
 def ir_work(
-    function: Function, arguments: Mapping[str, int], grid: tuple[int, int, int]
+    function: Function,
+    arguments: Mapping[str, int],
+    grid: tuple[int, int, int],
 ) -> IrRegion:
     """Count the work of an average program of a launch."""
     root = IrRegion()
@@ -130,7 +132,9 @@ def _distance(ranges: Ranges, start: Value, stop: Value) -> Interval | None:
 
 
 def _collect(
-    blocks: Sequence[IrBlock], region: IrRegion, ranges_of_programs: Sequence[ValueRanges]
+    blocks: Sequence[IrBlock],
+    region: IrRegion,
+    ranges_of_programs: Sequence[ValueRanges],
 ) -> None:
     """Add the work of blocks to a region, and their loops as regions of their own."""
     for block in blocks:

@@ -263,7 +263,10 @@ def _raise_if_tool_is_missing(error: Exception) -> None:
 
 
 def _launch_shape(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grid: Any,
 ) -> LaunchShape | None:
     """Bind the arguments as `JITFunction.run` does, which has just compiled the function."""
     *_, backend, binder = function.device_caches[0]
@@ -279,7 +282,9 @@ def _launch_shape(
 
 
 def _compiled_by_triton(
-    kernel: Any, compile_ns: dict[str, int], shape: LaunchShape | None
+    kernel: Any,
+    compile_ns: dict[str, int],
+    shape: LaunchShape | None,
 ) -> Compiled:
     import triton
 
@@ -313,7 +318,10 @@ def _compiled_by_triton(
 def _ptxas_version(path: str) -> str | None:
     """Version with patch level, for example 12.8.93."""
     listing = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, check=False
+        [path, "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout
     match = re.search(r"\bV(\d+\.\d+\.\d+)", listing)
     return match and match[1]

@@ -99,7 +99,9 @@ def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
     of_tensors = torch._C.TensorBase.device.__get__
     with (
         replaced(
-            owner=FakeTensor, name="device", value=_pretended(vars(FakeTensor)["device"].fget)
+            owner=FakeTensor,
+            name="device",
+            value=_pretended(vars(FakeTensor)["device"].fget),
         ),
         replaced(owner=torch.Tensor, name="device", value=_pretended(of_tensors)),
         _OnCpu(on_wait),

@@ -95,7 +95,9 @@ def prove_case(
     )
     modules = [launch.module for launch in trace.launches]
     return CaseProof(
-        overflow=overflow, cost=_cost(named, target, trace), packages=packages_of(modules)
+        overflow=overflow,
+        cost=_cost(named, target, trace),
+        packages=packages_of(modules),
     )
 
 
@@ -184,7 +186,9 @@ class _Prover:
         # the same launch often repeats within a call
         if key not in self._checked:
             launch_sizes = Launch(
-                arguments=launch.arguments, grid=launch.grid, ranges=launch.ranges
+                arguments=launch.arguments,
+                grid=launch.grid,
+                ranges=launch.ranges,
             )
             self._checked[key] = check_accesses(launch.ir, launch_sizes)
         return self._checked[key]

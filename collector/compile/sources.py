@@ -217,7 +217,9 @@ class _Part:
 
 @cache
 def _read_module(
-    name: str, kernels: frozenset[str] = frozenset(), functions: frozenset[str] = frozenset()
+    name: str,
+    kernels: frozenset[str] = frozenset(),
+    functions: frozenset[str] = frozenset(),
 ) -> _Module | None:
     """Read the source of a module, or the part of it that kernels use; None if it is not part of
     the suite.

@@ -91,7 +91,10 @@ def compile_case(
 
 
 def compile_autotuned(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
 ) -> list[tuple[TunedFunction, StaticFacts]]:
     """Compile the autotuned functions of a case in all of their configurations, for one target.
 
@@ -130,7 +133,9 @@ def _launches(
     most_configurations: int | None = MOST_CONFIGURATIONS,
 ) -> list[Launch]:
     with compiling_for(
-        target, deadline_s=deadline_s, most_configurations=most_configurations
+        target,
+        deadline_s=deadline_s,
+        most_configurations=most_configurations,
     ) as launches:
 
         def call(*, has_data: bool) -> None:

@@ -36,7 +36,9 @@ def parse_target(name: str) -> Target:
         return Target(backend="cuda", arch=int(name.removeprefix("sm_")), warp_size=32)
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
         return Target(
-            backend="hip", arch=name, warp_size=64 if name.startswith("gfx9") else 32
+            backend="hip",
+            arch=name,
+            warp_size=64 if name.startswith("gfx9") else 32,
         )  # CDNA is gfx9, RDNA is newer
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 

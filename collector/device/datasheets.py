@@ -358,7 +358,10 @@ class DatasheetCeiling:
 
 
 def compare_with_datasheet(
-    ceilings: Sequence[Ceiling], device_name: str, *, sm_clock_mhz: float | None = None
+    ceilings: Sequence[Ceiling],
+    device_name: str,
+    *,
+    sm_clock_mhz: float | None = None,
 ) -> list[DatasheetCeiling]:
     """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
@@ -387,7 +390,9 @@ def compare_with_datasheet(
 
 
 def share_of_peak(
-    utilisation: float | None, binding: Ceiling | None, published: Sequence[DatasheetCeiling]
+    utilisation: float | None,
+    binding: Ceiling | None,
+    published: Sequence[DatasheetCeiling],
 ) -> float | None:
     """Share of the datasheet's peak, from the share of the measured ceiling that binds.
 

@@ -72,7 +72,9 @@ class Roof:
 
 
 def roof_of(
-    case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT
+    case: CaseRecord,
+    ceilings: Sequence[Ceiling],
+    cache: CacheState = CacheState.HOT,
 ) -> Roof:
     """The measured ceilings that bind a case; only a hot cache can serve reads."""
     memory = _memory_ceilings(ceilings)
@@ -157,7 +159,9 @@ def _measured(ceilings: Sequence[Ceiling], resource: str) -> list[Ceiling]:
 
 
 def _compute_ceiling(
-    dtype: str, ceilings: Sequence[Ceiling], tf32_products: int = TF32_PRODUCTS
+    dtype: str,
+    ceilings: Sequence[Ceiling],
+    tf32_products: int = TF32_PRODUCTS,
 ) -> Ceiling | None:
     """The fastest way to compute with operands of a dtype.
 

@@ -99,7 +99,10 @@ class Sampler:
     """Reads a device periodically until it is stopped or the device is lost."""
 
     def __init__(
-        self, device: NvmlDevice, *, now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        device: NvmlDevice,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.device = device
         self.failure: str | None = None

@@ -84,7 +84,10 @@ class _Server:
     """The loaded kernel."""
 
     def __init__(
-        self, setup: Mapping[str, Any], memory: mmap.mmap, device_fds: Sequence[int]
+        self,
+        setup: Mapping[str, Any],
+        memory: mmap.mmap,
+        device_fds: Sequence[int],
     ) -> None:
         import torch
 

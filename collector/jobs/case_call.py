@@ -128,7 +128,11 @@ def prepare_call(
     upstream = upstream_gradients(outputs, case)
     leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
     return lambda: torch.autograd.grad(
-        roots, leaves, upstream, retain_graph=True, allow_unused=True
+        roots,
+        leaves,
+        upstream,
+        retain_graph=True,
+        allow_unused=True,
     )
 
 

@@ -42,10 +42,15 @@ def compile_configurations(
         )
     codes: list[ConfiguredCode] = []
     for tuned, facts in compile_autotuned(
-        spec=spec, implementation=implementation, case=case, target=target
+        spec=spec,
+        implementation=implementation,
+        case=case,
+        target=target,
     ):
         code = ConfiguredCode(
-            function=tuned.name, configuration=tuned.configuration, facts=(facts,)
+            function=tuned.name,
+            configuration=tuned.configuration,
+            facts=(facts,),
         )
         # one call may launch the function with several specialisations
         last = codes[-1] if codes else None

@@ -70,7 +70,9 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
 
 
 def _describe_implementation(
-    kernel: str, implementation: Implementation, repository: Path | None
+    kernel: str,
+    implementation: Implementation,
+    repository: Path | None,
 ) -> ImplementationInfo:
     return ImplementationInfo(
         name=implementation.name,
@@ -121,7 +123,9 @@ def checkable_cases(spec: KernelSpec) -> dict[Case, CaseKind]:
 
 
 def find_case(
-    specs: Iterable[KernelSpec], case_id: str, implementation: str
+    specs: Iterable[KernelSpec],
+    case_id: str,
+    implementation: str,
 ) -> tuple[KernelSpec, Case, Implementation]:
     """Find a case, which may be an edge or a stand-in, and one of its implementations.
 

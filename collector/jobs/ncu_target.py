@@ -30,7 +30,9 @@ def _run(job: NcuJob) -> Failure | None:
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
         spec, case, implementation = find_case(
-            specs=load_suite(job.source), case_id=job.case_id, implementation=job.implementation
+            specs=load_suite(job.source),
+            case_id=job.case_id,
+            implementation=job.implementation,
         )
         if implementation.is_compiled:
             launch = compiled(implementation)

@@ -305,7 +305,11 @@ class _Suite:
         )
 
     def _call(
-        self, spec: KernelSpec, case: Case, implementation: Implementation, job: CalledJob
+        self,
+        spec: KernelSpec,
+        case: Case,
+        implementation: Implementation,
+        job: CalledJob,
     ) -> Reply:
         """Do a job that calls the implementation."""
         if isinstance(job, CheckAccuracy):

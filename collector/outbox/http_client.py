@@ -119,7 +119,9 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
     """Returns redirects and errors like any other response."""
 
     def http_response(
-        self, request: urllib.request.Request, response: HTTPResponse
+        self,
+        request: urllib.request.Request,
+        response: HTTPResponse,
     ) -> HTTPResponse:
         del request
         return response
@@ -184,7 +186,10 @@ class HttpSender(HttpClient):
             return Unavailable(str(error))
 
     def send_artefact(
-        self, record: RunRecord, artefact: Artefact, file: Path
+        self,
+        record: RunRecord,
+        artefact: Artefact,
+        file: Path,
     ) -> Refused | Unavailable | None:
         """Send an artefact of an acknowledged record; None once the server has it.
 
@@ -215,7 +220,10 @@ class HttpSender(HttpClient):
             return Unavailable(f"{file}: cannot be read: {error.strerror}", is_retried=False)
 
     def _failure(
-        self, documents: str, response: HTTPResponse, message: str
+        self,
+        documents: str,
+        response: HTTPResponse,
+        message: str,
     ) -> Refused | Unavailable:
         status = response.status
         # below 400 is a redirect, which would take the token to another address

@@ -70,7 +70,10 @@ class Sender(Protocol):
     def send(self, record: RunRecord) -> Answer: ...
 
     def send_artefact(
-        self, record: RunRecord, artefact: Artefact, file: Path
+        self,
+        record: RunRecord,
+        artefact: Artefact,
+        file: Path,
     ) -> Refused | Unavailable | None:
         """Send a file of an acknowledged record; None once the server has it."""
 
@@ -181,7 +184,10 @@ class Spool:
         return 0.0
 
     def _deliver_record(
-        self, path: Path, sender: Sender, delivery: SpoolDelivery
+        self,
+        path: Path,
+        sender: Sender,
+        delivery: SpoolDelivery,
     ) -> Unavailable | None:
         """Send one record and take it out of the spool, unless another process handles it; return
         why it stays.

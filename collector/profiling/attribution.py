@@ -51,7 +51,9 @@ class StepAttribution:
 
 
 def read_attributions(
-    times: Mapping[str, Any], folders: Sequence[Path], clean: Callable[[str], str]
+    times: Mapping[str, Any],
+    folders: Sequence[Path],
+    clean: Callable[[str], str],
 ) -> tuple[StepAttribution, ...]:
     """Read what the recorder added up, as one value for the host and one for devices.
 
@@ -123,7 +125,10 @@ def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
     first_line, last_line = row["first_line"], row["last_line"]
     if first_line != last_line:
         first_line, last_line = _narrowed(
-            file_name=name, first_line=first_line, last_line=last_line, folders=folders
+            file_name=name,
+            first_line=first_line,
+            last_line=last_line,
+            folders=folders,
         )
     if first_line == last_line:
         return f"{name}:{first_line}"
@@ -153,7 +158,10 @@ def _first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _narrowed(
-    file_name: str, first_line: int, last_line: int, folders: Sequence[Path]
+    file_name: str,
+    first_line: int,
+    last_line: int,
+    folders: Sequence[Path],
 ) -> tuple[int, int]:
     """Narrow a range of lines to those that have an operator such as `+` or an index.
 

@@ -134,7 +134,10 @@ def facts(metrics: _MetricsByName) -> JsonObject:
 
 
 def _first_value(
-    metrics: _MetricsByName, names: Sequence[str], *, is_percent: bool = False
+    metrics: _MetricsByName,
+    names: Sequence[str],
+    *,
+    is_percent: bool = False,
 ) -> float | None:
     """The value of the first name that has one; versions of ncu name a metric differently."""
     for name in names:

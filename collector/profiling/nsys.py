@@ -154,7 +154,10 @@ class _Export:
         return kernels
 
     def _transfers(
-        self, table: str, kind_column: str, kinds: dict[Any, str]
+        self,
+        table: str,
+        kind_column: str,
+        kinds: dict[Any, str],
     ) -> list[DeviceActivity]:
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)
         return [

@@ -194,7 +194,9 @@ def _run(
     }
     try:
         program = subprocess.Popen(
-            words, env=environment, stdout=sys.stderr if stdout_to_stderr else None
+            words,
+            env=environment,
+            stdout=sys.stderr if stdout_to_stderr else None,
         )
     except OSError as error:
         raise ProfilingError(

@@ -102,7 +102,9 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
         "".join(parts), redaction.with_known_names(learned_from)
     )
     return _encode(redacted), Redacted(
-        format="kineto-chrome-trace", texts_changed=changed_count, removed=tuple(removed)
+        format="kineto-chrome-trace",
+        texts_changed=changed_count,
+        removed=tuple(removed),
     )
 
 
@@ -196,7 +198,9 @@ def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] |
     removed = tuple(column for column in columns if _is_emptied(column, redaction))
     found_format = "ncu-csv" if is_ncu else "nsys-csv"
     return _encode("\n".join(redacted_lines) + "\n"), Redacted(
-        format=found_format, texts_changed=changed_count, removed=removed
+        format=found_format,
+        texts_changed=changed_count,
+        removed=removed,
     )
 
 
@@ -320,7 +324,9 @@ def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted
     copy.execute("COMMIT")
     changed_count = copy.total_changes - changes_before
     return Redacted(
-        format="nsys-sqlite", texts_changed=changed_count, removed=tuple(sorted(emptied))
+        format="nsys-sqlite",
+        texts_changed=changed_count,
+        removed=tuple(sorted(emptied)),
     )
 
 

@@ -117,7 +117,10 @@ class CaseRun:
             self.autotuning = merged(self.autotuning, step.taken.autotuning)
 
     def measurement(
-        self, method: TimingMethod, ceilings: Sequence[Ceiling], environment: Environment
+        self,
+        method: TimingMethod,
+        ceilings: Sequence[Ceiling],
+        environment: Environment,
     ) -> Measurement:
         """The measurement with its roofline position; `method` is that of the run."""
         failure = self._why_untimed()

@@ -147,7 +147,9 @@ class Cluster:
         return sum(self._counts("GPU")) or len(self._counts("CPU"))
 
     def measure(
-        self, plan: RunPlan, shares: Sequence[Share]
+        self,
+        plan: RunPlan,
+        shares: Sequence[Share],
     ) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
         """Measure all shares.
 
@@ -270,7 +272,9 @@ def spread_run(
         noun = "GPU" if cluster.has_gpus else "machine"
         on_progress(
             Progress(
-                done=0, total=len(shares), text=f"measuring on {cluster.device_count} {noun}(s)"
+                done=0,
+                total=len(shares),
+                text=f"measuring on {cluster.device_count} {noun}(s)",
             )
         )
         failures = []

@@ -13,7 +13,11 @@ class Countdown:
     """Notes now and then how much time is left, by the time that the blocks took so far."""
 
     def __init__(
-        self, total: int, steps: Steps, *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        total: int,
+        steps: Steps,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
         self._steps = steps

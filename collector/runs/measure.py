@@ -302,7 +302,9 @@ def _promise(subject_count: int, block_count: int, *, block_s: float) -> str:
 
 
 def _note_unfinished(
-    runs: Sequence[SuiteRun], block_counts: Mapping[Subject, int], steps: Steps
+    runs: Sequence[SuiteRun],
+    block_counts: Mapping[Subject, int],
+    steps: Steps,
 ) -> None:
     """Mark the records of a job whose time was over; what has no block has no measurement."""
     unfinished = [

@@ -238,7 +238,9 @@ def _replies(
 
 
 def _cache_keys(
-    workers: WorkerPool, subjects: Sequence[Subject], asked_for: tuple[str, ...]
+    workers: WorkerPool,
+    subjects: Sequence[Subject],
+    asked_for: tuple[str, ...],
 ) -> dict[Subject, str]:
     reply = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S)
     codes = reply.source_digests

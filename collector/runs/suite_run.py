@@ -164,7 +164,9 @@ class SuiteRun:
             dtypes = tuple(sorted({case_run.case.dtype for case_run in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             reply = self._ask(
-                job=job, activity=Activity.CEILINGS, problem="the ceilings cannot be measured"
+                job=job,
+                activity=Activity.CEILINGS,
+                problem="the ceilings cannot be measured",
             )
             self._take(ceilings=reply.ceilings)
         if not self.is_on_cpu:

@@ -233,7 +233,9 @@ def _min_samples(plan: SamplingPlan) -> int:
 
 
 def choose_method(
-    device: str, timer: Timer | None = None, cache: CacheState | None = None
+    device: str,
+    timer: Timer | None = None,
+    cache: CacheState | None = None,
 ) -> ChosenMethod:
     """The best method that works here and fits the request, as `possible_methods` reads it.
 

@@ -133,7 +133,9 @@ def _properties(device: int) -> _AllocationProperties:
 
 
 def _allocation_bytes(
-    driver: ctypes.CDLL, properties: _AllocationProperties, byte_count: int
+    driver: ctypes.CDLL,
+    properties: _AllocationProperties,
+    byte_count: int,
 ) -> ctypes.c_size_t:
     """Round a size up to what the driver allocates; the same in both processes."""
     granularity = ctypes.c_size_t()

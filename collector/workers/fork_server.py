@@ -134,7 +134,10 @@ class _Server:
     """The process that forks, for one mode: Triton decides at import whether it interprets."""
 
     def __init__(
-        self, mode: Mode, extra_environment: Mapping[str, str], python: Path | None
+        self,
+        mode: Mode,
+        extra_environment: Mapping[str, str],
+        python: Path | None,
     ) -> None:
         environment = {**os.environ, **extra_environment}
         environment.pop("TRITON_INTERPRET", None)

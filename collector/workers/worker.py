@@ -47,7 +47,10 @@ class Worker:
     """Loads one suite and does one job after another, in one process per rank."""
 
     def __init__(
-        self, fork_server: ForkServer, settings: WorkerSettings, rank_count: int = 1
+        self,
+        fork_server: ForkServer,
+        settings: WorkerSettings,
+        rank_count: int = 1,
     ) -> None:
         self._fork_server = fork_server
         self._settings = settings

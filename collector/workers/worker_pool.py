@@ -110,7 +110,10 @@ class WorkerPool:
             workers = [Worker(self.fork_server, settings) for _ in range(count)]
             self._parallel += workers
             for job, reply, worker in _do_parallel(
-                workers=workers, jobs=parallel, timeout_s=timeout_s, on_begin=on_begin
+                workers=workers,
+                jobs=parallel,
+                timeout_s=timeout_s,
+                on_begin=on_begin,
             ):
                 if _may_lack_memory(reply):
                     alone.append(job)

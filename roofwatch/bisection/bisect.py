@@ -240,7 +240,9 @@ class _Bisection:
         return good.sources is not None and good.sources == bad.sources
 
     def _next_move(
-        self, progress: BisectionProgress, current: int | None = None
+        self,
+        progress: BisectionProgress,
+        current: int | None = None,
     ) -> Measure | SearchEnd | None:
         """Choose what to do next; None once the ends are known to differ."""
         if progress.is_weighed:

@@ -188,7 +188,9 @@ def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) 
         CollectorError: the suite cannot be loaded, or the machine cannot be described.
     """
     settings = WorkerSettings(
-        source=suite_source(path), device=plan.device, thread_count=plan.thread_count
+        source=suite_source(path),
+        device=plan.device,
+        thread_count=plan.thread_count,
     )
     with Worker(fork_server, settings) as worker:
         worker.start()

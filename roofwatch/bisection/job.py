@@ -70,7 +70,9 @@ def run_bisection(
             from roofwatch.bisection.stored import begin
 
             commit_range = replace(
-                plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1]
+                plan.commit_range,
+                good_sha=commits.good_sha,
+                bad_sha=commits.shas[-1],
             )
             stored = begin(
                 url=url,

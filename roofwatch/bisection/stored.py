@@ -94,7 +94,9 @@ def begin(
 
 
 def claim_next(
-    plan: BisectPlan, fork_server: ForkServer, url: str | None
+    plan: BisectPlan,
+    fork_server: ForkServer,
+    url: str | None,
 ) -> tuple[BisectPlan, Claim] | None:
     """Claim the oldest request that fits this machine; None if there is none.
 

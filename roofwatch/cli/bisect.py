@@ -174,7 +174,11 @@ def bisect(
                 return
             plan, claim = claimed
         result, folder = run_bisection(
-            plan, fork_server, url, claim=claim, regression_id=regression
+            plan,
+            fork_server,
+            url,
+            claim=claim,
+            regression_id=regression,
         )
     document = as_json_document(plan, result, folder)
     commits = result.progress.commits

@@ -168,7 +168,9 @@ def _print_notes(file: Path, notes: Iterable[str]) -> None:
 
 
 def _compiled_commits(
-    suite: Path | None, repository: Path, on_progress: "OnProgress"
+    suite: Path | None,
+    repository: Path,
+    on_progress: "OnProgress",
 ) -> "CompiledCommits | None":
     """Prepare to compile the kernels at each commit; None without a suite or a compiler."""
     try:

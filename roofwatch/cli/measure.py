@@ -244,7 +244,11 @@ def check(
         plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
         with progress(target) as on_progress:
             suite = check_suite(
-                source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
+                source,
+                plan,
+                on_progress,
+                fork_server=fork_server,
+                depth=Depth(depth),
             )
     reports = suite.reports
     # a file with a wrong reference would stand in the way of the next one

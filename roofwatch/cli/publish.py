@@ -57,7 +57,10 @@ def publish(
 
 
 def _publish(
-    folder: Path, records: list[Path] | None, project: str | None, url: str | None
+    folder: Path,
+    records: list[Path] | None,
+    project: str | None,
+    url: str | None,
 ) -> "Published":
     from roofwatch.model.series_filter import SeriesFilter
     from roofwatch.publish.site import publish as write_site
@@ -71,7 +74,10 @@ def _publish(
 
 
 def _publish_on_branch(
-    folder: Path, branch: str, records: list[Path], project: str | None
+    folder: Path,
+    branch: str,
+    records: list[Path],
+    project: str | None,
 ) -> "Published":
     """Add records to those of a branch, and publish all of them there."""
     from roofwatch.arguments import repository_of

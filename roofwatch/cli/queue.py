@@ -91,7 +91,9 @@ def up(
     runner_class: Annotated[
         str,
         typer.Option(
-            "--class", metavar="CLASS", help="As in the token, which decides the jobs it takes."
+            "--class",
+            metavar="CLASS",
+            help="As in the token, which decides the jobs it takes.",
         ),
     ],
     once: Annotated[

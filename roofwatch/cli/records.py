@@ -58,7 +58,10 @@ def ingest(
 
 
 def store_and_judge(
-    records: "Iterable[tuple[Path, RunRecord]]", *, replaces: bool = False, as_json: bool
+    records: "Iterable[tuple[Path, RunRecord]]",
+    *,
+    replaces: bool = False,
+    as_json: bool,
 ) -> None:
     """Store records, each with its file, analyse their projects, and print what was found."""
     from roofwatch.arguments import open_configured_store

@@ -145,7 +145,9 @@ def mcp(
     repository: Annotated[
         Path,
         typer.Argument(
-            help="Repository whose kernels agents may measure.", exists=True, file_okay=False
+            help="Repository whose kernels agents may measure.",
+            exists=True,
+            file_okay=False,
         ),
     ] = Path(),
     *,

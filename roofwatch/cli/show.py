@@ -165,7 +165,10 @@ def regressions(
 
 @show_app.command("acceptances")
 def acceptances(
-    *, project: ShownProject = None, url: StoreUrl = None, as_json: AsJson = False
+    *,
+    project: ShownProject = None,
+    url: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """List what was accepted in pull requests, newest first, and which regressions that settled."""
     from roofwatch.store.reading import choose_project, open_source

@@ -113,7 +113,9 @@ STEPS = (
         planted=Planted("gated_mlp", Verdict.IMPROVED, "one fused GELU in place of five passes"),
     ),
     Step(
-        "List the kernels", file="README.md", new="\nrms_norm, layer_norm, gated_mlp, projection\n"
+        "List the kernels",
+        file="README.md",
+        new="\nrms_norm, layer_norm, gated_mlp, projection\n",
     ),
     Step(
         "Put the projection's grid on two lines",

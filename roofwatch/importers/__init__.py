@@ -227,7 +227,9 @@ class Meaning(NamedTuple):
 
 
 def rows_of(
-    values: Json, meaning: Callable[[str], Meaning | None], **shared: Any
+    values: Json,
+    meaning: Callable[[str], Meaning | None],
+    **shared: Any,
 ) -> Iterator[ImportedRow]:
     """A row for each number in an object; keys without a meaning and strings are left out."""
     for key, value in values.items():

@@ -220,7 +220,9 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
 
 
 def _google_failures(
-    benchmark: Json, case: str, times: Mapping[str, Meaning]
+    benchmark: Json,
+    case: str,
+    times: Mapping[str, Meaning],
 ) -> Iterator[ImportedRow]:
     outcome = Outcome.UNSUPPORTED
     # a skipped benchmark is unsupported, one with an error failed

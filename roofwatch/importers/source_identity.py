@@ -212,7 +212,9 @@ def names_of(case: str) -> tuple[str, ...]:
 
 
 def with_source_identity(
-    run: ImportedRun, folder: Path, revision: str | None = None
+    run: ImportedRun,
+    folder: Path,
+    revision: str | None = None,
 ) -> ImportedRun:
     """Give each row the digest of what its kernel uses at its commit.
 

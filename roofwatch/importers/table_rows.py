@@ -56,7 +56,9 @@ def read_table(path: Path, columns: TableMap) -> Table:
 
 
 def _with_file_beside(
-    records: list[Record], beside: Path, notes: tuple[str, ...]
+    records: list[Record],
+    beside: Path,
+    notes: tuple[str, ...],
 ) -> tuple[list[Record], tuple[str, ...]]:
     """Add the keys of a JSON file in the same folder to each record."""
     if not beside.is_file():

@@ -262,7 +262,10 @@ class _TableReader:
         return unit
 
     def _spread(
-        self, record: Record, source: ValueSource, cell: Cell
+        self,
+        record: Record,
+        source: ValueSource,
+        cell: Cell,
     ) -> tuple[float | None, float | None]:
         if source.low is None or source.high is None or cell.number is None:
             return None, None

@@ -227,7 +227,9 @@ def _packages(source: SuiteSource, proofs: Iterable[CaseProof]) -> tuple[KernelP
 
 
 def _extents(
-    info: SuiteInfo, jobs: Collection[CheckAccuracy], depth: Depth
+    info: SuiteInfo,
+    jobs: Collection[CheckAccuracy],
+    depth: Depth,
 ) -> dict[CheckAccuracy, _Extent]:
     if depth is Depth.FULL:
         return dict.fromkeys(jobs, _Extent.VALUES)
@@ -262,7 +264,9 @@ def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy
 
 
 def _jobs_of(
-    kernel: KernelInfo, device: str, plan: RunPlan
+    kernel: KernelInfo,
+    device: str,
+    plan: RunPlan,
 ) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
@@ -287,7 +291,9 @@ def _jobs_of(
 
 
 def _select_cases(
-    kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None
+    kernel: KernelInfo,
+    device: str,
+    patterns: tuple[str, ...] | None,
 ) -> Iterable[CheckableCase]:
     # A large case without a smaller stand-in is only analysed.
     can_run: list[CheckableCase] = []

@@ -90,7 +90,11 @@ def _results(claim: SuiteClaim, reports: Sequence[CheckReport]) -> SuiteClaim:
 
 
 def _agreement(
-    claim: str, reports: Sequence[CheckReport], words: str, *, defect: str | None
+    claim: str,
+    reports: Sequence[CheckReport],
+    words: str,
+    *,
+    defect: str | None,
 ) -> SuiteClaim:
     without_reference = [report for report in reports if report.has_failed_reference]
     failures = [

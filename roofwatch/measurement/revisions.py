@@ -84,7 +84,9 @@ def open_suite(
 
 
 def _declared(
-    path: Path | None, revision: str, fork_server: ForkServer
+    path: Path | None,
+    revision: str,
+    fork_server: ForkServer,
 ) -> frozenset[tuple[str, str]]:
     """Return the kernels and implementations that a commit's own benchmark files declare; none if
     it has no such file, or if it cannot be loaded.

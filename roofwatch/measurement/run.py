@@ -307,7 +307,10 @@ def _blocks_to_go(case: Change[CaseEvidence]) -> float:
 
 
 def _affordable(
-    open_cases: list[Change[CaseEvidence]], left_s: float, *, seconds_per_pair: float
+    open_cases: list[Change[CaseEvidence]],
+    left_s: float,
+    *,
+    seconds_per_pair: float,
 ) -> dict[Subject, int]:
     """Blocks up to the next interim analysis for as many cases as the time allows."""
     block_counts: dict[Subject, int] = {}

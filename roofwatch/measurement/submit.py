@@ -300,7 +300,9 @@ def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[
         raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
     timeable = [trial for trial in passed if trial in listed or trial.test is Test.SHAPE]
     return sorted(
-        timeable, key=lambda trial: submission.spec.memory_bytes(trial.case), reverse=True
+        timeable,
+        key=lambda trial: submission.spec.memory_bytes(trial.case),
+        reverse=True,
     )
 
 
@@ -397,7 +399,9 @@ def _place_under_roof(submission: Submission, case: Case, median_ns: float) -> N
 
 
 def _rejection(
-    submission: Submission, bench: Bench, failures: Sequence[tuple[Trial, CandidateError]]
+    submission: Submission,
+    bench: Bench,
+    failures: Sequence[tuple[Trial, CandidateError]],
 ) -> Rejected:
     errors = [error for _, error in failures]
     verdict = SubmissionVerdict.INCORRECT
@@ -414,7 +418,10 @@ def _rejection(
 
 
 def _timed_out(
-    submission: Submission, bench: Bench, trial: Trial, error: CandidateLateError
+    submission: Submission,
+    bench: Bench,
+    trial: Trial,
+    error: CandidateLateError,
 ) -> Rejected:
     """Tell a candidate that hangs, next to the implementation's time, from a budget too short."""
     evidence = [submission.evidence(trial.test, trial.name, str(error))]

@@ -54,7 +54,10 @@ class Rejected(Exception):  # noqa: N818
     """The verdict is known."""
 
     def __init__(
-        self, verdict: SubmissionVerdict, reason: str, evidence: Sequence[dict[str, str]] = ()
+        self,
+        verdict: SubmissionVerdict,
+        reason: str,
+        evidence: Sequence[dict[str, str]] = (),
     ) -> None:
         super().__init__(reason)
         self.verdict, self.evidence = verdict, list(evidence)
@@ -103,7 +106,10 @@ class Submission:
         }
 
     def start(
-        self, stack: ExitStack, folder: Path, cases: Sequence[Case]
+        self,
+        stack: ExitStack,
+        folder: Path,
+        cases: Sequence[Case],
     ) -> tuple[CandidateProcess, CandidateProcess]:
         """Start the implementation's process and the candidate's, which the stack ends, for the
         cases to call.

@@ -101,7 +101,9 @@ def tune(
             "kernel with @triton.autotune and two or more configurations"
         )
     return TuneResult(
-        cases=tuple(cases), environment=tuner.environment, failures=tuple(tuner.failures)
+        cases=tuple(cases),
+        environment=tuner.environment,
+        failures=tuple(tuner.failures),
     )
 
 
@@ -290,7 +292,10 @@ def _what_is_wrong(reply: Reply) -> str | None:
 
 
 def _timed(
-    tried: TriedConfiguration, race: Race[int], index: int, loss: tuple[Loss, str] | None
+    tried: TriedConfiguration,
+    race: Race[int],
+    index: int,
+    loss: tuple[Loss, str] | None,
 ) -> TriedConfiguration:
     update: dict[str, object] = {}
     if loss is not None:

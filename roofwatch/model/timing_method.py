@@ -53,7 +53,9 @@ def default_method(device: str) -> TimingMethod:
 
 
 def possible_methods(
-    device: str, timer: Timer | None = None, cache: CacheState | None = None
+    device: str,
+    timer: Timer | None = None,
+    cache: CacheState | None = None,
 ) -> list[TimingMethod]:
     """Methods that fit the device and the request, best first; without a cache state, each timer
     with its default.

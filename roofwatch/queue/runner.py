@@ -130,7 +130,11 @@ class Runner:
             self._return(job, claim_id, exit_status, started_s, tree, earlier, command.output)
 
     def _follow(
-        self, job: TakenJob, claim_id: UUID, command: "JobProcess", started_s: float
+        self,
+        job: TakenJob,
+        claim_id: UUID,
+        command: "JobProcess",
+        started_s: float,
     ) -> int:
         """Report progress until the command ends, is cancelled, or takes too long."""
         reported_s = time.monotonic()

@@ -157,7 +157,11 @@ class InputMaker:
         return numbers
 
     def uniform(
-        self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None
+        self,
+        *shape: int,
+        low: float = -1.0,
+        high: float = 1.0,
+        dtype: str | None = None,
     ) -> torch.Tensor:
         """Uniformly distributed over [low, high)."""
         if self.only_integers:

@@ -198,7 +198,10 @@ class KernelSpec:
         return register
 
     def _require_parameters(
-        self, name: str, launch: Callable[..., Any], configs: Sequence[Configuration]
+        self,
+        name: str,
+        launch: Callable[..., Any],
+        configs: Sequence[Configuration],
     ) -> None:
         if not configs:
             return

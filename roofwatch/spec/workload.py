@@ -32,7 +32,9 @@ class _StepCost(NamedTuple):
 
 
 def counted_cost(
-    forward: Callable[..., Any], step: Callable[..., Any], inputs: Inputs
+    forward: Callable[..., Any],
+    step: Callable[..., Any],
+    inputs: Inputs,
 ) -> Callable[[Case], _StepCost]:
     """Count the cost of a step by running it on tensors without data, once for each case.
 
@@ -187,7 +189,9 @@ def workload(
                 dtype = getattr(torch, case.dtype)
             if make.only_integers:
                 arguments[_argument(key)] = torch.empty(
-                    value.shape, device=make.device, dtype=dtype
+                    value.shape,
+                    device=make.device,
+                    dtype=dtype,
                 )
             else:
                 arguments[_argument(key)] = value.to(device=make.device, dtype=dtype, copy=True)

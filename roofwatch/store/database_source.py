@@ -47,7 +47,11 @@ class DatabaseSource:
         return self._ask(list_projects)
 
     def list_runs(
-        self, project: str, limit: int | None, *, is_quarantined: bool = False
+        self,
+        project: str,
+        limit: int | None,
+        *,
+        is_quarantined: bool = False,
     ) -> Sequence[RunSummary]:
         """List runs, newest first; all without a limit."""
         return self._ask(list_runs, project, limit, is_quarantined=is_quarantined)
@@ -59,7 +63,10 @@ class DatabaseSource:
             return read_series(session, chosen.project, keys, **chosen.included)
 
     def list_regressions(
-        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+        self,
+        project: str,
+        state: RegressionState | None = None,
+        triage: TriageState | None = None,
     ) -> Sequence[TriagedRegression]:
         """List regressions, newest commit first, then by kernel and verdict."""
         return self._ask(list_triaged, project, None if state is None else {state}, triage=triage)
@@ -99,7 +106,10 @@ class DatabaseSource:
         return self._ask(question.ask, *args, **kwargs)
 
     def _ask(
-        self, query: Callable[Concatenate[Session, P], A], *args: P.args, **kwargs: P.kwargs
+        self,
+        query: Callable[Concatenate[Session, P], A],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> A:
         with reading_session(self.engine) as session:
             return query(session, *args, **kwargs)

@@ -209,7 +209,11 @@ class Server:
 
     @contextmanager
     def _request(
-        self, path: str, document: bytes | None, *, method: str | None = None
+        self,
+        path: str,
+        document: bytes | None,
+        *,
+        method: str | None = None,
     ) -> Iterator[HTTPResponse]:
         headers = _HEADERS
         if method is not None:
@@ -285,7 +289,11 @@ class Server:
         return list(self.pages("/v1/projects", {}, _NAMES))
 
     def list_runs(
-        self, project: str, limit: int | None, *, is_quarantined: bool = False
+        self,
+        project: str,
+        limit: int | None,
+        *,
+        is_quarantined: bool = False,
     ) -> Sequence[RunSummary]:
         query = {"project": project, "quarantined": is_quarantined}
         return list(islice(self.pages("/v1/runs", query, RUNS, size=limit), limit))
@@ -294,7 +302,10 @@ class Server:
         return list(self.pages("/v1/series/points", asdict(chosen), _SERIES))
 
     def list_regressions(
-        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+        self,
+        project: str,
+        state: RegressionState | None = None,
+        triage: TriageState | None = None,
     ) -> Sequence[TriagedRegression]:
         query = {"project": project, "state": state, "triage": triage}
         return list(self.pages("/v1/regressions", query, _REGRESSIONS))

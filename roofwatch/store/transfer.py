@@ -192,7 +192,9 @@ def fetch_artefacts(
 
 
 def _choose(
-    offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID
+    offered: Sequence[StoredArtefact],
+    names: Sequence[str],
+    run_id: UUID,
 ) -> list[StoredArtefact]:
     by_name = {artefact.name: artefact for artefact in offered}
     for name in names:

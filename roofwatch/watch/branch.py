@@ -149,7 +149,10 @@ class Branch:
         return tuple(name for name in names if head_digests.get(name) != base_digests.get(name))
 
     def candidates(
-        self, base: CommitRef, commits: Iterable[CommitRef], kernels: Iterable[str]
+        self,
+        base: CommitRef,
+        commits: Iterable[CommitRef],
+        kernels: Iterable[str],
     ) -> frozenset[str]:
         """The commits after the base whose sources of some kernels differ from the commit before.
 

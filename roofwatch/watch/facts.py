@@ -125,7 +125,9 @@ class FactSearch:
         self._steps.append(step)
 
     def _progress(
-        self, ranges: Sequence[ChangedRange], records: Mapping[str, RunRecord]
+        self,
+        ranges: Sequence[ChangedRange],
+        records: Mapping[str, RunRecord],
     ) -> BisectionProgress:
         """What is known of each commit: those that may be the cause are equally likely."""
         causes: set[str] = set()
@@ -166,11 +168,16 @@ class FactSearch:
             )
             commits.append(searched)
         return BisectionProgress(
-            commits=tuple(commits), steps=tuple(self._steps), is_weighed=bool(causes)
+            commits=tuple(commits),
+            steps=tuple(self._steps),
+            is_weighed=bool(causes),
         )
 
     def _with_candidates(
-        self, changed: ChangedRange, commits: Sequence[CommitRef], branch: Branch
+        self,
+        changed: ChangedRange,
+        commits: Sequence[CommitRef],
+        branch: Branch,
     ) -> ChangedRange:
         inside = [commit for commit in commits if changed.base < commit <= changed.head]
         kernel = kernel_of(self.subject[0])
@@ -241,7 +248,9 @@ def result_of_search(changes: Sequence[Regression], progress: BisectionProgress)
 
 
 def search_and_store(
-    search: FactSearch, url: str | None, regression_id: UUID
+    search: FactSearch,
+    url: str | None,
+    regression_id: UUID,
 ) -> tuple[Regression, ...]:
     """Run a search, and store its progress and its result; without a URL nothing is stored.
 

@@ -32,7 +32,9 @@ def repository_of_job() -> GitHubRepository:
 
 
 def post_issues(
-    watched: Watch, repository: GitHubRepository, labels: Sequence[str]
+    watched: Watch,
+    repository: GitHubRepository,
+    labels: Sequence[str],
 ) -> Iterator[str]:
     """Open, comment on and close the issues of a watched branch; yields what was done.
 

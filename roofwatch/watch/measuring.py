@@ -68,7 +68,10 @@ class JobRunner:
         return job.kind in _OF_WHOLE_COMMITS and self.branch.carries
 
     def _measure_affected(
-        self, job: Job, base: CommitRef, timed_at: Mapping[CaseKey, datetime]
+        self,
+        job: Job,
+        base: CommitRef,
+        timed_at: Mapping[CaseKey, datetime],
     ) -> tuple[RunRecord, ...]:
         """Measure the kernels whose sources changed as a pair, and a tenth of the others alone."""
         affected = self.branch.affected(base.sha, job.head.sha)

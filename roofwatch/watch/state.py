@@ -49,7 +49,9 @@ class KnownHistory:
 
 
 def read_history(
-    records: Iterable[RunRecord], commits: Sequence[CommitRef], environment: Environment
+    records: Iterable[RunRecord],
+    commits: Sequence[CommitRef],
+    environment: Environment,
 ) -> KnownHistory:
     """Analyse the records of one project, those of the branch and the runner class.
 
@@ -96,7 +98,9 @@ def _is_of_history(record: RunRecord, by_sha: Mapping[str, CommitRef], runner_cl
 
 
 def _bridges(
-    records: Sequence[RunRecord], by_sha: Mapping[str, CommitRef], environment: Environment
+    records: Sequence[RunRecord],
+    by_sha: Mapping[str, CommitRef],
+    environment: Environment,
 ) -> list[Bridge]:
     """Find what other software measured last, and this machine's did not measure at that commit."""
     software = _software_of(environment)

@@ -171,7 +171,9 @@ def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) ->
 
 
 def _loops(
-    blocks: Sequence[BasicBlock], order: Sequence[int], dominator: dict[int, int]
+    blocks: Sequence[BasicBlock],
+    order: Sequence[int],
+    dominator: dict[int, int],
 ) -> list[Loop]:
     """Find the natural loops; those with one header are one loop."""
     predecessors = _predecessors(blocks, order)
@@ -218,7 +220,9 @@ def _nested(loops: Sequence[Loop]) -> list[Loop]:
 
 
 def _set_frequencies(
-    blocks: Sequence[BasicBlock], order: Sequence[int], loops: Sequence[Loop]
+    blocks: Sequence[BasicBlock],
+    order: Sequence[int],
+    loops: Sequence[Loop],
 ) -> None:
     headers = {loop.header for loop in loops}
     position = {number: index for index, number in enumerate(order)}

@@ -275,7 +275,10 @@ def _add_vector(work: Work, name: str, rates: Rates) -> None:
 
 
 def _add_gcn_access(
-    work: Work, access: re.Match[str], instruction: Instruction, rates: Rates
+    work: Work,
+    access: re.Match[str],
+    instruction: Instruction,
+    rates: Rates,
 ) -> None:
     width = _gcn_width(access[3])
     clocks = _transfer_clocks(width, rates.l1_bytes, rates)

@@ -170,14 +170,19 @@ def _of_ir(code: LaunchedCode, name: str, assumptions: Assumptions) -> float:
 def _requested_bytes(code: LaunchedCode, work: Work, assumptions: Assumptions) -> float:
     """Bytes of all loads and stores of global memory."""
     in_ir = _of_ir(code=code, name="loaded_bytes", assumptions=assumptions) + _of_ir(
-        code=code, name="stored_bytes", assumptions=assumptions
+        code=code,
+        name="stored_bytes",
+        assumptions=assumptions,
     )
     # without the IR, every thread counts, although a warp may read one value
     return code.blocks * (in_ir or work.access_bytes * code.threads)
 
 
 def _throughput(
-    code: LaunchedCode, work: Work, requested: float, assumptions: Assumptions
+    code: LaunchedCode,
+    work: Work,
+    requested: float,
+    assumptions: Assumptions,
 ) -> dict[str, float]:
     """Clocks for which each resource is busy, if nothing ever waits."""
     rates = code.rates

@@ -13,7 +13,7 @@ EPSILON = 1e-6
 
 @triton.jit
 def _rms_norm_kernel(
-    x_ptr, weight_ptr, y_ptr, inverse_rms_ptr, n_cols, epsilon, BLOCK: tl.constexpr
+    x_ptr, weight_ptr, y_ptr, inverse_rms_ptr, n_cols, epsilon, BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
@@ -27,7 +27,7 @@ def _rms_norm_kernel(
 
 @triton.jit
 def _rms_norm_grad_kernel(
-    grad_y_ptr, x_ptr, weight_ptr, inverse_rms_ptr, grad_x_ptr, n_cols, BLOCK: tl.constexpr
+    grad_y_ptr, x_ptr, weight_ptr, inverse_rms_ptr, grad_x_ptr, n_cols, BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
@@ -208,6 +208,6 @@ def projection_triton(x, w):
     grid = (triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], BLOCK_N))
     sizes = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K}
     _projection_kernel[grid](
-        x, w, y, x.shape[0], w.shape[1], x.shape[1], **sizes, num_warps=NUM_WARPS
+        x, w, y, x.shape[0], w.shape[1], x.shape[1], **sizes, num_warps=NUM_WARPS,
     )
     return y
