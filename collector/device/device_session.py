@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from roofwatch.collector.device.clock_lock import ClockLock
 from roofwatch.collector.device.device_state import (
     MAX_COOLING_S,
     BlockWindow,
@@ -16,7 +17,7 @@ from roofwatch.collector.device.device_state import (
     is_throttled_by_heat,
     unfit_reasons,
 )
-from roofwatch.collector.device.nvml import ClockLock, NvmlDevice, NvmlError
+from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import (
     PERIOD_S,
     Reading,

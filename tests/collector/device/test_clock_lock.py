@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from roofwatch.collector.device.clock_lock import ClockLock
 from roofwatch.collector.device.device_state import holds_clock
-from roofwatch.collector.device.nvml import ClockLock
 from roofwatch.model.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
 
@@ -20,7 +20,7 @@ RESET = ["nvmlDeviceResetGpuLockedClocks", UUID]
 
 COLLECTOR = f"""
 import os
-from roofwatch.collector.device.nvml import ClockLock
+from roofwatch.collector.device.clock_lock import ClockLock
 lock = ClockLock({UUID!r}, 1500)
 os.write(1, b"%d\\n" % lock.watchdog.pid)
 input()

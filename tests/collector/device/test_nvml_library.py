@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from roofwatch.collector.device.nvml import ClockLock, DeviceLostError, NvmlDevice, NvmlError
+from roofwatch.collector.device.clock_lock import ClockLock
+from roofwatch.collector.device.nvml import DeviceLostError, NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import Sampler
 from roofwatch.model.errors import CollectorError
 from tests.collector.mock_nvml import profile_of
