@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from roofwatch.collector.workers.worker import combined
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model import worker_protocol as protocol
 from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement
 from roofwatch.model.timing_method import SamplingPlan
 from roofwatch.model.worker_protocol import (
     CheckAccuracy,
@@ -37,13 +39,15 @@ def case_id(kernel: str) -> str:
     return f"{kernel}/ranks=2,n=64/float32/fwd"
 
 
-def test_a_failing_rank_fails_only_its_case_and_a_sample_is_the_time_of_the_slowest(
-    fork_server: ForkServer,
-) -> None:
+@pytest.fixture(scope="module")
+def measured(fork_server: ForkServer) -> Mapping[str, Measurement]:
+    """By kernel."""
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, timeout_s=8)
     (record,) = measure([SUITE], plan, fork_server=fork_server)
+    return by_kernel(record)
 
-    measured = by_kernel(record)
+
+def test_a_failing_rank_fails_only_its_case(measured: Mapping[str, Measurement]) -> None:
     assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
         "raises": Outcome.CRASHED,
         "leaves": Outcome.CRASHED,
@@ -56,6 +60,9 @@ def test_a_failing_rank_fails_only_its_case_and_a_sample_is_the_time_of_the_slow
         "works": Outcome.OK,
         "alone": Outcome.OK,
     }
+
+
+def test_the_message_of_a_failure_names_its_rank(measured: Mapping[str, Measurement]) -> None:
     messages = {kernel: measurement.message or "" for kernel, measurement in measured.items()}
     assert messages["raises"].startswith("rank 1: ValueError: no such luck (bench_ranks.py:")
     assert "rank 1: the process ended: exit status 3" in messages["leaves"]
@@ -63,6 +70,9 @@ def test_a_failing_rank_fails_only_its_case_and_a_sample_is_the_time_of_the_slow
     assert "not done after 8 s" in messages["hangs"]
     assert "rank 1: out: " in messages["wrong_on_rank_1"]
     assert messages["unsupported"] == "UnsupportedError: needs something else"
+
+
+def test_a_sample_is_the_time_of_the_slowest_rank(measured: Mapping[str, Measurement]) -> None:
     slowest_ns = [
         ns for block in measured["takes_longer_on_rank_1"].blocks for ns in block.samples_ns
     ]

@@ -370,28 +370,26 @@ def test_a_file_inside_a_package_may_import_relatively(
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
+TRITON_CASE = {"case_id": "scale/n=1000/float32/fwd", "implementation": "triton"}
+
+
 @pytest.mark.slow
-def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(
-    fork_server: ForkServer,
-) -> None:
+def test_triton_code_is_checked_in_the_interpreter(fork_server: ForkServer) -> None:
     source = SuiteSource(SUITES / "bench_good.py")
-    case_id = "scale/n=1000/float32/fwd"
-    with Worker(
-        fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
-    ) as interpreter:
-        checked = interpreter.request(
-            CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60
-        ).checked
+    settings = WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
+    with Worker(fork_server, settings) as interpreter:
+        checked = interpreter.request(CheckAccuracy(**TRITON_CASE), timeout_s=60).checked
     assert checked is not None
     assert (checked.report.outcome, checked.report.executor) == (Outcome.OK, "interpreter")
+
+
+@pytest.mark.slow
+def test_triton_code_is_compiled_but_never_timed_without_a_gpu(fork_server: ForkServer) -> None:
+    source = SuiteSource(SUITES / "bench_good.py")
     with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
-        compiled = worker.request(
-            CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")),
-            timeout_s=60,
-        )
-        timed = worker.request(
-            TimeBlock(case_id=case_id, implementation="triton", plan=QUICK), timeout_s=60
-        )
+        job = CompileStatic(**TRITON_CASE, targets=("sm_80", "gfx942"))
+        compiled = worker.request(job, timeout_s=60)
+        timed = worker.request(TimeBlock(**TRITON_CASE, plan=QUICK), timeout_s=60)
     assert [fact.target for fact in compiled.static_facts or ()] == ["sm_80", "gfx942"]
     assert timed.failure is not None
     assert timed.failure.outcome is Outcome.UNSUPPORTED

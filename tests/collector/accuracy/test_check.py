@@ -11,7 +11,7 @@ import torch
 from roofwatch import Case, InputMaker, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.collector.accuracy.evaluation import prepare
+from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare
 from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged
 from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.runs.run_plan import RunPlan
@@ -150,7 +150,7 @@ def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
     return [(job.case_id, job.implementation, str(mode)) for job, mode in jobs.items()]
 
 
-def test_without_a_gpu_stand_ins_and_edges_are_checked_and_triton_is_interpreted() -> None:
+def test_without_a_gpu_triton_is_interpreted_at_the_cases_that_torch_is_checked_at() -> None:
     assert chosen("cpu") == [
         ("k/tiny/f32/fwd", "torch", "device"),
         ("k/tiny/f32/fwd", "compile", "device"),
@@ -245,7 +245,8 @@ def test_torch_code_is_not_tried_where_an_input_of_its_own_no_longer_fits_the_ot
     assert report.outcome is Outcome.UNSUPPORTED, report.message
 
 
-def test_a_large_case_without_a_smaller_one_is_analysed_and_not_run() -> None:
+def suite_of_one_large_case() -> SuiteInfo:
+    """No smaller case stands in for it."""
     large = CheckableCase(
         case_id="k/large/f32/fwd",
         kind="declared",
@@ -259,11 +260,16 @@ def test_a_large_case_without_a_smaller_one_is_analysed_and_not_run() -> None:
         implementations=(make_implementation_info("triton", language="triton"),),
         checkable=(large,),
     )
-    suite = SuiteInfo(device="cpu", kernels=(kernel,))
+    return SuiteInfo(device="cpu", kernels=(kernel,))
 
-    assert select_jobs(suite, RunPlan(), is_analysed=True) == {}
+
+def test_a_large_case_without_a_smaller_one_is_not_run() -> None:
     with pytest.raises(SuiteError, match="nothing to check"):
-        select_jobs(suite, RunPlan())
+        select_jobs(suite_of_one_large_case(), RunPlan())
+
+
+def test_an_analysis_needs_no_case_to_run() -> None:
+    assert select_jobs(suite_of_one_large_case(), RunPlan(), is_analysed=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +287,7 @@ def test_a_plan_that_matches_nothing_is_refused(plan: Any, message: str) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"])
 @pytest.mark.parametrize("arrangement", [Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED])
-def test_a_rearranged_tensor_has_equal_values_and_other_strides(
+def test_rearranging_a_tensor_changes_only_its_strides(
     dtype: str, arrangement: Arrangement
 ) -> None:
     tensor = torch.arange(24).reshape(2, 3, 4).to(getattr(torch, dtype))
@@ -291,36 +297,62 @@ def test_a_rearranged_tensor_has_equal_values_and_other_strides(
     assert moved.to(torch.float64).equal(tensor.to(torch.float64))
 
 
-def test_layouts_cover_inputs_and_upstream_gradients_with_two_dims() -> None:
+def scaled_forward_and_backward() -> tuple[PreparedCase, PreparedCase]:
+    """`x` has two dims, `factor` one."""
     spec = declare(
         inputs=lambda case, make: {"x": make.normal(4, case["n"]), "factor": make.normal(1)},
         reference=lambda x, factor: x * factor,
         cases=cases(shapes=[{"n": 8}], directions=["fwd", "bwd"]),
     )
     forward, backward = (prepare(spec, case, "cpu") for case in spec.cases)
+    return forward, backward
+
+
+def test_layouts_cover_tensors_with_two_dims() -> None:
+    forward, backward = scaled_forward_and_backward()
+
     assert {layout.tensor for layout in layouts_of(forward)} == {"x"}
     assert {layout.tensor for layout in layouts_of(backward)} == {"x", "upstream"}
+
+
+def test_an_input_in_another_layout_still_has_a_gradient() -> None:
+    _, backward = scaled_forward_and_backward()
+
     moved = in_layout(backward, X_TRANSPOSED).inputs["x"]
+
     assert moved.requires_grad
     assert moved.stride() == (1, 4)
-    upstream = in_layout(
-        backward, Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)
-    ).lay_out_upstream
+
+
+def test_an_upstream_gradient_can_have_another_layout() -> None:
+    _, backward = scaled_forward_and_backward()
+    transposed = Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)
+
+    upstream = in_layout(backward, transposed).lay_out_upstream
+
     assert upstream(torch.zeros(4, 8)).stride() == (1, 4)
 
 
-def test_an_expanded_layout_repeats_one_slice_and_has_its_own_reference() -> None:
+def softmax_in_expanded_layout(tensor: str) -> PreparedCase:
     spec = declare(
         inputs=lambda case, make: {"x": make.normal(4, case["n"])},
         reference=lambda x: x.softmax(-1),
         cases=cases(shapes=[{"n": 8}], directions=["bwd"]),
     )
     prepared = prepare(spec, spec.cases[0], "cpu")
-    expanded = Arrangement.EXPANDED
-    rows = in_layout(prepared, Layout(tensor="x", arrangement=expanded))
+    return in_layout(prepared, Layout(tensor=tensor, arrangement=Arrangement.EXPANDED))
+
+
+def test_an_expanded_input_repeats_one_slice() -> None:
+    rows = softmax_in_expanded_layout("x")
+
     assert rows.inputs["x"].stride() == (0, 1)
     assert torch.equal(rows.expected["out"][0], rows.expected["out"][3])
-    summed = in_layout(prepared, Layout(tensor="upstream", arrangement=expanded))
+
+
+def test_an_expanded_upstream_gradient_has_its_own_reference() -> None:
+    summed = softmax_in_expanded_layout("upstream")
+
     assert summed.lay_out_upstream(torch.zeros(4, 8)).stride() == (0, 0)
     # the gradient of a softmax's sum is zero but for rounding, so errors are relative to the usual
     assert float(summed.expected["grad_x"].abs().max()) < 1e-12

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roofwatch import cases
-from roofwatch.collector.accuracy.evaluation import prepare
+from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare
 from roofwatch.collector.accuracy.regimes import in_regime, regimes_of
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -91,7 +91,7 @@ def test_a_sum_in_bfloat16_is_interpreted_in_bfloat16(reports: Reports) -> None:
     assert reports["wide_sum", None].outcome is Outcome.OK
 
 
-def test_roles_choose_the_regimes_and_the_default_is_any_value() -> None:
+def gated_case() -> PreparedCase:
     spec = declare(
         inputs=lambda case, make: {
             "x": make.normal(4, case["n"]),
@@ -101,9 +101,21 @@ def test_roles_choose_the_regimes_and_the_default_is_any_value() -> None:
         reference=lambda x, gate, weight: x * gate.sigmoid() * weight,
         cases=cases(shapes=[{"n": 16}]),
     )
-    prepared = prepare(spec, spec.cases[0], "cpu")
-    assert prepared.roles == {"x": Role.VALUES, "gate": Role.GATES, "weight": Role.WEIGHTS}
-    assert regimes_of(prepared) == (Regime.SATURATED, Regime.SPARSE)
+    return prepare(spec, spec.cases[0], "cpu")
+
+
+def test_an_input_without_a_role_may_have_any_value() -> None:
+    roles = gated_case().roles
+
+    assert roles == {"x": Role.VALUES, "gate": Role.GATES, "weight": Role.WEIGHTS}
+
+
+def test_roles_choose_the_regimes() -> None:
+    assert regimes_of(gated_case()) == (Regime.SATURATED, Regime.SPARSE)
+
+
+def test_a_regime_changes_only_inputs_of_its_role() -> None:
+    prepared = gated_case()
 
     saturated = in_regime(prepared, Regime.SATURATED)
     assert torch.equal(saturated.inputs["gate"], 16 * prepared.inputs["gate"])
@@ -129,7 +141,7 @@ def test_special_roles_draw_the_same_numbers_as_normal() -> None:
 
 
 @pytest.mark.parametrize("regime", [Regime.PEAKED, Regime.LOWERED, Regime.EQUAL])
-def test_a_right_loss_of_one_number_is_tried_and_passes(reports: Reports, regime: Regime) -> None:
+def test_a_right_loss_of_one_number_passes_in_each_regime(reports: Reports, regime: Regime) -> None:
     assert reports["right_loss", regime].outcome is Outcome.OK, reports[
         "right_loss", regime
     ].message

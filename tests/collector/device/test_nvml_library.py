@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,23 +135,33 @@ def test_every_fact_and_quantity_of_an_idle_h100_is_read(name: str) -> None:
         assert device.unsupported == ()
 
 
-def test_an_old_driver_lacks_functions_and_the_older_ones_answer(
+@pytest.fixture
+def old_driver(
     libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[NvmlDevice]:
     load(libraries["old"], "a100", tmp_path, monkeypatch)
-
     with NvmlDevice(A100) as device:
-        quantities = device.quantities()
-        assert quantities["clock_event_reasons"] == ("gpu_idle",)
-        assert quantities["power_w"] == 72.0, "the average of a second, without a field for it"
-        assert device.compute_process_ids() is None
-        assert device.held_back_counts() == {}
-        assert "rows_remapped" not in device.health()
-        assert device.health()["nvlink_count"] == 12
-        assert device.unsupported == (
-            "nvmlDeviceGetComputeRunningProcesses",
-            "nvmlDeviceGetCurrentClocksEventReasons",
-        )
+        yield device
+
+
+def test_older_functions_answer_where_a_driver_lacks_the_newer_ones(
+    old_driver: NvmlDevice,
+) -> None:
+    quantities = old_driver.quantities()
+    assert quantities["clock_event_reasons"] == ("gpu_idle",)
+    assert quantities["power_w"] == 72.0, "the average of a second, without a field for it"
+    assert old_driver.health()["nvlink_count"] == 12
+
+
+def test_what_an_old_driver_lacks_is_unknown(old_driver: NvmlDevice) -> None:
+    old_driver.quantities()
+    assert old_driver.compute_process_ids() is None
+    assert old_driver.held_back_counts() == {}
+    assert "rows_remapped" not in old_driver.health()
+    assert old_driver.unsupported == (
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+    )
 
 
 def test_a_device_without_ecc_links_and_counters_reports_the_rest(h100: Profile) -> None:

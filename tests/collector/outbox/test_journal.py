@@ -57,19 +57,29 @@ def path(tmp_path: Path) -> Path:
     return journal_path(tmp_path / "deep" / "record.json.gz")
 
 
-def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path: Path) -> None:
+def write_first_run(path: Path) -> Header:
+    """Write three entries of one side and one of the other; return the header."""
     header = header_with()
     with Journal(path, header) as journal:
         journal.append(Entry(environment=make_environment()))
         journal.append(Entry(spent_ns={"ceilings": 7}, ceilings=(make_ceiling(),)))
-        journal.append(
-            Entry(side="head", environment=make_environment())
-        )  # in no entries of another side
+        journal.append(Entry(side="head", environment=make_environment()))
         add(journal, "a")
         assert journal.result_count == 2, "a description of the machine is no result"
+    return header
+
+
+def test_a_resumed_journal_has_the_header_of_the_first_run(path: Path) -> None:
+    header = write_first_run(path)
 
     with resume(path) as resumed:
         assert resumed.header == header
+
+
+def test_a_resumed_journal_has_all_entries_of_its_side(path: Path) -> None:
+    write_first_run(path)
+
+    with resume(path) as resumed:
         first, second, third = resumed.entries()
     assert (first.environment, second.ceilings) == (make_environment(), (make_ceiling(),))
     assert third.accuracy == make_accuracy("a/n=1/float32/fwd")

@@ -13,6 +13,7 @@ from roofwatch.collector.runs.run_plan import Progress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.check import check_suite
 from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import (
     CASE_ID,
@@ -182,37 +183,49 @@ def test_the_argument_of_a_secret_option_is_removed() -> None:
     assert HERE.arguments(["serve.py", "-p", "8080"]) == ["serve.py", "-p", "8080"]
 
 
-def test_texts_of_a_record_are_redacted_and_numbers_stay() -> None:
-    failed = make_measurement(outcome=Outcome.CRASHED, message='File "/home/alice/k.py", line 3')
-    knobs = {
-        "CUBLAS_LOGDEST_DBG": "/home/alice/log",
-        "TRITON_REDIS_HOST": "cache.example.org",
-        "OMP_PLACES": "cores",
-    }
-    profile = make_profile(
-        CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()")
+KNOBS = {
+    "CUBLAS_LOGDEST_DBG": "/home/alice/log",
+    "TRITON_REDIS_HOST": "cache.example.org",
+    "OMP_PLACES": "cores",
+}
+
+
+def record_with_paths() -> RunRecord:
+    message = 'File "/home/alice/k.py", line 3'
+    activities = (
+        make_activity('ProfilerStep "/home/alice/k.py"'),
+        make_activity("void gemm<128>()"),
     )
-    record = make_record(
-        measurements=(failed,),
-        environment=make_environment(compile_knobs=knobs),
-        profiles=(profile,),
+    return make_record(
+        measurements=(make_measurement(outcome=Outcome.CRASHED, message=message),),
+        environment=make_environment(compile_knobs=KNOBS),
+        profiles=(make_profile(CASE_ID, *activities),),
     )
 
-    told = redact(record, HERE)
 
-    assert told.measurements[0].message == 'File "<path>/k.py", line 3'
+def test_texts_of_a_record_are_redacted() -> None:
+    redacted = redact(record_with_paths(), HERE)
+
+    assert redacted.measurements[0].message == 'File "<path>/k.py", line 3'
     hidden = {"CUBLAS_LOGDEST_DBG": "<path>/log", "TRITON_REDIS_HOST": "<removed>"}
-    assert told.environment.compile_knobs == knobs | hidden
-    assert [row.name for row in told.profiles[0].rows] == [
+    assert redacted.environment.compile_knobs == KNOBS | hidden
+    assert [row.name for row in redacted.profiles[0].rows] == [
         'ProfilerStep "<path>/k.py"',
         "void gemm<128>()",
     ]
-    same = {
+
+
+def test_all_else_of_a_record_stays() -> None:
+    record = record_with_paths()
+
+    redacted = redact(record, HERE)
+
+    original_texts = {
         "measurements": record.measurements,
         "environment": record.environment,
         "profiles": record.profiles,
     }
-    assert told.model_copy(update=same) == record
+    assert redacted.model_copy(update=original_texts) == record
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Work that kernels did, from real files of Nsight Compute and from its documented counters."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,31 @@ def test_a_matrix_product_on_a_real_gpu_executed_what_it_needs_and_its_scaling()
     assert basic.values["executed_flop_count"] == 2 * SIZE**3 + SIZE**2
 
 
-def test_pipes_and_issue_slots_of_a_real_report_have_names_and_others_stay_raw() -> None:
+@pytest.fixture(scope="module")
+def sgemm_values() -> Mapping[str, float]:
     kernels = read_profile(DATA / "sgemm_profile.ncu-rep")["kernels"]
-
     (counters, *_) = counters_of(kernels, "sgemm/n=1024/float32/fwd", "cuda")
+    return counters.values
 
-    values = counters.values
-    assert values["issue_slots_share"] == pytest.approx(0.06109, abs=1e-5)
-    assert values["fma_pipe_share"] == pytest.approx(0.04063, abs=1e-5)
-    assert values["alu_pipe_share"] == pytest.approx(0.03707, abs=1e-5)
-    assert values["lsu_pipe_share"] == pytest.approx(0.11818, abs=1e-5)
-    assert (values["xu_pipe_share"], values["tensor_pipe_share"]) == (0, 0)
-    assert values["sm__mio_inst_issued.avg.pct_of_peak_sustained_elapsed"] > 0
-    # its set of sections has no counts of operations
-    assert "executed_flop_count" not in values
+
+def test_pipes_and_issue_slots_of_a_real_report_have_names(
+    sgemm_values: Mapping[str, float],
+) -> None:
+    assert sgemm_values["issue_slots_share"] == pytest.approx(0.06109, abs=1e-5)
+    assert sgemm_values["fma_pipe_share"] == pytest.approx(0.04063, abs=1e-5)
+    assert sgemm_values["alu_pipe_share"] == pytest.approx(0.03707, abs=1e-5)
+    assert sgemm_values["lsu_pipe_share"] == pytest.approx(0.11818, abs=1e-5)
+    assert (sgemm_values["xu_pipe_share"], sgemm_values["tensor_pipe_share"]) == (0, 0)
+
+
+def test_metrics_without_a_name_of_ours_stay_raw(sgemm_values: Mapping[str, float]) -> None:
+    assert sgemm_values["sm__mio_inst_issued.avg.pct_of_peak_sustained_elapsed"] > 0
+
+
+def test_a_report_without_counts_of_operations_has_no_flop_count(
+    sgemm_values: Mapping[str, float],
+) -> None:
+    assert "executed_flop_count" not in sgemm_values
 
 
 def test_counters_of_a_real_details_page_are_read() -> None:

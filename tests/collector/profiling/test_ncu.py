@@ -36,7 +36,7 @@ from tests.roofwatch.command import SUITES
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
 
 
-def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_and_metrics_by_name_alone() -> None:
+def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
     assert " ".join(profile_command(NCU, ["python", "job.json"], REPORT)) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode "
         "kernel "
@@ -48,10 +48,13 @@ def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_and_metrics_by_na
         f"{','.join(WORK_METRICS)} --force-overwrite "
         "--export /tmp/a/report.ncu-rep python job.json"
     )
+
+
+def test_metrics_by_name_are_counted_alone() -> None:
     metrics = "dram__bytes.sum,lts__t_bytes.sum"
-    assert " ".join(
-        profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)
-    ) == (
+    command = profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)
+
+    assert " ".join(command) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode "
         "kernel "
         "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum "

@@ -65,7 +65,7 @@ def test_the_secrets_are_those_of_every_file_that_can_be_redacted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SECRETS)
-def test_no_secret_survives_and_the_analysis_is_the_same(name: str, tmp_path: Path) -> None:
+def test_no_secret_survives_without_a_change_of_the_analysis(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name
     redact_profile(DATA / name, copy, Redaction())
 
@@ -164,7 +164,7 @@ def test_a_report_of_nsight_compute_is_refused_with_the_way_that_works(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["alexnet_a100.json.gz", "power_iteration.sqlite"])
-def test_a_file_that_is_cut_short_is_refused_and_leaves_no_copy(name: str, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_is_refused_without_a_copy(name: str, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     cut.write_bytes((DATA / name).read_bytes()[:20_000])
     with pytest.raises(ProfileError, match="not a whole"):

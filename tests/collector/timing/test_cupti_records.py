@@ -18,19 +18,23 @@ from roofwatch.spec import UnsupportedError
 from tests.collector.timing.stand_in_cupti import Kind, StandIn, kernel, recorder_of
 
 
-@pytest.mark.parametrize("kernel_count", [1, 2, 3])
-def test_a_partly_filled_buffer_is_flushed_and_what_has_no_name_is_named_by_its_kind(
-    kernel_count: int,
-) -> None:
+@pytest.mark.parametrize("kernel_count", [1, 2, 3, 4])
+def test_a_partly_filled_buffer_is_flushed(kernel_count: int) -> None:
     cupti = StandIn(records_per_buffer=2)
     records = recorder_of(cupti)
     with records.recording():
-        cupti.run(
-            SimpleNamespace(kind=2, start=20, end=30), *[kernel("last", 31, 32)] * kernel_count
-        )
+        cupti.run(*[kernel("last", 31, 32)] * kernel_count)
+        assert records.activities() == [CuptiActivity("last", 31, 32)] * kernel_count
+
+
+def test_an_activity_without_a_name_is_named_by_its_kind() -> None:
+    cupti = StandIn(records_per_buffer=2)
+    records = recorder_of(cupti)
+    with records.recording():
+        cupti.run(SimpleNamespace(kind=2, start=20, end=30), kernel("last", 31, 32))
         assert records.activities() == [
             CuptiActivity("memset", 20, 30),
-            *[CuptiActivity("last", 31, 32)] * kernel_count,
+            CuptiActivity("last", 31, 32),
         ]
 
 

@@ -42,10 +42,15 @@ def events_of(
 # --- events
 
 
-def test_events_enclose_only_the_launch_and_all_is_queued_first(gpu: StandInGpu) -> None:
-    samples = events_of(gpu).take(2, 1)
+def test_launches_are_queued_before_the_device_begins(gpu: StandInGpu) -> None:
+    events_of(gpu).take(2, 1)
 
     assert gpu.happened == ["spin", *["flush", "event", "mine", "event"] * 2, "wait"]
+
+
+def test_events_enclose_only_the_launch(gpu: StandInGpu) -> None:
+    samples = events_of(gpu).take(2, 1)
+
     assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
 
 
@@ -63,7 +68,9 @@ def test_a_sample_is_the_mean_of_several_launches(gpu: StandInGpu) -> None:
 # --- the device, held
 
 
-def test_an_early_start_is_repeated_with_a_longer_spin_and_half_the_work(gpu: StandInGpu) -> None:
+def test_an_early_start_is_repeated_with_half_the_work_behind_a_longer_spin(
+    gpu: StandInGpu,
+) -> None:
     samples = events_of(gpu, issue_ns=1_000_000).take(50, 1)
 
     # 50 launches take the host 50 ms, then 25 and 12; a spin of 5 ms is too short, so is one of 10,

@@ -52,15 +52,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample_and_a_spent_budget_gives_the_fewest() -> (
-    None
-):
+def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample() -> None:
     calls = count()
     timed = sample_launches(lambda: next(calls), FIVE)
     assert timed.launches_per_sample > 100
     assert next(calls) == 3 + 5 * timed.launches_per_sample
-    assert len(timed.block.samples_ns) == 5
     assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
+
+
+def test_a_spent_budget_gives_the_fewest_samples() -> None:
+    assert len(sample_launches(lambda: None, FIVE).block.samples_ns) == 5
+
+
+def test_a_later_block_repeats_launches_as_often_as_the_first() -> None:
     assert sample_launches(lambda: None, FIVE, launches_per_sample=3).launches_per_sample == 3
 
 
