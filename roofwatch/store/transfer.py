@@ -47,14 +47,12 @@ def summary(delivery: SpoolDelivery, spool: Spool) -> list[str]:
         f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused
     ]
     lines += [f"sent without an artefact: {name}: {reason}" for name, reason in delivery.incomplete]
-    lines += [
-        f"kept for later: {spool.folder / name}: {reason}" for name, reason in delivery.waiting
-    ]
+    lines += [f"kept for later: {spool.folder / name}: {reason}" for name, reason in delivery.left]
     return lines
 
 
 def exit_status(delivery: SpoolDelivery) -> int:
-    if delivery.waiting:
+    if delivery.left:
         return EXIT_CANNOT
     if delivery.refused or delivery.incomplete:
         return EXIT_WRONG
