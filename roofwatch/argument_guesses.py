@@ -1,7 +1,7 @@
 """Inputs that `roofwatch init` proposes for the arguments of a launcher, by annotation and name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _MATRIX = 'make.normal(case["n_rows"], case["n_cols"])'
 _VECTOR = 'make.normal(case["n_cols"])'
@@ -37,6 +37,11 @@ def guess_inputs(parameters: Mapping[str, str]) -> dict[str, str]:
     if {"a", "b"} <= inputs.keys() and inputs["b"] == _VECTOR:
         inputs["b"] = inputs["a"]
     return inputs
+
+
+def matrix_count(inputs: Iterable[str]) -> int:
+    """How many of the guessed inputs have a value for each row and column."""
+    return sum('case["n_rows"], case["n_cols"]' in source for source in inputs)
 
 
 def guess_input(name: str, annotation: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from roofwatch.argument_guesses import guess_inputs
-from roofwatch.ci.messages import listed
+from roofwatch.argument_guesses import guess_inputs, matrix_count
+from roofwatch.ci.messages import count_of, listed
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.found_kernels import FoundKernel, find_function, find_kernels
 from roofwatch.install import PACKAGE_DIR
@@ -43,7 +43,8 @@ _SPEC = """
     cases=cases(shapes=SHAPES, dtypes=["float32", "bfloat16"]{directions}),
     edges=cases(shapes=ODD_SHAPES, dtypes=["float32"]{directions}, tags=["may_refuse"]),
     flop_count=lambda case: case["n_rows"] * case["n_cols"],
-    memory_bytes=lambda case: 2 * case["n_rows"] * case["n_cols"] * case.itemsize,
+    # the matrices among the inputs, and a result like them
+    memory_bytes=lambda case: {matrix_count} * case["n_rows"] * case["n_cols"] * case.itemsize,
     interpreted_shape={{"n_rows": 4}},
 )
 
@@ -140,7 +141,7 @@ def tried(kernels: Sequence[FoundKernel], import_roots: tuple[Path, ...]) -> lis
 
     by_name = {kernel.name: kernel for kernel in kernels}
     if kernels:
-        print_error(f"calling {len(kernels)} kernels once with guessed inputs")
+        print_error(f"calling {count_of(len(kernels), 'kernel')} once with guessed inputs")
 
     def write(names: Sequence[str]) -> str:
         return _benchmark_of([by_name[name] for name in names])
@@ -236,6 +237,7 @@ def _spec_of(kernel: FoundKernel) -> str:
     return _SPEC.format(
         name=kernel.name,
         inputs=", ".join(inputs),
+        matrix_count=matrix_count(guesses.values()) + 1,
         directions=directions,
         parameters=", ".join(kernel.parameters),
         language=kernel.language,
@@ -266,7 +268,10 @@ def to_lines(
     """What was found and written, and what to do next."""
     lines = [*_proposed_lines(kernels)]
     lines += [f"{state}: {path}" for path, state in states.items()]
-    for path in states:
+    for path, state in states.items():
+        # there is nothing to correct in a file that was not written
+        if state == "declined":
+            continue
         if PurePosixPath(path).name.startswith("bench_"):
             lines.append(
                 f"next: write the references in {path} and correct its inputs; then: roofwatch "
@@ -305,7 +310,7 @@ def _proposed_lines(kernels: Sequence[FoundKernel]) -> Iterator[str]:
         missing = re.search(r"No module named '[^']+'", kernel.why_left_out)
         reason = missing[0] if missing else kernel.why_left_out
         names_by_reason.setdefault(reason, []).append(name)
-    yield f"proposed: {len(called)} of {len(kernels)} kernels that were found"
+    yield f"proposed: {len(called)} of {count_of(len(kernels), 'kernel')} found"
     yield from (f"found: {name}" for name in called)
     for reason, names in names_by_reason.items():
         yield f"not proposed: {listed(names)}: {reason}"

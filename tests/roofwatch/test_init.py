@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from roofwatch.argument_guesses import guess_input, guess_inputs
+from roofwatch.argument_guesses import guess_input, guess_inputs, matrix_count
 from roofwatch.collector.git import run_git
 from roofwatch.found_kernels import find_kernels
 from roofwatch.install_source import InstallSource, source_of
-from roofwatch.proposing import propose
+from roofwatch.proposing import propose, to_lines
 from tests.docs.command_line import check_line
 from tests.docs.markdown import ROOT, code_blocks, code_spans
 from tests.git_repository import commit_all, make_repository
@@ -95,6 +95,9 @@ def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: 
         "check", "bench_my_kernels.py", "--case", "add/*float32*", "--json", cwd=repository
     )
     assert "write the reference" in checked.output
+    # `add` reads two matrices and writes one
+    benchmark = (repository / "bench_my_kernels.py").read_text()
+    assert 'memory_bytes=lambda case: 3 * case["n_rows"]' in benchmark
 
 
 UNCALLABLE = """
@@ -127,7 +130,7 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
     unloadable_names = "elsewhere.unloadable, once_more.unloadable_too"
     assert reason_of.keys() == {unloadable_names, "uncallable.four_dimensions"}
     assert "missing_package" in reason_of[unloadable_names]
-    assert "proposed: 2 of 5 kernels that were found" in done.output
+    assert "proposed: 2 of 5 kernels found" in done.output
     assert "not enough values to unpack" in reason_of["uncallable.four_dimensions"]
 
 
@@ -161,9 +164,10 @@ def test_an_input_is_guessed_from_annotation_and_name(
 
 
 def test_two_operands_have_one_shape() -> None:
-    assert guess_inputs({"a": "", "b": ""}) == dict.fromkeys(
-        ("a", "b"), 'make.normal(case["n_rows"], case["n_cols"])'
-    )
+    inputs = guess_inputs({"a": "", "b": "", "bias": ""})
+
+    assert inputs["a"] == inputs["b"] == 'make.normal(case["n_rows"], case["n_cols"])'
+    assert matrix_count(inputs.values()) == 2
 
 
 def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path) -> None:
@@ -300,6 +304,7 @@ def test_nothing_is_written_without_a_yes(repository: Path) -> None:
     proposed = roofwatch("init", "--from", SOURCE, "--json", cwd=repository).parsed
 
     assert set(proposed["files"].values()) == {"declined"}
+    assert not [line for line in to_lines([], proposed["files"]) if line.startswith("next:")]
     assert {*repository.iterdir()} == before
 
 
