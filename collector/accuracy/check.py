@@ -26,6 +26,7 @@ from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
 from roofwatch.collector.suite import forget_failed_imports
+from roofwatch.collector.user_code import frame_in_user_code, short_path
 from roofwatch.model.check_report import (
     MAY_REFUSE,
     Arrangement,
@@ -291,9 +292,18 @@ def _is_refusal(error: Exception, implementation: Implementation) -> bool:
 
 
 def _refused(error: Exception) -> tuple[Outcome, str]:
-    if not str(error).strip():
+    reason = str(error).strip() or _asserted_layout(error)
+    if reason is None:
         return (
             Outcome.INCORRECT,
             f"refuses with {type(error).__name__} without a message; say what to call instead",
         )
-    return Outcome.UNSUPPORTED, f"refuses: {str(error)[:_MAX_REFUSAL_CHARACTERS]}"
+    return Outcome.UNSUPPORTED, f"refuses: {reason[:_MAX_REFUSAL_CHARACTERS]}"
+
+
+def _asserted_layout(error: Exception) -> str | None:
+    """A bare assertion that a tensor is contiguous, which says what to call instead."""
+    frame = frame_in_user_code(error)
+    if frame is None or frame.line is None or "is_contiguous" not in frame.line:
+        return None
+    return f"{frame.line} ({short_path(frame.filename)}:{frame.lineno})"

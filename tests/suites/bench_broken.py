@@ -62,6 +62,7 @@ tile = declare("tile")
 causal = declare("causal", reference=lambda x: 2 * x.tril(), n_rows=40, n_cols=40)
 strides = declare("strides")
 silent = declare("silent")
+terse = declare("terse")
 
 
 @sound.implementation("triton", deterministic=True)
@@ -96,5 +97,11 @@ def _blind_to_strides(x):
 
 @silent.implementation("triton")
 def _refuses_without_a_word(x):
+    assert x.stride(0) == x.shape[1]
+    return _launch(x)
+
+
+@terse.implementation("triton")
+def _refuses_by_a_bare_assertion(x):
     assert x.is_contiguous()
     return _launch(x)

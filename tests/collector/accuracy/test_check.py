@@ -68,6 +68,13 @@ def test_a_correct_kernel_passes_or_refuses_every_layout_with_a_message(broken: 
     )
 
 
+def test_a_bare_assertion_that_an_input_is_contiguous_is_a_refusal(broken: Any) -> None:
+    refused = broken["terse", "triton", X_TRANSPOSED]
+    assert refused.outcome is Outcome.UNSUPPORTED
+    assert refused.message.startswith("refuses: assert x.is_contiguous() (")
+    assert broken["terse", "triton", None].outcome is Outcome.OK
+
+
 @pytest.mark.parametrize(
     ("kernel", "wrong_count", "where", "values"),
     [
