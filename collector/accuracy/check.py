@@ -26,7 +26,7 @@ from roofwatch.collector.accuracy.layouts import in_layout
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.accuracy.regimes import in_regime
 from roofwatch.collector.suite import forget_failed_imports
-from roofwatch.collector.user_code import frame_in_user_code, short_path
+from roofwatch.collector.user_code import frame_in_user_code, kernel_error, short_path
 from roofwatch.model.check_report import (
     MAY_REFUSE,
     Arrangement,
@@ -160,7 +160,10 @@ def _run_in_interpreter(
         try:
             with as_on_gpu():
                 return run_once(prepared, implementation, launch)
-        except Exception:  # noqa: BLE001  the first failure is that of the code as it is
+        except Exception as on_gpu_error:
+            # within a kernel, the launcher had passed what it cannot do on a CPU
+            if kernel_error(on_gpu_error) is not on_gpu_error:
+                raise on_gpu_error from None
             raise error from None
 
 

@@ -364,3 +364,48 @@ def test_an_expanded_upstream_gradient_has_its_own_reference() -> None:
     # the gradient of a softmax's sum is zero but for rounding, so errors are relative to the usual
     assert float(summed.expected["grad_x"].abs().max()) < 1e-12
     assert summed.least_rms["grad_x"] > 1e-3
+
+
+NEEDS_A_GPU = """
+import torch
+import triton
+import triton.language as tl
+
+from roofwatch import KernelSpec, cases
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK == 7, "blocks of seven")
+    tl.store(y_ptr, tl.load(x_ptr))
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    with torch.cuda.device(x.device.index):
+        kernel[(1,)](x, y, BLOCK=8)
+    return y
+
+
+copied = KernelSpec(
+    name="copied",
+    inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: x + 0,
+    cases=cases(shapes=[{"n": 1}], dtypes=["float32"], directions=["fwd"], tags=["quick"]),
+    flop_count=lambda case: 0,
+    memory_bytes=lambda case: 0,
+)
+copied.implementation("triton")(launch)
+"""
+
+
+def test_an_error_within_a_kernel_is_reported_although_the_launcher_needs_a_gpu(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    suite = tmp_path / "bench_copied.py"
+    suite.write_text(NEEDS_A_GPU)
+    checked = check_suite(SuiteSource(suite), RunPlan(device="cpu"), fork_server=fork_server)
+    (report,) = checked.reports
+    assert report.outcome.is_failure
+    assert report.message is not None
+    assert "blocks of seven" in report.message
