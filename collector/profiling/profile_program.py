@@ -302,6 +302,16 @@ def _keep_process(
         of_kind[event["event"]].append(event)
     errors = [redaction.text(event["message"]) for event in of_kind["failed"]]
     traces = []
+    # passes that a training program made first, such as an evaluation, belong to its start-up
+    restart_count = len(of_kind["restarted"])
+    if restart_count:
+        restarted = events.index(of_kind["restarted"][-1])
+        for event in events[:restarted]:
+            if event["event"] == "trace":
+                event["part"] = "start-up"
+        of_kind["attribution"] = [
+            event for event in events[restarted:] if event["event"] == "attribution"
+        ]
     # without steps there is no start-up: what was recorded is the window
     has_window = any(event["part"] == "window" for event in of_kind["trace"])
     part_counts: Counter[str] = Counter()

@@ -1,5 +1,6 @@
 """What `roofwatch profile` says: where a program spent its time, as values and sentences."""
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +28,9 @@ _CULPRIT_OWN_PART = 0.75
 _NAMED_ROWS = 5
 _WIDE_SPREAD = 2.0
 """Longest step / shortest step from which the times are uncertain."""
+_MIN_QUARTER_STEPS = 5
+_GROWTH_RATIO = 1.3
+"""Last quarter of the steps / first quarter from which they are said to grow."""
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
@@ -151,9 +155,10 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
     yield f"Shares are those of {where}."
     culprit = culprit_of(step)
     if culprit is not None:
+        backward = ", its backward pass included" if culprit.backward_ns else ""
         yield (
             f"The function {culprit.name} ({culprit.detail}) takes "
-            f"{culprit.innermost_ns / step.total_ns:.0%} itself, its backward pass included, "
+            f"{culprit.innermost_ns / step.total_ns:.0%} itself{backward}, "
             f"called {culprit.call_count} times a step."
         )
     for function in step.functions[:1]:
@@ -222,7 +227,13 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
         omitted_ns += start_up_ns
     step_ns = sorted(steady.step_ns)
     uncertainty = ""
-    if step_ns[-1] > _WIDE_SPREAD * step_ns[0]:
+    growth = growth_of_steps(steady.step_ns)
+    if growth is not None:
+        first_ns, last_ns = map(format_ns, growth)
+        uncertainty = (
+            f" The steps grow: from {first_ns} in the first quarter to {last_ns} in the last."
+        )
+    elif step_ns[-1] > _WIDE_SPREAD * step_ns[0]:
         uncertainty = " The steps differ much, so all sizes are uncertain."
     return (
         f"Recorded: {len(step_ns)} steps, median {format_ns(steady.median_step_ns)}, "
@@ -230,6 +241,26 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
         f"{uncertainty} "
         f"Not counted: {format_ns(omitted_ns)} of start-up and other parts of the recording."
     )
+
+
+def growth_of_steps(step_ns: Sequence[int]) -> tuple[float, float] | None:
+    """Median step of the first and the last quarter of a recording, if each quarter is slower than
+    the one before; None if they are not.
+
+    A cache or a list that grows with each step does that. Noise seldom does: it would have to order
+    four medians.
+    """
+    length = len(step_ns) // 4
+    if length < _MIN_QUARTER_STEPS:
+        return None
+    medians = [
+        statistics.median(step_ns[start : start + length])
+        for start in range(0, 4 * length, length)
+    ]
+    is_rising = all(base < head for base, head in pairwise(medians))
+    if not is_rising or medians[-1] < _GROWTH_RATIO * medians[0]:
+        return None
+    return medians[0], medians[-1]
 
 
 def _device_sentences(time: TimeSpent) -> Iterator[str]:

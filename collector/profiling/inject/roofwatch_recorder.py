@@ -22,7 +22,8 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-import roofwatch_scopes  # type: ignore[import-not-found]  # a neighbour on PYTHONPATH
+import roofwatch_forwards  # type: ignore[import-not-found]  # a neighbour on PYTHONPATH
+import roofwatch_scopes  # type: ignore[import-not-found]
 from roofwatch_session import (  # type: ignore[import-not-found]
     EventFile,
     SessionRecorder,
@@ -85,6 +86,8 @@ class ProcessCapture:
         """Steps by which the window starts later, because a recorded step could not be read."""
         self._optimizer: int | None = None
         """Identity of the optimizer whose steps are counted; None: backward passes are."""
+        self._forwards: Any = None
+        """Counts forward passes until the first other step."""
         self._exit = os._exit
 
     def prepare(self) -> None:
@@ -126,6 +129,10 @@ class ProcessCapture:
         elif warmup_steps is None:
             self._count_backward_passes(torch)
             self._recorder.start_up()
+            self._forwards = roofwatch_forwards.ForwardPasses(
+                self._recorder, self._scopes, self._journal, self._window.get("for_s")
+            )
+            self._journal.guard(self._forwards.watch)
         elif not warmup_steps:
             self._recorder.start_window()
 
@@ -135,6 +142,7 @@ class ProcessCapture:
 
         @wraps(backward)
         def count_backward(*arguments: Any, **named: Any) -> Any:
+            self._end_forward_passes()
             result = backward(*arguments, **named)
             if self._optimizer is None:
                 self._after_step()
@@ -142,7 +150,14 @@ class ProcessCapture:
 
         torch.autograd.backward = count_backward
 
+    def _end_forward_passes(self) -> None:
+        """Let forward passes be no steps, as the program has better ones."""
+        if self._forwards is not None:
+            self._journal.guard(self._forwards.end)
+            self._forwards = None
+
     def _after_optimizer_step(self, optimizer: object, *_: object) -> None:
+        self._end_forward_passes()
         if self._optimizer is None:
             self._optimizer = id(optimizer)
             self._step_count = 0

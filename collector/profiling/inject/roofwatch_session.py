@@ -86,6 +86,19 @@ class SessionRecorder:
         if limit_s:
             call_later(limit_s, lambda: self.stop("the window ended"))
 
+    def start_passes(self) -> None:
+        """Record forward passes; who counts them ends it."""
+        self.start("window")
+
+    def restart(self) -> None:
+        """Count what was recorded so far to the start-up, and record more of it."""
+        with self._lock:
+            if self._is_over:
+                return
+            self.stop("the steps began", for_good=False)
+            self._journal.write("restarted")
+            self.start("start-up")
+
     def start_up(self) -> None:
         """Record from the import on, until steps are seen or the time is over."""
         self.start("start-up")

@@ -57,6 +57,14 @@ for _ in range(30):
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
 """
+WITHOUT_GRADIENTS = """
+import copy
+
+with torch.inference_mode():
+    for _ in range({pass_count}):
+        model(torch.ones(4, 96))
+        copied = copy.deepcopy(model)
+"""
 IN_SCOPES = """
 from torch.autograd.profiler import profile, record_function
 
@@ -107,12 +115,17 @@ profile.__exit__ = fail_to_join_stacks
 """
 
 
-def profiled(folder: Path, script: str, errors: tuple[str, ...] = ()) -> CapturedProcess:
+def profiled(
+    folder: Path,
+    script: str,
+    errors: tuple[str, ...] = (),
+    for_s: float | None = RecordingWindow.for_s,
+) -> CapturedProcess:
     (folder / "train.py").write_text(script)
     capture = profile_program(
         [sys.executable, str(folder / "train.py")],
         folder / "profile",
-        window=RecordingWindow(warmup_steps=None),
+        window=RecordingWindow(warmup_steps=None, for_s=for_s),
         redaction=Redaction(),
     )
     (process,) = capture.processes
@@ -221,6 +234,59 @@ def test_backward_passes_are_the_steps_of_a_program_without_an_optimizer(tmp_pat
     steps = process.traces[-1].steady
     assert steps is not None
     assert steps.steps_are == "repeated operators"
+
+
+@pytest.mark.slow
+def test_forward_passes_are_the_steps_of_a_program_without_backward_passes(tmp_path: Path) -> None:
+    process = profiled(tmp_path, QUANTISED + WITHOUT_GRADIENTS.format(pass_count=30))
+
+    (host,) = process.attributions
+    assert named(host.modules, "Sequential.*").call_count == 3
+    assert named(host.functions, "Quantise").call_count == 3
+    assert [trace.part for trace in process.traces] == ["start-up", "window"]
+    assert process.traces[-1].steady is not None
+
+
+@pytest.mark.slow
+def test_an_evaluation_before_the_training_belongs_to_the_start_up(tmp_path: Path) -> None:
+    evaluation = WITHOUT_GRADIENTS.format(pass_count=10)
+
+    process = profiled(tmp_path, QUANTISED + evaluation + OPTIMIZED)
+
+    (host,) = process.attributions
+    assert named(host.modules, "Sequential.*").backward_ns > 0
+    assert {trace.part for trace in process.traces[:-1]} == {"start-up"}
+    window = process.traces[-1]
+    assert window.part == "window"
+    assert window.steady is not None
+    assert window.steady.steps_are == "optimizer steps"
+
+
+@pytest.mark.slow
+def test_a_later_forward_pass_is_recorded_with_stacks_too(tmp_path: Path) -> None:
+    growing = """import torch
+
+model = torch.nn.Linear(8, 8)
+cache = torch.ones(1, 8)
+
+
+def grow(cache):
+    return torch.cat([cache, cache[-1:]])
+
+
+with torch.inference_mode():
+    for _ in range(400):
+        cache = grow(cache)
+        model(cache)
+        for _ in range(len(cache)):
+            cache[:1].add_(1)
+"""
+    process = profiled(tmp_path, growing, for_s=1.0)
+
+    (host,) = process.attributions
+    assert named(host.calls, "grow").call_count == 1
+    # one operator for each row of the cache, which has 4 rows at the third pass
+    assert named(host.lines, "train.py:16").call_count > 10
 
 
 @pytest.mark.slow
