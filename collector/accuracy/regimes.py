@@ -26,20 +26,25 @@ REGIMES: Mapping[Role, tuple[Regime, ...]] = {
     Role.GATES: (Regime.SATURATED, Regime.SPARSE),
     Role.TERMS: (Regime.CANCELLING, Regime.DENORMAL),
     Role.WEIGHTS: (),
+    Role.MASK: (Regime.MASKED,),
 }
 _MAX_REGIMES = 5
 _INDEX_DTYPES = (torch.int32, torch.int64)
 _SPARSE_EVERY = 10
 _INFINITE_EVERY = 8
+_EMPTY_EVERY = 4
 _DENORMAL_FACTOR = 0.25
 """Of the smallest normal number."""
 
 
 def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
-    """Regimes to try, at most five, for the roles of the case's inputs."""
+    """Regimes to try for the roles of the case's inputs: at most five, and one of its masks."""
     roles: list[Role] = []
+    has_mask = False
     for name, role in prepared.roles.items():
         tensor = prepared.inputs[name]
+        if role is Role.MASK and _is_mask_of_rows(tensor):
+            has_mask = True
         # Integers and empty tensors have no other values.
         if tensor.is_floating_point() and tensor.numel():
             roles.append(role)
@@ -50,7 +55,10 @@ def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
     for role in special or roles:
         regimes.extend(REGIMES[role])
     # Two inputs of one role have its regimes together.
-    return tuple(dict.fromkeys(regimes))[:_MAX_REGIMES]
+    chosen = tuple(dict.fromkeys(regimes))[:_MAX_REGIMES]
+    if has_mask:
+        chosen += (Regime.MASKED,)
+    return chosen
 
 
 def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
@@ -58,6 +66,9 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
     inputs: dict[str, Any] = dict(prepared.inputs)
     for name, role in prepared.roles.items():
         tensor = prepared.inputs[name]
+        if regime is Regime.MASKED and role is Role.MASK and _is_mask_of_rows(tensor):
+            inputs[name] = _masked(tensor)
+            continue
         is_changed = regime in REGIMES[role] and tensor.is_floating_point() and tensor.numel()
         if not is_changed:
             continue
@@ -78,6 +89,17 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
         device=prepared.device,
         inputs=inputs,
     )
+
+
+def _is_mask_of_rows(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.bool and tensor.ndim > 1 and tensor.numel() > 0
+
+
+def _masked(mask: torch.Tensor) -> torch.Tensor:
+    """Let the first row, and every fourth after it, keep nothing."""
+    changed = mask.clone()
+    changed.view(-1, mask.shape[-1])[::_EMPTY_EVERY] = False
+    return changed
 
 
 Change = Callable[[torch.Tensor, torch.dtype], torch.Tensor]

@@ -30,3 +30,5 @@ class Regime(StrEnum):
     """Most of a sum cancels."""
     DENORMAL = "denormal"
     """Near the smallest numbers of the dtype."""
+    MASKED = "masked"
+    """Some rows of a mask keep nothing, as those of padding."""

@@ -27,6 +27,8 @@ class Role(StrEnum):
     """Added up."""
     WEIGHTS = "weights"
     """Learned parameters, which keep their distribution."""
+    MASK = "mask"
+    """Booleans that say which elements count."""
 
 
 class InputMaker:
@@ -197,8 +199,10 @@ class InputMaker:
         return numbers.to(device=self.device, dtype=self._dtype(dtype))
 
     def mask(self, *shape: int, share: float = 0.5) -> torch.Tensor:
-        """Booleans; about `share` of them are true."""
-        return self.integers(*shape, high=2**30) < int(share * 2**30)
+        """Booleans; about `share` of them are true. Also checked with rows that are all false."""
+        booleans = self.integers(*shape, high=2**30) < int(share * 2**30)
+        self._made.append((booleans, Role.MASK))
+        return booleans
 
     def routing(
         self,

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from roofwatch import cases
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare
 from roofwatch.collector.accuracy.regimes import in_regime, regimes_of
 from roofwatch.collector.runs.run_plan import RunPlan
@@ -123,6 +125,38 @@ def test_a_regime_changes_only_inputs_of_its_role() -> None:
     sparse = in_regime(prepared, Regime.SPARSE)
     assert float((sparse.inputs["x"] == 0).double().mean()) > 0.85
     assert torch.equal(sparse.inputs["weight"], prepared.inputs["weight"])
+
+
+def test_rows_of_a_mask_that_keep_nothing_are_tried_unless_the_reference_has_no_result() -> None:
+    def reference(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        shares = x.masked_fill(~mask, -torch.inf).softmax(-1)
+        return shares.masked_fill(~mask.any(-1, keepdim=True), 0)
+
+    def without_empty_rows(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(~mask, -torch.inf).softmax(-1)
+
+    outcomes = []
+    for expected in (reference, without_empty_rows):
+        spec = declare(
+            inputs=lambda case, make: {
+                "x": make.logits(8, case["n"]),
+                "mask": make.mask(8, case["n"]),
+            },
+            reference=expected,
+            cases=cases(shapes=[{"n": 16}]),
+        )
+        spec.implementation("triton")(without_empty_rows)
+        report = check_case(
+            spec,
+            spec.cases[0],
+            spec.implementations["triton"],
+            CheckCache(),
+            device="cpu",
+            regime=Regime.MASKED,
+        )
+        outcomes.append(report.outcome)
+
+    assert outcomes == [Outcome.INCORRECT, Outcome.UNSUPPORTED]
 
 
 def test_special_roles_draw_the_same_numbers_as_normal() -> None:
