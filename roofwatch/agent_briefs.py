@@ -1,5 +1,6 @@
 """Short forms of long results: what an agent needs first, in compact rows."""
 
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -112,10 +113,11 @@ def _trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     short_operators: list[Any] = [_operator(row) for row in operators[:_ROWS]]
     if len(operators) > _ROWS:
         short_operators.append(f"... {len(operators) - _ROWS} more")
-    steady = trace["steady"] or {}
+    step_ns = (trace["steady"] or {}).get("step_ns") or []
     return {
         "trace": trace["trace"],
-        "step_ns": steady.get("step_ns"),
+        "step_count": len(step_ns),
+        "median_step_ns": statistics.median(step_ns) if step_ns else None,
         "window_ns": trace["time"]["window_ns"],
         "time": {"operators": short_operators},
     }

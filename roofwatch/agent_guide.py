@@ -2,7 +2,7 @@
 tasks, and the call that comes next after an answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -10,6 +10,10 @@ from roofwatch.agent_answers import NextCall
 from roofwatch.model.check_report import REFERENCE_FAILED
 from roofwatch.model.results import CULPRIT_SHARE
 from roofwatch.model.verdict import Reason
+
+_USUAL_BUDGET_S = 60
+_LARGEST_BUDGET_S = 600
+"""Budget that no further call suggests to double."""
 
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
 
@@ -194,8 +198,7 @@ def _after_submit(
         limit = {"case": "*", "path": arguments["spec"]}
         return NextCall("diagnose", limit, "what limits the operation, and what could be gained?")
     if verdict == "inconclusive":
-        more = {**again, "budget": 2 * float(arguments.get("budget") or 60)}
-        return NextCall("submit", more, "more time narrows the interval")
+        return _with_more_time("submit", again)
     return NextCall("submit", again, "mend what the reason says, then submit it again")
 
 
@@ -225,6 +228,10 @@ def _after_check(
     result: Mapping[str, Any],
     exit_status: int,
 ) -> NextCall | None:
+    file, _, function = arguments["target"].partition("::")
+    if exit_status and not result and file.endswith(".py"):
+        names = {"function": arguments["target"]} if function else {}
+        return NextCall("propose", names, "a file without a KernelSpec: write a benchmark file")
     # one case after the other: a fix may mend several
     reports = result.get("reports") or []
     failed = next((report for report in reports if report.get("failed")), None)
@@ -273,12 +280,20 @@ def _after_ab(
     if exit_status == 2 and judgement and _needs_gpu(judgement):
         return _without_times(arguments)
     if exit_status == 2 and judgement:
-        with_more_blocks = {**_without_empty(arguments), "budget": 120}
-        return NextCall("ab", with_more_blocks, "undecided: more blocks narrow the intervals")
+        return _with_more_time("ab", _without_empty(arguments))
     if exit_status == 1:
         all_cases = {"case": "*", "path": arguments["path"]}
         return NextCall("diagnose", all_cases, "slower or wrong: what limits it now?")
     return None
+
+
+def _with_more_time(tool: str, arguments: Mapping[str, Any]) -> NextCall:
+    """The same call with twice the budget, until that is no help any more."""
+    budget_s = 2 * float(arguments.get("budget") or _USUAL_BUDGET_S)
+    if budget_s > _LARGEST_BUDGET_S:
+        why = "undecided: report the interval as it is, or measure on a machine with less load"
+        return NextCall(None, {}, why)
+    return NextCall(tool, {**arguments, "budget": budget_s}, "more time narrows the interval")
 
 
 def _needs_gpu(judgement: Mapping[str, Any]) -> bool:
@@ -324,8 +339,7 @@ def _after_profile(
     if exit_status:
         return None
     if not steps:
-        part = {**again, "warmup": 2, "steps": 8}
-        return NextCall("profile", part, "no steps were found: count those of the optimizer")
+        return _without_steps(again, result.get("traces") or [])
     earlier = result.get("earlier")
     if earlier:
         both = {"base": earlier, "head": result["folder"]}
@@ -351,6 +365,21 @@ def _after_profile(
     else:
         return _propose(culprit["detail"].partition(":")[0], culprit["name"])
     return NextCall("profile", again, f"change the code at {where}, then profile the program again")
+
+
+def _without_steps(arguments: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]) -> NextCall:
+    """What follows a profile that knows no module and no line."""
+    chosen_parts = {"after", "warmup", "steps"} & arguments.keys()
+    if chosen_parts:
+        whole = {name: value for name, value in arguments.items() if name not in chosen_parts}
+        return NextCall("profile", whole, "no step was recorded in that part: let steps be found")
+    if not traces:
+        why = "nothing was recorded: profile the file that runs the model, and repeats it"
+        return NextCall(None, {}, why)
+    why = "no step was seen three times: profile a file that repeats the slow call in a loop"
+    for operator in traces[0]["time"]["operators"][:1]:
+        why += f". Most of the recorded time is in {operator['name']}: {operator['share']:.0%}"
+    return NextCall(None, {}, why)
 
 
 def _after_diff(

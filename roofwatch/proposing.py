@@ -12,7 +12,7 @@ from roofwatch.found_kernels import FoundKernel, find_function, find_kernels
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
-from roofwatch.terminal import print_error
+from roofwatch.terminal import console
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 
@@ -141,7 +141,7 @@ def tried(kernels: Sequence[FoundKernel], import_roots: tuple[Path, ...]) -> lis
 
     by_name = {kernel.name: kernel for kernel in kernels}
     if kernels:
-        print_error(f"calling {count_of(len(kernels), 'kernel')} once with guessed inputs")
+        console().print(f"calling {count_of(len(kernels), 'kernel')} once with guessed inputs")
 
     def write(names: Sequence[str]) -> str:
         return _benchmark_of([by_name[name] for name in names])

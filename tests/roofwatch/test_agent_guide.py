@@ -30,6 +30,10 @@ TWO_PROFILES = {
     "stands_out": True,
     "head": {"command": ["train.py"], "culprit": "Mlp.forward", "place": "model.py:9"},
 }
+WITHOUT_STEPS = {
+    "step": [],
+    "traces": [{"time": {"operators": [{"name": "aten::copy_", "share": 0.4}]}}],
+}
 _NO_REFERENCE = f"{REFERENCE_FAILED}: TypeError: argument"
 SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
 
@@ -71,10 +75,20 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
         (
             "profile",
             {"command": ["train.py"]},
-            {"step": []},
+            WITHOUT_STEPS,
             0,
-            ("profile", {"command": ["train.py"], "warmup": 2, "steps": 8}),
+            (None, {}),
         ),
+        (
+            "profile",
+            {"command": ["train.py"], "warmup": 2, "steps": 8},
+            {"step": [], "traces": []},
+            0,
+            ("profile", {"command": ["train.py"]}),
+        ),
+        ("profile", {"command": ["train.py"]}, {"step": [], "traces": []}, 0, (None, {})),
+        ("check", {"target": "ops.py"}, None, 2, ("propose", {})),
+        ("check", {"target": "ops.py::f"}, None, 2, ("propose", {"function": "ops.py::f"})),
         ("list_kernels", {}, {"kernels": [{"name": "add", "found": "a.add"}]}, 0, ("propose", {})),
         (
             "propose",
@@ -113,6 +127,14 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             2,
             ("ab", {"path": "bench_ops.py", "base": "main", "budget": 120}),
         ),
+        (
+            "ab",
+            {"path": "bench_ops.py", "base": "main", "budget": 480},
+            {"judgement": {"cases": [{"verdict": "inconclusive", "reason": "too_noisy"}]}},
+            2,
+            (None, {}),
+        ),
+        ("submit", {**SPEC, "budget": 500}, {"verdict": "inconclusive"}, 2, (None, {})),
         (
             "check",
             {"target": "ops.py::gelu", "like": "x: float32[8]", "reference": "torch.relu"},
