@@ -254,8 +254,7 @@ def growth_of_steps(step_ns: Sequence[int]) -> tuple[float, float] | None:
     if length < _MIN_QUARTER_STEPS:
         return None
     medians = [
-        statistics.median(step_ns[start : start + length])
-        for start in range(0, 4 * length, length)
+        statistics.median(step_ns[start : start + length]) for start in range(0, 4 * length, length)
     ]
     is_rising = all(base < head for base, head in pairwise(medians))
     if not is_rising or medians[-1] < _GROWTH_RATIO * medians[0]:

@@ -21,7 +21,7 @@ class ForwardPasses:
     Args:
         recorder: Its sessions start and stop between passes.
         scopes: Delay the start of a session until no scope is open.
-        journal: Takes errors, none of which may reach the program.
+        journal: Takes errors: none may reach the program.
         limit_s: Time to record; None has no end.
     """
 
