@@ -3,8 +3,9 @@
     python -m bench.queue_jobs [JOBS]
 
 Runners are processes that take a job, hold it for some milliseconds and return a result, over the
-functions of the database that the API calls. Each kill is SIGKILL. A lease of a killed runner is
-ended at once rather than after a minute.
+functions of the database that the API calls. Each kill is SIGKILL, some time after the runner took
+its first job: a busy machine takes seconds to start a runner. A lease of a killed runner is ended
+at once rather than after a minute.
 """
 
 import random
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -29,7 +31,10 @@ _CLASS = "h100"
 _CLIENT_COUNT = 6
 _RUNNER_COUNT = 3
 _KILL_PAUSE_S = 0.5
-_WORK_S = 0.05
+"""Longest time from a runner's first job to its kill."""
+_POLL_S = 0.05
+_WORK_S = 0.2
+"""Mean time of a job."""
 
 
 def work(url: str, runner: str) -> None:
@@ -39,7 +44,7 @@ def work(url: str, runner: str) -> None:
         claim_id = uuid4()
         job = take_queued_job(engine, _CLASS, None, claim_id=claim_id, runner=runner)
         if job is None:
-            time.sleep(_WORK_S)
+            time.sleep(_POLL_S)
             continue
         try:
             report_progress(engine, job.job_id, claim_id, ["started"])
@@ -71,11 +76,47 @@ def request(engine: Engine, number: int) -> UUID:
     return job_id
 
 
-def start(url: str, number: int) -> subprocess.Popen[bytes]:
+@dataclass
+class RunnerProcess:
+    """A runner, with a name that no other process has."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start(url: str) -> RunnerProcess:
     """Start a runner."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "bench.queue_jobs", "--runner", url, f"runner {number}"]
+    name = f"runner {uuid4()}"
+    command = [sys.executable, "-m", "bench.queue_jobs", "--runner", url, name]
+    return RunnerProcess(name, subprocess.Popen(command))
+
+
+def wait_for_job(engine: Engine, runner: RunnerProcess) -> int:
+    """Wait until a runner has a job, or none is left for it; return how many have not ended."""
+    query = text(
+        "SELECT count(*) FILTER (WHERE outcome IS NULL), count(*) FILTER (WHERE runner = :runner) "
+        "FROM queued_job"
     )
+    while True:
+        with engine.connect() as connection:
+            open_count, own_count = connection.execute(query, {"runner": runner.name}).one()
+        if own_count or not open_count:
+            return int(open_count)
+        time.sleep(_POLL_S)
+
+
+def end_lease(engine: Engine, runner: RunnerProcess) -> None:
+    """Free the job of a runner that is gone."""
+    ended = text(
+        "UPDATE queued_job SET leased_until = now() "
+        "WHERE runner = :runner AND leased_until IS NOT NULL"
+    )
+    with engine.begin() as connection:
+        connection.execute(ended, {"runner": runner.name})
 
 
 def main() -> None:
@@ -93,30 +134,19 @@ def main() -> None:
         started_s = time.monotonic()
         with ThreadPoolExecutor(_CLIENT_COUNT) as clients:
             list(clients.map(lambda number: request(engine, number), range(job_count)))
-        runners = [start(url, number) for number in range(_RUNNER_COUNT)]
+        runners = [start(url) for _ in range(_RUNNER_COUNT)]
         kill_count = 0
-        open_count = job_count
-        while open_count:
-            time.sleep(_KILL_PAUSE_S)
+        while True:
             killed = random.randrange(_RUNNER_COUNT)  # noqa: S311  no secret
+            if not wait_for_job(engine, runners[killed]):
+                break
+            time.sleep(random.uniform(0, _KILL_PAUSE_S))  # noqa: S311  no secret
             runners[killed].kill()
-            runners[killed].wait()
             kill_count += 1
-            with engine.begin() as connection:
-                connection.execute(
-                    text(
-                        "UPDATE queued_job SET leased_until = now() WHERE runner = :runner "
-                        "AND leased_until IS NOT NULL"
-                    ),
-                    {"runner": f"runner {killed}"},
-                )
-                open_count = connection.scalar(
-                    text("SELECT count(*) FROM queued_job WHERE outcome IS NULL")
-                )
-            runners[killed] = start(url, killed)
+            end_lease(engine, runners[killed])
+            runners[killed] = start(url)
         for runner in runners:
             runner.kill()
-            runner.wait()
         print(f"{job_count} jobs in {time.monotonic() - started_s:.0f} s, {kill_count} kills")
         _print_ends(engine)
         engine.dispose()

@@ -49,6 +49,11 @@ def _from_json(value: object) -> object:
         raise ValueError(f"not a JSON object: {error}") from None
 
 
+def _none_if_empty(value: object) -> object:
+    """A variable that is set to nothing hides the setting of the file."""
+    return value or None
+
+
 _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -137,7 +142,7 @@ class Settings(BaseModel):
     """Maximum database connections per process."""
     data_dir: Path = _default_data_dir()
     """Folder of the embedded database and the spool."""
-    server_url: str | None = None
+    server_url: Annotated[str | None, BeforeValidator(_none_if_empty)] = None
     """Server that `roofwatch push` sends records to, and that commands read through if no database
     is set.
     """

@@ -20,7 +20,7 @@ def fill_submodules(work_tree: Path, revision: str, folder: Path) -> None:
     """
     if not (folder / ".gitmodules").is_file():
         return
-    for name, commit in _links(work_tree, revision):
+    for name, commit in list_submodules(work_tree, revision):
         clone = work_tree / name
         if not (clone / ".git").exists():
             continue
@@ -29,7 +29,7 @@ def fill_submodules(work_tree: Path, revision: str, folder: Path) -> None:
             fill_submodules(clone, commit, folder / name)
 
 
-def _links(repository: Path, revision: str) -> Iterator[tuple[str, str]]:
+def list_submodules(repository: Path, revision: str) -> Iterator[tuple[str, str]]:
     """Yield path and commit of each submodule at a revision."""
     listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", revision)
     for line in listed.split("\0"):

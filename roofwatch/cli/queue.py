@@ -105,6 +105,15 @@ def up(
     network: Annotated[
         bool, typer.Option("--network", help="Jobs may use the network, for example to build.")
     ] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="GIB", help="Memory of a job. Default: 90 % of this machine's."
+        ),
+    ] = None,
+    disk: Annotated[
+        float, typer.Option(min=0, metavar="GIB", help="Disk that the files of a job may take.")
+    ] = 32.0,
     isolation: Annotated[
         bool, typer.Option("--isolation/--no-isolation", help="Isolate jobs from this machine.")
     ] = True,
@@ -116,6 +125,7 @@ def up(
     """
     from roofwatch.measurement.turns import measuring_alone
     from roofwatch.model.errors import SpoolError
+    from roofwatch.queue.limits import JobLimits, machine_memory
     from roofwatch.queue.runner import Runner, RunnerPlan, check_programs
     from roofwatch.settings import load_settings
     from roofwatch.store.server import server_url
@@ -125,7 +135,13 @@ def up(
     address = server_url(url)
     # jobs run as this user, and could read it here
     os.environ.pop("ROOFWATCH_TOKEN", None)
-    plan = RunnerPlan(data_dir=load_settings().data_dir, has_network=network, is_isolated=isolation)
+    memory_bytes = 0.9 * machine_memory() if memory is None else memory * 2**30
+    plan = RunnerPlan(
+        data_dir=load_settings().data_dir,
+        limits=JobLimits(memory_bytes=memory_bytes, disk_bytes=disk * 2**30),
+        has_network=network,
+        is_isolated=isolation,
+    )
     runner = Runner(service, plan, print_error)
     print_error(f"runner of class {runner_class} at {address}")
     while True:

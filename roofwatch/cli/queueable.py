@@ -23,8 +23,14 @@ Priority = Annotated[
     typer.Option("--priority", help="With --on; high needs the scope admin."),
 ]
 _OPTIONS = ("--on", "--priority")
-_REVISIONS = ("base", "head", "rev")
+_REVISIONS = ("base", "head", "rev", "branch")
 """Options that name a revision, such as a branch, which a runner does not have."""
+_RANGE = "range"
+_INPUTS = ("record", "records", "noise_floor")
+"""Files and folders that a command reads; git may ignore them."""
+_NEEDS_HISTORY = ("watch",)
+_NEEDS_THIS_MACHINE = ("follow", "issues")
+"""Options that work for ever, or with tokens, which no job has."""
 
 
 def queueable(function: Callable[..., None]) -> Callable[..., None]:
@@ -52,20 +58,30 @@ def queueable(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _send(name: str, runner_class: str, priority: str, arguments: Mapping[str, Any]) -> int:
+    from roofwatch.model.errors import SuiteError
     from roofwatch.model.queue import JobPriority
     from roofwatch.queue.client import RemoteCommand, run_on_runner
     from roofwatch.queue.service import QueueService
     from roofwatch.store.server import server_at, server_url
 
+    for option in _NEEDS_THIS_MACHINE:
+        if arguments.get(option):
+            raise SuiteError(
+                f"--{option} needs this machine; with --on, repeat the command for each round"
+            )
     # as they were written: a command has many options, and the runner parses them as this did
     position = sys.argv.index(name)
     words = _without(sys.argv[position + 1 :], *_OPTIONS)
-    commits = _commits_of(arguments)
-    for option, sha in commits.items():
-        words = [f"--{option}={sha}", *_without(words, f"--{option}")]
+    shas: list[str] = []
+    for option, revision in _commits_of(arguments).items():
+        words = [f"--{option}={revision}", *_without(words, f"--{option}")]
+        shas += revision.split("..")
+    inputs = [arguments[key] for key in _INPUTS if arguments.get(key) is not None]
     command = RemoteCommand(
         words=(name, *words),
-        revisions=tuple(commits.values()),
+        revisions=tuple(shas),
+        ignored_paths=tuple(path for path in inputs if path.exists()),
+        has_history=name in _NEEDS_HISTORY,
         runner_class=runner_class,
         priority=JobPriority(priority),
     )
@@ -88,7 +104,7 @@ def _without(words: Sequence[str], *options: str) -> list[str]:
 
 
 def _commits_of(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The SHA of each revision that the command names, by option."""
+    """The SHA of each revision that the command names, by option; of a range both, as A..B."""
     from roofwatch.arguments import repository_of
     from roofwatch.collector.git import resolve_commit
     from roofwatch.measurement.revisions import find_base
@@ -102,4 +118,9 @@ def _commits_of(arguments: Mapping[str, Any]) -> dict[str, str]:
         if option == "base":
             revision = find_base(path, revision, arguments.get("head"), os.environ)
         commits[option] = resolve_commit(repository_of(Path()), revision)
+    ends = (arguments.get("commits") or "").split("..")
+    # what is no range is refused by the command
+    if len(ends) == 2 and all(ends):
+        shas = [resolve_commit(repository_of(Path()), end) for end in ends]
+        commits[_RANGE] = "..".join(shas)
     return commits

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from roofwatch.cli.queueable import queueable
 from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
@@ -27,6 +28,7 @@ app = typer.Typer()
 
 
 @app.command()
+@queueable
 @shared_options()
 def watch(
     path: SuitePath = None,

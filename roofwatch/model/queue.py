@@ -5,8 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-QUEUED_COMMANDS = ("run", "ab", "check", "submit", "diagnose", "profile", "ncu")
-"""Commands that a runner carries out for a client: those that measure and store nothing."""
+QUEUED_COMMANDS = ("run", "ab", "check", "submit", "diagnose", "profile", "ncu", "watch")
+"""Commands that a runner carries out for a client: those that measure and send nothing."""
 MAX_JOB_S = 3_600.0
 """A runner ends a job that takes longer."""
 HEARTBEAT_S = 10.0

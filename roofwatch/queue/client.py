@@ -10,7 +10,7 @@ from uuid import UUID
 
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.git import find_repository, project_of
-from roofwatch.model.errors import GitError, SpoolError, SuiteError
+from roofwatch.model.errors import GitError, SpoolError
 from roofwatch.model.queue import (
     JobOutcome,
     JobPriority,
@@ -20,7 +20,7 @@ from roofwatch.model.queue import (
 )
 from roofwatch.queue.result import read_result, write_files
 from roofwatch.queue.service import QueueService
-from roofwatch.queue.tree import pack_tree
+from roofwatch.queue.tree import inside_repository, pack_tree
 from roofwatch.store.server import ConflictingStateError
 from roofwatch.terminal import print_error
 
@@ -38,6 +38,10 @@ class RemoteCommand:
     """After `roofwatch`, without the options that choose a runner."""
     revisions: tuple[str, ...] = ()
     """Commits that it needs besides the head."""
+    ignored_paths: tuple[Path, ...] = ()
+    """Files and folders that it reads, which git may ignore."""
+    has_history: bool = False
+    """It needs all older commits."""
     runner_class: str
     priority: JobPriority = JobPriority.NORMAL
 
@@ -51,7 +55,7 @@ def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
 
     Raises:
         GitError: the current folder is in no repository with commits.
-        SuiteError: the tree is too large, or a path is outside the repository.
+        SuiteError: the tree is too large, lacks a part, or a path is outside the repository.
         SpoolError: the server cannot be reached or refuses, or the job was lost or cancelled.
     """
     folder = Path.cwd()
@@ -59,7 +63,12 @@ def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
     if repository is None:
         raise GitError(f"{folder}: not in a git repository, so there is no tree to send")
     words = [_relative(word, folder, repository) for word in command.words]
-    tree = pack_tree(repository, command.revisions)
+    tree = pack_tree(
+        repository,
+        command.revisions,
+        ignored_paths=command.ignored_paths,
+        has_history=command.has_history,
+    )
     request = QueueRequest(
         runner_class=command.runner_class,
         command=tuple(words),
@@ -105,11 +114,8 @@ def _relative(word: str, folder: Path, repository: Path) -> str:
     path = Path(word)
     if not path.is_absolute() or not path.exists():
         return word
-    root = repository.resolve()
-    resolved = path.resolve()
-    if not resolved.is_relative_to(root):
-        raise SuiteError(f"{word}: outside the repository {root}, so the runner would not have it")
-    return os.path.relpath(resolved, folder.resolve())
+    inside = inside_repository(path, repository)
+    return os.path.relpath(repository.resolve() / inside, folder.resolve())
 
 
 def _announcement(job: QueuedJob, forecast: QueueForecast, sent_bytes: int) -> str:

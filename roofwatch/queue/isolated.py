@@ -6,6 +6,7 @@ python -m roofwatch.queue.isolated NETWORK FOLDER WRITABLE[:WRITABLE] COMMAND...
 import os
 import pwd
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from roofwatch.collector.workers.program_sandbox import isolate_program
@@ -28,6 +29,9 @@ def main() -> None:
         except OSError as error:
             print(f"roofwatch: cannot isolate the job: {error}", file=sys.stderr)
             raise SystemExit(EXIT_NOT_ISOLATED) from None
+    # if the machine runs out of memory, the kernel ends the job and not the runner
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     os.chdir(folder)
     roofwatch = [sys.executable, "-P", "-m", "roofwatch", *command]
     os.execv(sys.executable, roofwatch)  # noqa: S606  no shell is meant

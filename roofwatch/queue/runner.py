@@ -21,6 +21,7 @@ from roofwatch.collector.git import project_name
 from roofwatch.model.errors import CollectorError, GitError, SpoolError
 from roofwatch.model.queue import HEARTBEAT_S, TakenJob
 from roofwatch.queue.isolated import EXIT_NOT_ISOLATED
+from roofwatch.queue.limits import JobLimits
 from roofwatch.queue.result import FileStates, file_states, pack_result
 from roofwatch.queue.service import QueueService
 from roofwatch.queue.tree import unpack_tree
@@ -29,6 +30,8 @@ from roofwatch.terminal import PROGRESS_VARIABLE
 
 _REPORT_S = 1.0
 """Between two reports while there are lines; the lease is renewed at least each `HEARTBEAT_S`."""
+_LIMITS_S = 5.0
+"""Between two looks at the memory and disk that a job uses."""
 _STOP_S = 10.0
 _MAX_LINES_OF_REPORT = 200
 _MAX_LINE_BYTES = 4_000
@@ -38,7 +41,8 @@ _MAX_OUTPUT_BYTES = 16 * 2**20
 _AWAY_S = 600.0
 """How long a result is offered to a server that is away."""
 _RETRY_S = 5.0
-_EXIT_TIMED_OUT = 124
+_EXIT_LIMIT = 124
+"""A limit of time, memory or disk ended the command."""
 _EXIT_NO_TREE = 2
 _KEPT_VARIABLES = (
     "LANG",
@@ -73,6 +77,7 @@ class RunnerPlan:
 
     data_dir: Path
     """Ledgers of submissions, by project: they survive a job."""
+    limits: JobLimits
     has_network: bool = False
     is_isolated: bool = True
 
@@ -121,7 +126,7 @@ class Runner:
                 return
             earlier = file_states(tree)
             with _started(job, Path(name), self.plan) as command:
-                exit_status = self._follow(job, claim_id, command, started_s)
+                exit_status = self._follow(job, claim_id, command, Path(name), started_s)
             if exit_status == EXIT_NOT_ISOLATED and self.plan.is_isolated:
                 raise RunnerError(
                     "this machine cannot isolate a job (user namespaces are off?); allow them, or "
@@ -134,10 +139,12 @@ class Runner:
         job: TakenJob,
         claim_id: UUID,
         command: "JobProcess",
+        folder: Path,
         started_s: float,
     ) -> int:
-        """Report progress until the command ends, is cancelled, or takes too long."""
+        """Report progress until the command ends, is cancelled, or exceeds a limit."""
         reported_s = time.monotonic()
+        limited_s = reported_s
         while True:
             has_ended = command.wait(_REPORT_S)
             lines = command.take_lines()
@@ -149,10 +156,16 @@ class Runner:
                     return 130
             if has_ended and not lines:
                 return command.exit_status
+            exceeded: str | None = None
             if now_s - started_s > job.limit_s:
+                exceeded = f"took longer than {job.limit_s:.0f} s"
+            elif now_s - limited_s >= _LIMITS_S:
+                limited_s = now_s
+                exceeded = self.plan.limits.exceeded(command.process_id, folder)
+            if exceeded is not None:
                 command.stop()
-                self._report(job, claim_id, [f"roofwatch: stopped after {job.limit_s:.0f} s"])
-                return _EXIT_TIMED_OUT
+                self._report(job, claim_id, [f"roofwatch: stopped: {exceeded}"])
+                return _EXIT_LIMIT
 
     def _report(self, job: TakenJob, claim_id: UUID, lines: list[str]) -> bool:
         try:
@@ -252,6 +265,10 @@ class JobProcess:
         return lines
 
     @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
     def exit_status(self) -> int:
         status = self._process.returncode
         if status >= 0:
@@ -289,6 +306,8 @@ def _started(job: TakenJob, work: Path, plan: RunnerPlan) -> Iterator[JobProcess
         "HOME": str(home),
         "TMPDIR": str(scratch),
         "ROOFWATCH_DATA_DIR": str(ledger),
+        # the settings of the tree may name a server, which a job neither reaches nor needs
+        "ROOFWATCH_SERVER_URL": "",
         "NO_COLOR": "1",
         PROGRESS_VARIABLE: "lines",
     }

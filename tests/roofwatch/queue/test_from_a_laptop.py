@@ -27,7 +27,7 @@ from roofwatch.model.queue import QueuedJob
 from roofwatch.model.record import RunRecord
 from tests.api.conftest import RUNNER_CLASS, new_token, served
 from tests.docs.markdown import ROOT, shell_lines
-from tests.git_repository import commit_file, make_repository
+from tests.git_repository import commit_all, commit_file, git, make_repository
 from tests.roofwatch.command import Done
 from tests.roofwatch.extras import only_with
 from tests.roofwatch.test_mcp import Agent, ask, finished
@@ -57,6 +57,17 @@ FAST = "def total_of(x):\n    return (x * x).sum()\n"
 SLOW = (
     "def total_of(x):\n    for _ in range(50):\n        x = x.clone()\n    return (x * x).sum()\n"
 )
+CANDIDATE = "def candidate(x):\n    return x.sum()\n"
+PROGRAM = "import torch\nfor _ in range(3):\n    (torch.rand(9) * 2).sum()\n"
+NCU = """\
+#!{python}
+import json, shutil, sys
+job = json.load(open(json.loads(sys.argv[-1])[0]))
+open(job["answer"], "w").write("null")
+shutil.copy("{report}", sys.argv[sys.argv.index("--export") + 1])
+"""
+"""A stand-in for Nsight Compute, which needs a GPU: it reports what was recorded on one."""
+RECORDED_REPORT = ROOT / "tests" / "data" / "profiles" / "sgemm_profile.ncu-rep"
 RUNNER_JOB = """\
 #!/bin/sh
 #SBATCH --gres=gpu:1 --time=01:00:00
@@ -123,9 +134,9 @@ def place(store: Engine, tmp_path: Path) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def runner_of(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+def runner_of(place: Place, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [*_COMMAND, "runner", "up", "--class", RUNNER_CLASS, "--every", "0.2"],
+        [*_COMMAND, "runner", "up", "--class", RUNNER_CLASS, "--every", "0.2", *options],
         env=os.environ | place.machine,
         cwd=place.repository.parent,
     )
@@ -231,18 +242,132 @@ def wait_until(is_true: Callable[[], bool], timeout_s: float = 120.0) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_without_a_gpu_checks_and_submits_on_a_runner(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "program", "message"),
+    [
+        ("--memory", "numbers = bytearray(b'x' * 2**30)", "GiB of memory, at most 0.5 GiB"),
+        (
+            "--disk",
+            "open('numbers', 'wb').write(b'x' * 2**30)",
+            "GiB of the disk, at most 0.5 GiB",
+        ),
+    ],
+)
+def test_a_job_that_takes_more_than_a_runner_gives_is_ended(
+    limit: str, program: str, message: str, place: Place
 ) -> None:
+    (place.repository / "takes.py").write_text(f"import time\n{program}\ntime.sleep(600)\n")
+    with runner_of(place, limit, "0.5"):
+        done = ended(place.client("profile", "--on", RUNNER_CLASS, "--", "python", "takes.py"))
+
+    assert done.status == 124
+    assert message in done.error
+
+
+@pytest.mark.slow
+def test_a_submission_is_judged_on_a_runner(place: Place) -> None:
     # a submission may change nothing but its own file
     (place.repository / "helper.py").write_text(FAST)
-    (place.repository / "candidate.py").write_text("def candidate(x):\n    return x.sum()\n")
+    (place.repository / "candidate.py").write_text(CANDIDATE)
+    submit = ["submit", "candidate.py", "--spec", "bench_total.py", "--budget", "120", "--json"]
+    with runner_of(place):
+        submitted = ended(place.client(*submit, "--on", RUNNER_CLASS))
+
+    assert submitted.status == 1, submitted.error
+    assert submitted.parsed["verdict"] == "incorrect"
+
+
+@pytest.mark.slow
+def test_a_kernel_is_diagnosed_on_a_runner_anew_and_from_a_record_that_git_ignores(
+    place: Place,
+) -> None:
+    record = "roofwatch-records/total.json"
+    (place.repository / "roofwatch-records").mkdir()
+    measure = ["diagnose", "total", "bench_total.py", "--targets", "", "--device", "cpu"]
+    with runner_of(place):
+        measured = ended(place.client(*measure, "-o", record, "--json", "--on", RUNNER_CLASS))
+        read = ended(
+            place.client("diagnose", "total", "--record", record, "--json", "--on", RUNNER_CLASS)
+        )
+
+    assert measured.status == 0, measured.error
+    assert read.status == 0, read.error
+    limits = [[case["limit"] for case in done.parsed["cases"]] for done in (measured, read)]
+    assert limits[0] == limits[1]
+
+
+@pytest.mark.slow
+def test_counters_of_nsight_compute_come_from_the_runner(place: Place, tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="the module that reads its reports is not installed")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ncu").write_text(NCU.format(python=sys.executable, report=RECORDED_REPORT))
+    (tools / "ncu").chmod(0o755)
+    place.machine["PATH"] = f"{tools}:{os.environ['PATH']}"
+    count = ["ncu", "total", "bench_total.py", "-i", "torch", "-o", "total.ncu-rep", "--json"]
+    with runner_of(place):
+        counted = ended(place.client(*count, "--on", RUNNER_CLASS))
+
+    assert counted.status == 0, counted.error
+    (call,) = counted.parsed["calls"]
+    assert call["counters"]
+    assert (place.repository / "total.ncu-rep").read_bytes() == RECORDED_REPORT.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_watch_plans_and_measures_on_a_runner_and_its_records_are_sent_from_here(
+    place: Place,
+) -> None:
+    git(place.repository, "checkout", "--quiet", "--", "helper.py")
+    (place.repository / "README.md").write_text("Sums.\n")
+    commit_all(place.repository, "Describe the kernel")
+    # settings of the tree name a server that the runner cannot reach
+    (place.repository / "roofwatch.toml").write_text('server_url = "http://127.0.0.1:9"\n')
+    watch = ["watch", "bench_total.py", "--targets", "", "--device", "cpu", "--on", RUNNER_CLASS]
+    with runner_of(place):
+        first = ended(place.client(*watch, "--json"))
+        (place.repository / "helper.py").write_text(SLOW)
+        commit_all(place.repository, "Copy the input")
+        second = ended(place.client(*watch, "--json"))
+        planned = ended(place.client(*watch, "--dry-run", "--json"))
+        refused = ended(place.client(*watch, "--follow"))
+
+    assert first.status == 0, first.error
+    assert [done["job"]["kind"] for done in first.parsed["done"]] == ["new", "calibrate"]
+    assert second.status == 1, second.error
+    (news,) = second.parsed["news"]
+    assert news["kind"] == "regressed"
+    assert news["sha"] == git(place.repository, "rev-parse", "HEAD")
+    assert planned.parsed["agenda"] == []
+    assert refused.status == 2
+    assert "--follow needs this machine" in refused.error
+    # what was told is known to the next runner
+    assert (place.repository / "roofwatch-records" / "watch" / "told.json").exists()
+    heads = {
+        RunRecord.read(file).commit.first_parent_count
+        for file in (place.repository / "roofwatch-records").glob("*.json*")
+    }
+    assert heads == {2, 3}
+
+
+@pytest.mark.slow
+def test_an_agent_without_a_gpu_profiles_checks_and_submits_on_a_runner(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.repository / "program.py").write_text(PROGRAM)
+    # a submission may change nothing but its own file
+    (place.repository / "helper.py").write_text(FAST)
+    (place.repository / "candidate.py").write_text(CANDIDATE)
 
     async def session(agent: Agent) -> None:
         checked = await finished(
             agent, "check", target="bench_total.py", runner=RUNNER_CLASS, device="cpu"
         )
         assert checked["exit_status"] == 0, checked
+        profiled = await finished(
+            agent, "profile", command=["program.py"], seconds=0, runner=RUNNER_CLASS
+        )
+        assert profiled["exit_status"] == 0, profiled
         submitted = await finished(
             agent,
             "submit",
@@ -257,5 +382,6 @@ def test_an_agent_without_a_gpu_checks_and_submits_on_a_runner(
         for name, value in place.laptop.items():
             monkeypatch.setenv(name, value)
         ask(make_server(Jobs(place.repository)), session)
-    assert sorted(job.command[0] for job in place.jobs()) == ["check", "submit"]
+    assert sorted(job.command[0] for job in place.jobs()) == ["check", "profile", "submit"]
+    assert list(place.repository.glob("roofwatch-profiles/*/*.json*"))
     assert set(place.states()) == {"done"}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.build.submodules import fill_submodules
 from roofwatch.collector.git import checked_out, read_commit
-from roofwatch.model.errors import GitError
+from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.queue.tree import pack_tree, unpack_tree
 from tests.git_repository import commit_file, git, make_repository
 
@@ -73,3 +74,101 @@ def test_an_older_commit_costs_what_differs_from_the_head(repository: Path, tmp_
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GitError):
         unpack_tree(b"no bundle", tmp_path / "runner", "owner/kernels")
+
+
+def test_a_command_that_reads_the_history_gets_all_of_it_with_its_tags(
+    repository: Path, tmp_path: Path
+) -> None:
+    tree = pack_tree(repository, [], has_history=True)
+    unpack_tree(tree.content, tmp_path / "runner", "owner/kernels")
+
+    received = tmp_path / "runner"
+    assert len(tree.content) > 4 * PAST_BYTES
+    assert git(received, "log", "--oneline") == git(repository, "log", "--oneline")
+    assert git(received, "tag", "--points-at", "HEAD~1").split() == ["v1"]
+    assert read_commit(received, "HEAD~2") == read_commit(repository, "HEAD~2")
+
+
+def test_a_file_that_git_ignores_is_sent_if_the_command_reads_it(
+    repository: Path, tmp_path: Path
+) -> None:
+    (repository / ".gitignore").write_text("records/\n")
+    for name in ("records", "other/records"):
+        (repository / name).mkdir(parents=True)
+        (repository / name / "one.json").write_text("{}")
+
+    tree = pack_tree(repository, [], ignored_paths=[repository / "records"])
+    unpack_tree(tree.content, tmp_path / "runner", "owner/kernels")
+
+    assert (tmp_path / "runner" / "records" / "one.json").read_text() == "{}"
+    assert not (tmp_path / "runner" / "other").exists()
+    with pytest.raises(SuiteError, match="outside the repository"):
+        pack_tree(repository, [], ignored_paths=[tmp_path])
+
+
+@pytest.fixture
+def with_submodule(repository: Path, tmp_path: Path) -> Path:
+    """A repository whose last commit takes a newer commit of its submodule."""
+    library = make_repository(tmp_path / "library")
+    commit_file(library, "version.txt", "1", "Begin")
+    allowed = ("-c", "protocol.file.allow=always")
+    git(repository, *allowed, "submodule", "add", "--quiet", str(library), "third_party/library")
+    commit_file(repository, "kernel.py", "SIZE = 7\n", "Use the library (#7)")
+    newer = commit_file(library, "version.txt", "2", "Release")
+    clone = repository / "third_party" / "library"
+    git(clone, *allowed, "fetch", "--quiet")
+    git(clone, "checkout", "--quiet", newer)
+    git(repository, "add", "third_party/library")
+    commit_file(repository, "kernel.py", "SIZE = 8\n", "Take the release (#8)")
+    return repository
+
+
+def test_files_of_submodules_are_sent_as_each_commit_has_them(
+    with_submodule: Path, tmp_path: Path
+) -> None:
+    base = git(with_submodule, "rev-parse", "HEAD~1")
+
+    received = unpacked(with_submodule, [base], tmp_path / "runner")
+
+    version = Path("third_party", "library", "version.txt")
+    assert (received / version).read_text() == "2"
+    assert not read_commit(received).is_dirty
+    with checked_out(received, base, tmp_path / "base") as work_tree:
+        fill_submodules(received, base, work_tree)
+        assert (work_tree / version).read_text() == "1"
+
+
+def test_a_submodule_with_changes_is_refused(with_submodule: Path) -> None:
+    (with_submodule / "third_party" / "library" / "version.txt").write_text("3")
+    with pytest.raises(SuiteError, match="third_party/library: this submodule has changes"):
+        pack_tree(with_submodule, [])
+
+
+def test_content_that_only_git_lfs_has_is_refused_and_a_pointer_is_sent(
+    repository: Path, tmp_path: Path
+) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    (repository / "weights.pt").write_text(pointer)
+    commit_file(repository, ".gitattributes", "*.pt filter=lfs\n", "Keep weights in LFS (#7)")
+    received = unpacked(repository, [], tmp_path / "runner")
+    assert (received / "weights.pt").read_text() == pointer
+
+    (repository / "weights.pt").write_text("numbers")
+    with pytest.raises(SuiteError, match=r"weights\.pt: git LFS keeps its content"):
+        pack_tree(repository, [])
+
+
+def test_a_runner_with_git_lfs_asks_no_server_for_files(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    (repository / "weights.pt").write_text(pointer)
+    commit_file(repository, ".gitattributes", "*.pt filter=lfs\n", "Keep weights in LFS (#7)")
+    content = pack_tree(repository, []).content
+    settings = tmp_path / "gitconfig"
+    settings.write_text('[filter "lfs"]\nsmudge = false\nprocess = false\nrequired = true\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+
+    unpack_tree(content, tmp_path / "runner", "owner/kernels")
+
+    assert (tmp_path / "runner" / "weights.pt").read_text() == pointer
