@@ -93,6 +93,9 @@ def main() -> int:
     parser.add_argument("--device", choices=sorted(_SIZES), default="cuda")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("torch finds no GPU on this machine; use --device cpu", file=sys.stderr)
+        return 2
     times_by_launch = time_launches(options.device)
     if options.json:
         print(json.dumps(times_by_launch))

@@ -75,8 +75,8 @@ class Policy:
         scratch: The folder that it may write to.
         scratch_bytes: Size of that folder.
         readable: Files and folders that it may read, besides those of the system.
-        memory_bytes: Address space of each process and memory of all; None without a limit, which
-            CUDA needs.
+        memory_bytes: Memory of all processes; None without a limit, which CUDA needs.
+        mapped_bytes: Address space of each process besides: libraries and shared memory.
         cpu_seconds: CPU time of each process.
         process_count: Processes and threads together.
         cpu: The only core to run on; None for any.
@@ -87,6 +87,7 @@ class Policy:
     scratch_bytes: int
     readable: Sequence[str]
     memory_bytes: int | None
+    mapped_bytes: int
     cpu_seconds: int
     process_count: int
     cpu: int | None
@@ -313,7 +314,7 @@ def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
         resource.RLIMIT_MEMLOCK: 2**26,
     }
     if policy.memory_bytes is not None:
-        limits[resource.RLIMIT_AS] = policy.memory_bytes
+        limits[resource.RLIMIT_AS] = policy.memory_bytes + policy.mapped_bytes
     for kind, value in limits.items():
         _, hard = resource.getrlimit(kind)
         if hard == resource.RLIM_INFINITY:

@@ -122,16 +122,17 @@ class Submission:
         copy = folder / "candidate" / self.request.candidate.name
         copy.parent.mkdir()
         copy.write_bytes(self.code)
+        arena_bytes = self._arena_bytes(cases)
         common = {
             "device": self.device,
             "is_interpreted": self.is_interpreted,
-            "arena_bytes": self._arena_bytes(cases),
+            "arena_bytes": arena_bytes,
             "import_roots": list(map(str, self.suite.source.import_roots)),
             "import_path": [path for path in sys.path if path],
         }
         of_spec = {**common, "spec": str(self.suite.source.path), "kernel": self.spec.name}
         of_candidate = {**common, "file": str(copy), "entry": self.request.entry}
-        policy = self._policy(folder)
+        policy = self._policy(folder, arena_bytes)
         groups = make_groups(
             f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count
         )
@@ -208,7 +209,7 @@ class Submission:
 
         return 2 * max(map(needed_bytes, cases)) + _SLACK_BYTES
 
-    def _policy(self, folder: Path) -> Policy:
+    def _policy(self, folder: Path, arena_bytes: int) -> Policy:
         memory_bytes = None
         if self.device == "cpu":
             memory_bytes = max(
@@ -229,6 +230,7 @@ class Submission:
                 )
             ),
             memory_bytes=memory_bytes,
+            mapped_bytes=_mapped_bytes() + arena_bytes,
             cpu_seconds=math.ceil(2 * self.request.budget_s),
             process_count=_MAX_PROCESSES,
             cpu=max(os.sched_getaffinity(0)) if self.device == "cpu" else None,
@@ -302,3 +304,9 @@ class Submission:
         if self.is_interpreted:
             return self.spec.interpreted_case(case)
         return case
+
+
+def _mapped_bytes() -> int:
+    """Address space of this process, which has loaded torch: several GiB with CUDA's libraries."""
+    page_count = int(Path("/proc/self/statm").read_text().split()[0])
+    return page_count * os.sysconf("SC_PAGE_SIZE")
