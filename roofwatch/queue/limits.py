@@ -30,9 +30,9 @@ class JobLimits:
         return None
 
 
-def _sentence(used_bytes: float, what: str, limit_bytes: float, option: str) -> str:
+def _sentence(used_bytes: float, resource: str, limit_bytes: float, option: str) -> str:
     return (
-        f"used {used_bytes / _GIB:.1f} GiB of {what}, at most {limit_bytes / _GIB:.1f} GiB are "
+        f"used {used_bytes / _GIB:.1f} GiB of {resource}, at most {limit_bytes / _GIB:.1f} GiB are "
         f"allowed ({option} of the runner)"
     )
 
