@@ -82,7 +82,7 @@ class TrustedRepository:
 @dataclass(frozen=True)
 class AuditEntry:
     entry_id: int
-    at: datetime
+    recorded_at: datetime
     actor: str
     """Who was authenticated: a token by its ID, a workflow by repository and ref, or the command
     line.

@@ -52,7 +52,7 @@ class LedgerRow:
     """
 
     change: LedgerKind
-    place: str
+    module_path: str
     """Modules and operator around the first of them."""
     base_names: tuple[str, ...]
     head_names: tuple[str, ...]
@@ -237,7 +237,7 @@ def _row(launches: _AlikeLaunches, base_steps: int, head_steps: int) -> LedgerRo
     head = _PerStep.of(launches.head, head_steps)
     return LedgerRow(
         change=_kind(first_base, first_head),
-        place=first_slot.module_path,
+        module_path=first_slot.module_path,
         base_names=tuple(slot.name for slot in first_base),
         head_names=tuple(slot.name for slot in first_head),
         place_count=launches.count,

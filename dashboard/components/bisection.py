@@ -109,7 +109,7 @@ def show_trail(view: View, regression_id: UUID) -> None:
 
     _show(
         entries,
-        column("when", lambda entry: written(entry.at, view.zone)),
+        column("when", lambda entry: written(entry.recorded_at, view.zone)),
         column("who", lambda entry: entry.person),
         column("what", lambda entry: entry.action.partition(".")[2]),
         column("from", lambda entry: entry.before),

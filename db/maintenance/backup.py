@@ -32,7 +32,7 @@ _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 
 
-def write_backup(engine: Engine, path: Path, *, actor: str = "backup") -> None:
+def write_backup(engine: Engine, path: Path) -> None:
     """Write a snapshot of the database to a file that only this user may read, because it holds
     token hashes.
 
@@ -59,7 +59,7 @@ def write_backup(engine: Engine, path: Path, *, actor: str = "backup") -> None:
     with suppress(DBAPIError), Session(engine) as session, session.begin():
         add_entry(
             session,
-            actor=actor,
+            actor="backup",
             action=BACKUP,
             project=None,
             subject=path.name,

@@ -70,7 +70,7 @@ def read_service_state(session: Session, now: datetime) -> ServiceState:
     delivery_count, oldest_delivery_at = session.execute(waiting).one()
     failed = select(func.count()).where(DeliveryRow.state == DeliveryState.FAILED)
     backup_at = session.scalar(
-        select(func.max(AuditEntryRow.at)).where(AuditEntryRow.action == BACKUP)
+        select(func.max(AuditEntryRow.recorded_at)).where(AuditEntryRow.action == BACKUP)
     )
     expires_at = session.scalar(
         select(func.min(TokenRow.expires_at)).where(

@@ -68,7 +68,8 @@ class AuditEntryRow(Base):
     __table_args__ = (Index(None, "project", "entry_id"), Index(None, "at"))
 
     entry_id: Mapped[int] = mapped_column(Identity(), primary_key=True)
-    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    # the column has its name in the released schema
+    recorded_at: Mapped[datetime] = mapped_column("at", server_default=func.now())
     actor: Mapped[str]
     person: Mapped[str | None]
     action: Mapped[str]

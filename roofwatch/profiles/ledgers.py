@@ -204,7 +204,7 @@ def _largest_gaps(ledger: StepLedger) -> list[LedgerRow]:
 def _gap_cells(row: LedgerRow) -> tuple[str, ...]:
     # A launch that the head no longer has is named as in the base.
     names = row.head_names or row.base_names
-    return short_name(names[0]), row.place, signed_ns(row.gap_change_ns)
+    return short_name(names[0]), row.module_path, signed_ns(row.gap_change_ns)
 
 
 def _term_cells(term: Term) -> tuple[str | None, ...]:
@@ -216,7 +216,7 @@ def _term_cells(term: Term) -> tuple[str | None, ...]:
 def _cells(row: LedgerRow) -> tuple[str, ...]:
     return (
         kernels_text(row),
-        row.place,
+        row.module_path,
         f"{row.base_launches:.4g} -> {row.head_launches:.4g}",
         format_ns(row.base_ns),
         format_ns(row.head_ns),
