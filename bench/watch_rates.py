@@ -36,7 +36,7 @@ from bench.noise_sources import (
     read_histories,
 )
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
-from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, helps_decide
+from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, PairedCase, helps_decide
 from roofwatch.ci.watching.suspects import suspicion_of
 from roofwatch.model.history import CommitRef, Pair
 from roofwatch.model.verdict import THRESHOLDS
@@ -145,8 +145,8 @@ class SimulatedWatch:
             base, head = suspect
             self._measure_pair(base, head)
         for pair in self._pairs:
-            key = (_SUBJECT, pair.base, pair.head)
-            if decisions.is_changed(*key):
+            paired = PairedCase(subject=_SUBJECT, base=pair.base, head=pair.head)
+            if decisions.is_changed(paired):
                 yield commit + 1, pair.head.first_parent_count
 
     def _suspect(self, decisions: Decisions, measured: Sequence[int]) -> tuple[int, int] | None:
@@ -167,7 +167,8 @@ class SimulatedWatch:
         # The suspicion counts from the newest value.
         base = measured[-suspicion.value_count - 1]
         head = measured[-suspicion.value_count]
-        if decisions.is_given_up(_SUBJECT, _commit(base), _commit(head)):
+        paired = PairedCase(subject=_SUBJECT, base=_commit(base), head=_commit(head))
+        if decisions.is_given_up(paired):
             return None
         return base, head
 

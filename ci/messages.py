@@ -60,6 +60,15 @@ class Remark:
         return self.template.format(*map(quote, self.words))
 
 
+def join_remarks(separator: str, remarks: Iterable[Remark]) -> Remark:
+    templates: list[str] = []
+    words: list[str] = []
+    for remark in remarks:
+        templates.append(remark.template)
+        words.extend(remark.words)
+    return Remark(separator.join(templates), tuple(words))
+
+
 def may_carry_secrets(url: str) -> bool:
     """Return whether nobody can read what is sent there: https, or plain http to this machine."""
     try:
@@ -143,12 +152,12 @@ def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}s"
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], most: int = _MAX_NAMES) -> str:
     """List the first names, and how many more there are."""
     all_names = list(names)
-    text = ", ".join(all_names[:_MAX_NAMES])
-    if len(all_names) > _MAX_NAMES:
-        text += f" and {len(all_names) - _MAX_NAMES} more"
+    text = ", ".join(all_names[:most])
+    if len(all_names) > most:
+        text += f" and {len(all_names) - most} more"
     return text
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
+from roofwatch.ci.judge.change import subject_of
 from roofwatch.ci.messages import listed
 from roofwatch.ci.static.analyses import AnalysisEvidence, analyses_of, judge_analyses
 from roofwatch.ci.static.baseline import (
@@ -25,7 +26,6 @@ from roofwatch.ci.static.baseline import (
     head_of,
     judge_entry,
     judge_without_base,
-    subject_of,
     tightened,
     to_toml,
     with_accepted,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.judge.pairing import Pairing
-from roofwatch.ci.messages import Remark, count_of
+from roofwatch.ci.messages import Remark, count_of, listed
 from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.provenance import WAY_OUT, LoadedFile
@@ -229,10 +229,6 @@ def _function_of(case_id: str, choice: Autotuning) -> tuple[str, str]:
     return case_id, choice.function
 
 
-# a new lock file changes hundreds
-_MAX_PACKAGES = 10
-
-
 def note_on_requirements(pairing: Pairing) -> Remark | None:
     """Say which required packages differ, and with which both sides ran; None if none differ."""
     base, head = pairing.base, pairing.head
@@ -242,17 +238,13 @@ def note_on_requirements(pairing: Pairing) -> Remark | None:
     changed = _changed_requirements(base.requirements, head.requirements)
     if not changed:
         return None
-    more = ""
-    if len(changed) > _MAX_PACKAGES:
-        more = f" and {len(changed) - _MAX_PACKAGES} more"
     which = "each side ran with its own packages"
     if not (base.is_isolated and head.is_isolated):
         which = (
             "both sides ran with the head's packages, so their change is not measured; "
             "`isolated = true` in `[build]` measures it"
         )
-    names = ", ".join(changed[:_MAX_PACKAGES])
-    return Remark(f"the dependencies differ ({{}}{more}): {which}", (names,))
+    return Remark(f"the dependencies differ ({{}}): {which}", (listed(changed),))
 
 
 def _changed_requirements(base: Mapping[str, str], head: Mapping[str, str]) -> list[str]:

@@ -22,8 +22,8 @@ from functools import cache
 
 from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.ci.judge.change import expm1
-from roofwatch.model.history import CommitRef
-from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.model.history import CommitRef, Pair
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MIN_BLOCKS = 3
 """Fewer blocks decide nothing."""
@@ -186,6 +186,16 @@ def compare(
         more_blocks=_more_blocks(pairs, edge) if is_open else None,
         block_deviation=error * math.sqrt(pairs.count / 2),
     )
+
+
+def compare_pairs(pairs: Iterable[Pair]) -> PairedEstimate:
+    """Judge the blocks of several pairs of the same two commits together."""
+    base_blocks_ns: list[Sequence[float]] = []
+    head_blocks_ns: list[Sequence[float]] = []
+    for pair in pairs:
+        base_blocks_ns.extend(pair.base_blocks_ns)
+        head_blocks_ns.extend(pair.head_blocks_ns)
+    return compare(base_blocks_ns, head_blocks_ns, threshold=THRESHOLDS.relative_change)
 
 
 @dataclass(frozen=True)

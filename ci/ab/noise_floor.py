@@ -333,9 +333,7 @@ def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
 
 def is_calibration(pair: Pair) -> bool:
     """Return whether the pair is of one commit, and complete."""
-    if pair.base.sha != pair.head.sha:
-        return False
-    return len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
+    return pair.base.sha == pair.head.sha and pair.is_whole
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:

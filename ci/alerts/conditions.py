@@ -22,6 +22,7 @@ from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_
 from roofwatch.ci.messages import count_of
 from roofwatch.model.alert import AlertCondition, Fact, Link, Message, ReportedValue
 from roofwatch.model.case_key import kernel_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -68,10 +69,7 @@ class ProjectState:
     @property
     def devices(self) -> dict[str, list[str]]:
         """Runner classes of each device."""
-        classes: dict[str, list[str]] = defaultdict(list)
-        for runner_class in self.runs:
-            classes[self.device_of(runner_class)].append(runner_class)
-        return dict(classes)
+        return group_by(self.runs, self.device_of)
 
     def device_of(self, runner_class: str) -> str:
         runs = self.runs.get(runner_class)

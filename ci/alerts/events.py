@@ -4,12 +4,11 @@ A slower machine slows down every kernel, and each kernel has its alert. People 
 per channel, with the worst inside.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from roofwatch.ci.messages import count_of
+from roofwatch.ci.messages import count_of, listed
 from roofwatch.model.alert import (
     Alert,
     AlertEvent,
@@ -19,6 +18,7 @@ from roofwatch.model.alert import (
     Message,
     ReportedValue,
 )
+from roofwatch.model.grouping import group_by
 
 WORST_COUNT = 10
 """Changes and titles in a message about several alerts."""
@@ -28,10 +28,7 @@ _Group = tuple[str, AlertEvent, str]
 
 def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
     """Keep one delivery per channel for the alerts of one event; it belongs to the worst alert."""
-    groups: dict[_Group, list[Delivery]] = defaultdict(list)
-    for step in steps:
-        for delivery in step.deliveries:
-            groups[_group_of(delivery)].append(delivery)
+    groups = group_by(_deliveries_of(steps), _group_of)
     merged = {group: _merged(deliveries) for group, deliveries in groups.items()}
     merged_steps = []
     for step in steps:
@@ -43,6 +40,11 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
                 remaining.append(merged_delivery)
         merged_steps.append(replace(step, deliveries=tuple(remaining)))
     return merged_steps
+
+
+def _deliveries_of(steps: Iterable[AlertStep]) -> Iterator[Delivery]:
+    for step in steps:
+        yield from step.deliveries
 
 
 def within_limit(
@@ -61,10 +63,7 @@ def within_limit(
         sent_counts: Messages of this hour so far, by channel.
         now: As the alerts were told.
     """
-    waiting: dict[str, list[Delivery]] = defaultdict(list)
-    for step in steps:
-        for delivery in step.deliveries:
-            waiting[delivery.channel].append(delivery)
+    waiting = group_by(_deliveries_of(steps), lambda delivery: delivery.channel)
     passed: dict[str, Delivery] = {}
     for channel, deliveries in waiting.items():
         allowed_count = limit - sent_counts.get(channel, 0)
@@ -178,11 +177,7 @@ def _others(alerts: Sequence[Alert]) -> list[Fact]:
     # alerts about a runner name no kernel
     if not kernels:
         return []
-    names = ", ".join(kernels[:WORST_COUNT])
-    more_count = len(kernels) - WORST_COUNT
-    if more_count > 0:
-        names += f" and {more_count} more"
-    return [Fact("Also", names)]
+    return [Fact("Also", listed(kernels, WORST_COUNT))]
 
 
 def _summary(deliveries: Sequence[Delivery], limit: int) -> Delivery:

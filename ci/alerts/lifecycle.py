@@ -1,6 +1,5 @@
 """The life of an alert: from the conditions of one evaluation to new states and messages. Pure."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from roofwatch.model.alert import (
     Delivery,
     Fact,
 )
+from roofwatch.model.grouping import group_by
 
 # older than every message, so that it needs no special case
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -42,10 +42,9 @@ def next_steps(
     """
     by_name = {rule.name: rule for rule in rules.of(project)}
     alerts = {alert.cause: alert for alert in stored}
-    by_cause: dict[str, list[AlertCondition]] = defaultdict(list)
     # the worst first: its severity and message become the alert's
-    for condition in sorted(conditions, key=lambda condition: -condition.severity.rank):
-        by_cause[condition.cause].append(condition)
+    worst_first = sorted(conditions, key=lambda condition: -condition.severity.rank)
+    by_cause = group_by(worst_first, lambda condition: condition.cause)
     steps: list[AlertStep] = []
     for cause, same_cause in by_cause.items():
         alert = alerts.get(cause)

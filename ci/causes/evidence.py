@@ -4,24 +4,24 @@ code. Pure.
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import compare_counters
-from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate, compare
+from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate, compare_pairs
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, difference_error
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.messages import plain
+from roofwatch.ci.messages import listed, plain
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, SeriesPoint
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import Verdict
 
 _MAX_COUNTERS = 3
 _MAX_LAUNCHES = 2
@@ -46,7 +46,6 @@ _Subject = tuple[str, str, str]
 """Case id, implementation, runner class."""
 _SubjectAndCommits = tuple[str, str, str, str, str]
 """A subject, and the hashes of base and head."""
-_T = TypeVar("_T")
 _Run = TypeVar("_Run", CountedRun, ProfiledRun)
 
 
@@ -72,18 +71,13 @@ class SupportingEvidence:
 
         Runs with counters and with profiles are in the order of the branch.
         """
-        self._counted = _grouped(counted, _subject)
-        self._profiled = _grouped(profiled, _subject_of_profile)
-        # a pair that was cut short has blocks without partners
-        whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
+        self._counted = group_by(counted, _subject)
+        self._profiled = group_by(profiled, _subject_of_profile)
+        whole = [pair for pair in pairs if pair.is_whole]
         self._comparisons: dict[_SubjectAndCommits, PairedEstimate] = {}
         self._commits: dict[_SubjectAndCommits, tuple[CommitRef, CommitRef]] = {}
-        for key, same_pairs in _grouped(whole, _subject_and_commits).items():
-            self._comparisons[key] = compare(
-                [block_ns for pair in same_pairs for block_ns in pair.base_blocks_ns],
-                [block_ns for pair in same_pairs for block_ns in pair.head_blocks_ns],
-                threshold=THRESHOLDS.relative_change,
-            )
+        for key, same_pairs in group_by(whole, _subject_and_commits).items():
+            self._comparisons[key] = compare_pairs(same_pairs)
             self._commits[key] = same_pairs[0].base, same_pairs[0].head
 
     def confirmed_ranges(
@@ -134,7 +128,7 @@ class SupportingEvidence:
         counters = f"counters read at {base.commit.short_sha} and {head.commit.short_sha}"
         if not largest:
             return Observation(False, f"{counters} are the same within 2 %")
-        descriptions = _listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)
+        descriptions = listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)
         return Observation(True, f"{counters}: {descriptions}")
 
     def launches_around(
@@ -161,7 +155,7 @@ class SupportingEvidence:
         head = head_run.commit
         old_level, new_level = levels
         is_at_step = base == old_level[-1] and head == new_level[0]
-        descriptions = _listed(map(_describe_launch, launches), _MAX_LAUNCHES)
+        descriptions = listed(map(_describe_launch, launches), _MAX_LAUNCHES)
         profiles = f"profiles of {base.short_sha} and {head.short_sha}"
         return Observation(
             has_changed=is_at_step,
@@ -199,18 +193,16 @@ class SupportingEvidence:
 
 def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
     """The ranges with a change, each from the last commit that is known to equal its base."""
-    equal_commits: dict[CommitRef, list[CommitRef]] = defaultdict(list)
-    for compared in ranges:
-        if compared.verdict is Verdict.UNCHANGED:
-            equal_commits[compared.base].append(compared.head)
+    unchanged = [compared for compared in ranges if compared.verdict is Verdict.UNCHANGED]
+    unchanged_since = group_by(unchanged, lambda compared: compared.base)
     narrowed: list[ComparedRange] = []
     for compared in ranges:
         if not compared.verdict.is_change:
             continue
         last_equal = compared.base
-        for commit in equal_commits[compared.base]:
-            if last_equal < commit < compared.head:
-                last_equal = commit
+        for equal in unchanged_since.get(compared.base, []):
+            if last_equal < equal.head < compared.head:
+                last_equal = equal.head
         narrowed.append(replace(compared, base=last_equal))
     return narrowed
 
@@ -321,19 +313,6 @@ def _subject_and_commits(pair: Pair) -> _SubjectAndCommits:
     )
 
 
-_K = TypeVar("_K", bound=tuple[str, ...])
-
-
-def _grouped(
-    values: Iterable[_T],
-    key: Callable[[_T], _K],
-) -> dict[_K, list[_T]]:
-    grouped: dict[_K, list[_T]] = defaultdict(list)
-    for value in values:
-        grouped[key(value)].append(value)
-    return dict(grouped)
-
-
 def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
     """The last run of the old level and the first of the new one; None if a level has none."""
     old_level, new_level = levels
@@ -348,14 +327,6 @@ def _runs_within(runs: Iterable[_Run], level: Sequence[CommitRef]) -> list[_Run]
     first = level[0]
     last = level[-1]
     return [run for run in runs if first <= run.commit <= last]
-
-
-def _listed(sentences: Iterable[str], most: int) -> str:
-    all_sentences = list(sentences)
-    text = ", ".join(all_sentences[:most])
-    if len(all_sentences) > most:
-        text += f", and {len(all_sentences) - most} more"
-    return text
 
 
 def _describe_counter(change: Change[None]) -> str:

@@ -1,9 +1,10 @@
 """Odds of causes against `unknown`, and the suspects that they make. Pure."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, Suspect
 
 AT_STEP = 9.0
@@ -74,11 +75,8 @@ def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
     """
     if not several:
         return weigh({})
-    by_cause: dict[Cause, list[Suspect]] = defaultdict(list)
-    for suspects in several:
-        for suspect in suspects:
-            by_cause[suspect.cause].append(suspect)
     combined = []
+    by_cause = group_by(chain.from_iterable(several), lambda suspect: suspect.cause)
     for cause, same_cause in by_cause.items():
         weight = sum(suspect.weight for suspect in same_cause) / len(several)
         # a cause that hardly any series suspects only makes the list longer

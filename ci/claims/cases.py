@@ -1,7 +1,6 @@
 """Judge of cases: results and times of a pairing to one change for each case. Pure."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.ab.clock import (
@@ -27,6 +26,7 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.same_code import has_one_toolchain, is_same_machine_code
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import Claim
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Measurement
@@ -200,7 +200,7 @@ def _settle_times(
     """
     compared = [case.evidence.comparison for case in cases if case.evidence.comparison is not None]
     family = iter(control_false_discoveries(compared, THRESHOLDS.false_discovery_rate))
-    launches = _by_case(rules.launches)
+    launches = group_by(rules.launches, lambda launch: launch.case_key)
     settled: list[Change[CaseEvidence]] = []
     for case in cases:
         if case.evidence.comparison is not None:
@@ -212,15 +212,6 @@ def _settle_times(
             )
         settled.append(case)
     return settled
-
-
-def _by_case(
-    launches: Iterable[Change[LaunchEvidence]],
-) -> Mapping[CaseKey, list[Change[LaunchEvidence]]]:
-    by_case = defaultdict[CaseKey, list[Change[LaunchEvidence]]](list)
-    for launch in launches:
-        by_case[launch.case_key].append(launch)
-    return by_case
 
 
 def _settle(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, listed
 from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.model.metrics import format_bytes
 from roofwatch.model.results import StaticFacts
@@ -201,7 +201,7 @@ def summarise_code(evidence: Evidence) -> Remark | None:
     compiled = evidence.compiled
     if not compiled:
         return None
-    targets, words = _listed([fact.target for fact in compiled])
+    targets, words = _template_of([fact.target for fact in compiled])
     parts = ["no spills"]
     spill_count = sum(bool(fact.local_bytes) for fact in compiled)
     if spill_count:
@@ -234,16 +234,13 @@ def _weight(evidence: Evidence) -> Weight:
 
 def _where(facts: Sequence[StaticFacts]) -> tuple[str, tuple[str, ...]]:
     """Name the functions and targets as a template with its words."""
-    functions, function_names = _listed([fact.function for fact in facts])
-    targets, target_names = _listed([fact.target for fact in facts])
+    functions, function_names = _template_of([fact.function for fact in facts])
+    targets, target_names = _template_of([fact.target for fact in facts])
     return f"{functions} ({targets})", (*function_names, *target_names)
 
 
-def _listed(names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _template_of(names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """List distinct names as a template with its words: `{}, {}, {} and 4 more`."""
     distinct = tuple(dict.fromkeys(names))
-    listed = distinct[:_MAX_NAMES]
-    template = ", ".join(["{}"] * len(listed))
-    if len(distinct) > len(listed):
-        template += f" and {len(distinct) - len(listed)} more"
-    return template, listed
+    template = listed(["{}"] * len(distinct), _MAX_NAMES)
+    return template, distinct[:_MAX_NAMES]

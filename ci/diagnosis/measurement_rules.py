@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
 from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight
+from roofwatch.ci.messages import listed
 from roofwatch.model.measurement import is_host_bound
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 
@@ -264,13 +265,12 @@ def fusible_operators(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if moved_bytes < _FUSIBLE_RATIO * needed_bytes:
         return
     largest = sorted(profile.operator_bytes.items(), key=lambda entry: -entry[1])
-    listed_operators = [f"{name} {format_bytes(count)}" for name, count in largest[:_OPERATORS]]
+    operators = [f"{name} {format_bytes(count)}" for name, count in largest]
     text = (
         f"{len(largest)} operators move {format_bytes(moved_bytes)} in a call, "
-        f"{moved_bytes / needed_bytes:.1f} times what the case needs: {', '.join(listed_operators)}"
+        f"{moved_bytes / needed_bytes:.1f} times what the case needs: "
+        f"{listed(operators, _OPERATORS)}"
     )
-    if len(largest) > _OPERATORS:
-        text += f" and {len(largest) - _OPERATORS} more"
     elementwise_names = [name for name, _ in largest if name in profile.elementwise_names]
     if elementwise_names:
         text += f". Element by element: {', '.join(elementwise_names)}"

@@ -67,6 +67,7 @@ from roofwatch.db.regressions.triage import RegressionKey
 from roofwatch.model.acceptance import AcceptedRegression
 from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE, TIME
 
@@ -270,7 +271,6 @@ def _analyse_cases(
         counted=read_counted_runs(session, project, subjects),
         profiled=read_profiled_runs(session, project, subjects),
     )
-    by_subject = defaultdict(list)
     cases = {case_id for case_id, _ in subjects}
     keys = [
         key
@@ -278,8 +278,7 @@ def _analyse_cases(
         if (key.metric in JUDGED_METRICS or is_judged_import(key)) and key.case_key in subjects
     ]
     stored = read_series(session, project, keys, include_pairs=True, include_conditions=True)
-    for stored_series in stored:
-        by_subject[stored_series.key.case_key].append(stored_series)
+    by_subject = group_by(stored, lambda series: series.key.case_key)
     return {
         subject: analyse_series(series, evidence, {subject}.intersection(controls))
         for subject, series in sorted(by_subject.items())

@@ -14,6 +14,7 @@ from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey, Suspect
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
@@ -209,10 +210,7 @@ def _settle_ratios(
     library's time changed, the ratio says nothing about the project. A ratio that changed alone is
     a finding: it has less noise than both times.
     """
-    changed: dict[_Place, list[TrendFinding]] = defaultdict(list)
-    for finding in [*findings, *of_libraries]:
-        if finding.is_performance:
-            changed[_place_of(finding.change.series)].append(finding)
+    changed = _times_by_place([*findings, *of_libraries])
     settled: list[TrendFinding] = []
     for finding in findings:
         series = finding.change.series
@@ -221,7 +219,7 @@ def _settle_ratios(
             continue
         nearby = [
             neighbour
-            for neighbour in changed[_place_of(series)]
+            for neighbour in changed.get(_place_of(series), [])
             if neighbour.reach.touches(finding.reach)
         ]
         # the project's own time, and not that of the library
@@ -242,6 +240,11 @@ def _settle_ratios(
     return settled
 
 
+def _times_by_place(findings: Iterable[TrendFinding]) -> dict[_Place, list[TrendFinding]]:
+    times = [finding for finding in findings if finding.is_performance]
+    return group_by(times, lambda finding: _place_of(finding.change.series))
+
+
 def _place_of(series: SeriesKey) -> _Place:
     return series.project, series.case_id, series.runner_class
 
@@ -258,18 +261,17 @@ def library_events(
         of_libraries: Findings of controls.
         others: All other findings, which a slowdown of the machine would show too.
     """
-    nearby: dict[_Place, list[TrendFinding]] = defaultdict(list)
-    for finding in others:
-        if finding.is_performance:
-            nearby[_place_of(finding.change.series)].append(finding)
-    by_project: dict[str, list[TrendFinding]] = defaultdict(list)
+    nearby = _times_by_place(others)
+    unshared: list[TrendFinding] = []
     for finding in of_libraries:
+        neighbours = nearby.get(_place_of(finding.change.series), [])
         is_shared = any(
             neighbour.reach.touches(finding.reach) and neighbour.direction is finding.direction
-            for neighbour in nearby[_place_of(finding.change.series)]
+            for neighbour in neighbours
         )
         if finding.direction is Verdict.REGRESSED and not is_shared:
-            by_project[finding.change.series.project].append(finding)
+            unshared.append(finding)
+    by_project = group_by(unshared, lambda finding: finding.change.series.project)
     return [
         _library_event(site.findings, site.commit)
         for slower in by_project.values()

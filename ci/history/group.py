@@ -30,6 +30,7 @@ from roofwatch.ci.history.regression import (
     size_of,
     worst_first,
 )
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
 from roofwatch.model.metrics import TIME
 from roofwatch.model.verdict import THRESHOLDS, Verdict
@@ -56,15 +57,12 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
         population: Every judged series of times, changed or not.
     """
     events, rest = _take_events(findings, population)
-    by_kernel: dict[tuple[_Kind, str], list[TrendFinding]] = defaultdict(list)
-    for finding in rest:
-        by_kernel[_kind_of_finding(finding), finding.kernel].append(finding)
-    sites_by_kind: dict[_Kind, list[Site]] = defaultdict(list)
-    for (kind, _), kernel_findings in by_kernel.items():
-        sites_by_kind[kind].extend(find_sites(kernel_findings))
     joined: list[Site] = []
     # findings of another kind never have the same cause
-    for sites in sites_by_kind.values():
+    for same_kind in group_by(rest, _kind_of_finding).values():
+        sites: list[Site] = []
+        for kernel_findings in group_by(same_kind, lambda finding: finding.kernel).values():
+            sites.extend(find_sites(kernel_findings))
         joined.extend(_join_kernels(sites))
     grouped = [_grouped(site, population) for site in _join_keys(joined)]
     return sorted([*events, *grouped], key=lambda pair: worst_first(pair[0]))

@@ -27,6 +27,7 @@ from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
 from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
@@ -108,17 +109,17 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     step, and is dropped. The rest become notes.
     """
     all_findings = list(findings)
-    steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
-    for finding in all_findings:
-        # a step that the clock explains is no step of the workload
-        if finding.is_performance and not finding.is_clock_move:
-            steps[_step_of(finding.change.series)].append(finding)
+    # a step that the clock explains is no step of the workload
+    times = [
+        finding for finding in all_findings if finding.is_performance and not finding.is_clock_move
+    ]
+    steps = group_by(times, lambda finding: _step_of(finding.change.series))
     for finding in all_findings:
         change = finding.change
         if not change.series.is_share_of_step:
             yield finding
             continue
-        of_step = steps[_step_of(change.series)]
+        of_step = steps.get(_step_of(change.series), [])
         nearby = [step for step in of_step if step.reach.touches(finding.reach)]
         # the kernels traded places within an unchanged step
         if not nearby:

@@ -18,6 +18,7 @@ from roofwatch.ci.history.finding import (
     log_change,
 )
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey
 from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import Reason, Verdict
@@ -259,11 +260,8 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
 
 def _summary(changes: Sequence[ChangePoint]) -> str:
     """The best evidence of each metric, with the number of series that changed with it."""
-    by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
-    for change in changes:
-        by_metric[_metric_in_summary(change)].append(change)
     parts: list[str] = []
-    for name, metric_changes in by_metric.items():
+    for name, metric_changes in group_by(changes, _metric_in_summary).items():
         # the best evidence comes first
         part = _headline(metric_changes[0])
         labels = {_label(change) for change in metric_changes}
@@ -375,14 +373,12 @@ _Improvements = Mapping[SeriesKey, Sequence[ChangePoint]]
 
 
 def _improvements(regressions: Iterable[Regression]) -> _Improvements:
-    by_series: dict[SeriesKey, list[ChangePoint]] = defaultdict(list)
+    points: list[ChangePoint] = []
     for regression in regressions:
-        if regression.state is not RegressionState.OPEN:
-            continue
-        for point in regression.change_points:
-            if point.verdict is Verdict.IMPROVED:
-                by_series[point.series].append(point)
-    return by_series
+        if regression.state is RegressionState.OPEN:
+            points.extend(regression.change_points)
+    improved = [point for point in points if point.verdict is Verdict.IMPROVED]
+    return group_by(improved, lambda point: point.series)
 
 
 def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef | None:

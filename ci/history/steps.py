@@ -6,7 +6,6 @@ exact: if nothing changed, the number does not change at all.
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date
@@ -20,6 +19,7 @@ from roofwatch.ci.changepoint.detect import SeriesNoise, Step, find_change_point
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import CommitRef, Outline, Series, SeriesKey, SeriesPoint
 from roofwatch.model.metrics import RATIO_TO_REFERENCE, Better, Layer
 from roofwatch.model.verdict import THRESHOLDS
@@ -166,18 +166,16 @@ def first_software(runs: Sequence[SeriesPoint]) -> list[SeriesPoint]:
 
 def timelines(series: Series) -> list[Timeline]:
     """Split a series by timer and cache state; the one with the newest value comes first."""
-    timed: dict[str, list[SeriesPoint]] = defaultdict(list)
-    for point in reversed(series.points):
-        if point.value is not None:
-            timed[point.timing].append(point)
-    return [Timeline(series.key, points_by_commit(reversed(points))) for points in timed.values()]
+    newest_first = [point for point in reversed(series.points) if point.value is not None]
+    by_timing = group_by(newest_first, lambda point: point.timing)
+    return [
+        Timeline(series.key, points_by_commit(reversed(points))) for points in by_timing.values()
+    ]
 
 
 def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[SeriesPoint]]:
     """Group points by commit, in the order of the branch."""
-    grouped: dict[CommitRef, list[SeriesPoint]] = defaultdict(list)
-    for point in points:
-        grouped[point.commit].append(point)
+    grouped = group_by(points, lambda point: point.commit)
     return dict(sorted(grouped.items()))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from roofwatch.ci.messages import Remark
 from roofwatch.model.case_key import CaseKey, kernel_of
@@ -36,6 +36,28 @@ class ChangeSubject:
     @property
     def case_key(self) -> CaseKey:
         return self.case_id, self.implementation
+
+
+class FunctionFacts(Protocol):
+    """Facts about a function of one case, measured, analysed or accepted."""
+
+    @property
+    def case_id(self) -> str: ...
+    @property
+    def implementation(self) -> str: ...
+    @property
+    def function(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
+def subject_of(facts: FunctionFacts) -> ChangeSubject:
+    return ChangeSubject(
+        case_id=facts.case_id,
+        implementation=facts.implementation,
+        part=facts.function,
+        target=facts.target,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

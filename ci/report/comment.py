@@ -125,7 +125,7 @@ def _capital(text: str) -> str:
 
 def _explanation(judgement: PullRequestJudgement) -> list[str]:
     """Say once what makes a time count as changed, and how much was timed."""
-    compared = [case for case in judgement.cases if not is_removed(case)]
+    compared = judgement.compared_cases
     timed_count = sum(case.log_interval is not None for case in compared)
     sentences = []
     # only where a reader sees a time that is flagged

@@ -14,6 +14,7 @@ from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.model.case_key import CaseKey, kernel_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
@@ -78,11 +79,10 @@ class NewImplementation:
     @property
     def compiled(self) -> Iterator[tuple[Remark, tuple[str, ...]]]:
         """Facts in words, each with the targets that have them."""
-        targets: dict[Remark, list[str]] = defaultdict(list)
-        for facts in self.facts:
-            targets[_facts_in_words(facts)].append(facts.target)
-        for words, names in [*targets.items()][:_MAX_FACTS]:
-            yield words, tuple(dict.fromkeys(names))
+        groups = group_by(self.facts, _facts_in_words)
+        for words, same_facts in list(groups.items())[:_MAX_FACTS]:
+            targets = dict.fromkeys(facts.target for facts in same_facts)
+            yield words, tuple(targets)
 
     @property
     def times(self) -> Iterator[Remark]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from roofwatch.ci.messages import code, code_block, plain
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import RecordError
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import Commit, Side
 
@@ -135,9 +136,7 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
     all_ids: set[str] = set()
     for by_case in cases.values():
         all_ids |= by_case.keys()
-    by_kernel: dict[str, list[str]] = {}
-    for case_id in sorted(all_ids):
-        by_kernel.setdefault(kernel_of(case_id), []).append(case_id)
+    by_kernel = group_by(sorted(all_ids), kernel_of)
     gaps: list[CoverageGap] = []
     for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
         for gap in Gap:

@@ -115,6 +115,14 @@ class PullRequestJudgement:
             return 1
         return exit_code(self.verdict)
 
+    @property
+    def compared_cases(self) -> list[Change[CaseEvidence]]:
+        """The cases that the head still has."""
+        return [case for case in self.cases if not is_removed(case)]
+
+    def cases_with(self, reason: Reason) -> list[Change[CaseEvidence]]:
+        return [case for case in self.cases if case.reason is reason]
+
 
 def judge_pull_request(
     base: RunRecord,

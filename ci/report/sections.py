@@ -3,7 +3,6 @@
 import math
 import statistics
 import urllib.parse
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -34,6 +33,7 @@ from roofwatch.ci.static.comparison import (
     word_of,
 )
 from roofwatch.model.case_key import kernel_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
@@ -183,9 +183,9 @@ class _Rows:
         """What the compiler made differently, with its targets."""
         # a kernel that cannot be imported fails every check and compilation with one message
         failures: set[str] = set()
-        for case in self.judgement.cases:
+        for case in self.judgement.cases_with(Reason.FAILED):
             head = case.evidence.head
-            if case.reason is Reason.FAILED and head is not None and head.message:
+            if head is not None and head.message:
                 failures.add(head.message)
         groups = _by_kernel(
             items=listed_code(self.judgement),
@@ -282,11 +282,8 @@ def _lines(*texts: str) -> str:
 
 def groups_of_times(judgement: PullRequestJudgement) -> list[list[Change[CaseEvidence]]]:
     """Group the changed times by kernel, implementation and verdict, the largest change first."""
-    timed = [
-        case
-        for case in judgement.cases
-        if case.reason is Reason.BEYOND_THRESHOLD and case.log_interval is not None
-    ]
+    changed = judgement.cases_with(Reason.BEYOND_THRESHOLD)
+    timed = [case for case in changed if case.log_interval is not None]
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
 
@@ -312,7 +309,8 @@ def _by_kernel(
     """Group by kernel, implementation and a further property;
     the first of each group is its worst.
     """
-    groups: dict[Hashable, list[_Changed]] = defaultdict(list)
-    for item in items:
-        groups[kernel_of(item.case_id), item.implementation, kind(item)].append(item)
-    return list(groups.values())
+
+    def key(item: _Changed) -> Hashable:
+        return kernel_of(item.case_id), item.implementation, kind(item)
+
+    return list(group_by(items, key).values())

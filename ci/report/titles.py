@@ -114,10 +114,10 @@ def untimed_words(judgement: PullRequestJudgement) -> str:
 
     New benchmarks count too.
     """
-    untimed_changes = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
-    new_cases = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
-    untimed_new_cases = [case for case in new_cases if case.head is None]
-    untimed = [*untimed_changes, *untimed_new_cases]
+    untimed = judgement.cases_with(Reason.NOT_TIMED)
+    for case in judgement.cases_with(Reason.NEW_CASE):
+        if case.head is None:
+            untimed.append(case)
     if not untimed:
         return ""
     return f"time of {_kernels(untimed)} not measured{_why_untimed(untimed)}"
@@ -148,7 +148,7 @@ def _why_untimed(cases: Iterable[Change[CaseEvidence]]) -> str:
 def _undecided(judgement: PullRequestJudgement) -> str:
     """Say what most often kept the judgement from a verdict."""
     # all numbers are those of other code, so none of them is worth a word
-    if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
+    if judgement.cases_with(Reason.FOREIGN_CODE):
         return f"no result: {reason_words(Reason.FOREIGN_CODE)}"
     if judgement.refusals:
         return "no result: the records, or their times, are not comparable"
@@ -171,7 +171,7 @@ def _undecided(judgement: PullRequestJudgement) -> str:
 
 def _judged_items(judgement: PullRequestJudgement) -> list[Change[Any]]:
     """The changes of cases and of code, without those of removed cases."""
-    items: list[Change[Any]] = [case for case in judgement.cases if not is_removed(case)]
+    items: list[Change[Any]] = list(judgement.compared_cases)
     items.extend(judgement.static)
     # if everything was removed, that is what to name
     if not items:
@@ -191,9 +191,9 @@ def _nothing_left(judgement: PullRequestJudgement) -> str:
 def _noise_words(judgement: PullRequestJudgement) -> str:
     """Say how many more blocks the noisiest case needs, if any number of them decides it."""
     most_blocks = 0
-    for case in judgement.cases:
+    for case in judgement.cases_with(Reason.NOISE):
         comparison = case.evidence.comparison
-        if case.reason is Reason.NOISE and comparison is not None:
+        if comparison is not None:
             most_blocks = max(most_blocks, comparison.more_blocks or 0)
     if not most_blocks:
         return reason_words(Reason.NOISE)
@@ -203,12 +203,12 @@ def _noise_words(judgement: PullRequestJudgement) -> str:
 def _covered(judgement: PullRequestJudgement) -> str:
     """Say what was measured of a change whose time was not."""
     parts = []
-    timed_count = sum(case.reason is Reason.WITHIN_THRESHOLD for case in judgement.cases)
-    if timed_count:
-        parts.append(f"no change in {count_of(timed_count, 'timed benchmark')}")
+    unchanged = judgement.cases_with(Reason.WITHIN_THRESHOLD)
+    if unchanged:
+        parts.append(f"no change in {count_of(len(unchanged), 'timed benchmark')}")
     parts.append(_accuracy_words(judgement))
     parts.append(_code_words(judgement))
-    same_code = [case for case in judgement.cases if case.reason is Reason.SAME_CODE]
+    same_code = judgement.cases_with(Reason.SAME_CODE)
     if same_code:
         parts.append(f"same code in {_benchmarks(same_code)}")
     return "; ".join(parts)
@@ -234,12 +234,10 @@ def _code_words(judgement: PullRequestJudgement) -> str:
     }
     if functions:
         return f"code of {count_of(len(functions), 'function')} changed"
-    untimed = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
-    with_changed_sources = [
-        case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED
-    ]
-    if with_changed_sources:
-        return f"sources of {_kernels(with_changed_sources)} changed"
+    untimed = judgement.cases_with(Reason.NOT_TIMED)
+    edited = [case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED]
+    if edited:
+        return f"sources of {_kernels(edited)} changed"
     return f"code of {_kernels(untimed)} not compared"
 
 
@@ -247,7 +245,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
 
 
 def _no_change(judgement: PullRequestJudgement) -> str:
-    compared = [case for case in judgement.cases if not is_removed(case)]
+    compared = judgement.compared_cases
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
     timed = [case for case in compared if case.reason not in _NO_TIMES]
@@ -274,7 +272,7 @@ def _no_change(judgement: PullRequestJudgement) -> str:
 
 def _still_failing(judgement: PullRequestJudgement) -> str:
     """Count what fails on both sides, which is no evidence of anything else."""
-    failing = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
+    failing = judgement.cases_with(Reason.ALREADY_FAILING)
     if not failing:
         return ""
     return f"{_benchmarks(failing)} still failing"
@@ -320,7 +318,7 @@ def _counts(judgement: PullRequestJudgement) -> str:
     deciding = list(decisive(judgement).items())
     if not deciding:
         return ""
-    compared = [case for case in judgement.cases if not is_removed(case)]
+    compared = judgement.compared_cases
     first_word, first_count = deciding[0]
     counts = [f"{first_count} of {_benchmarks(compared)} {first_word}"]
     counts.extend(f"{count} {word}" for word, count in deciding[1:])

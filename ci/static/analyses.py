@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from roofwatch.ci.judge.change import Change, ChangeSubject
+from roofwatch.ci.judge.change import Change, subject_of
 from roofwatch.ci.messages import Remark
 from roofwatch.model.metrics import format_bytes
 from roofwatch.model.proofs import OPERATORS, OperatorCost, OverflowProof, Proof, UnprovenAccess
@@ -55,10 +55,14 @@ class Analysis:
     @property
     def badness(self) -> dict[str, float]:
         """The facts as sizes that grow when they get worse."""
-        return {
-            name: 1 / max(value, 1) if name.startswith(_LARGEST) else float(value)
-            for name, value in self.values.items()
-        }
+        sizes: dict[str, float] = {}
+        for name, value in self.values.items():
+            # a larger limit is better
+            if name.startswith(_LARGEST):
+                sizes[name] = 1 / max(value, 1)
+            else:
+                sizes[name] = float(value)
+        return sizes
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,6 @@ class AnalysisEvidence:
 
     base: Analysis | None
     head: Analysis
-
-
-def analysis_subject(analysis: Analysis) -> ChangeSubject:
-    return ChangeSubject(
-        case_id=analysis.case_id,
-        implementation=analysis.implementation,
-        part=analysis.function,
-        target=analysis.target,
-    )
 
 
 def analyses_of(
@@ -89,12 +84,14 @@ def analyses_of_record(record: RunRecord) -> tuple[Analysis, ...]:
 
 
 def _of_proof(proof: OverflowProof) -> Analysis:
-    values = {f"{_LARGEST}{limit.dimension}": limit.largest for limit in proof.limits}
+    values = {_UNSAFE: int(proof.proof is Proof.UNSAFE)}
+    for limit in proof.limits:
+        values[_LARGEST + limit.dimension] = limit.largest
     return Analysis(
         case_id=proof.case_id,
         implementation=proof.implementation,
         function=OFFSETS,
-        values={_UNSAFE: int(proof.proof is Proof.UNSAFE), **values},
+        values=values,
         searched=frozenset(proof.searched),
         text=describe_proof(proof),
     )
@@ -122,7 +119,8 @@ def describe_proof(proof: OverflowProof) -> Remark:
         return _of_access(unsafe[0], "overflows: ")
     # an access that cannot be proven may still be safe
     if proof.proof is Proof.UNKNOWN:
-        reason = proof.message or (proof.unproven[0].reason if proof.unproven else "no access")
+        reasons = [access.reason for access in proof.unproven]
+        reason = proof.message or next(iter(reasons), "no access")
         return Remark("cannot tell: {}", (reason,))
     if not proof.limits:
         return Remark(f"all {proof.access_count} accesses fit into 32 bits")
@@ -150,10 +148,10 @@ def judge_analyses(
     base: Sequence[Analysis], head: Sequence[Analysis]
 ) -> list[Change[AnalysisEvidence]]:
     """Judge what is known about offsets and operators; what decides nothing is left out."""
-    base_by_subject = {analysis_subject(analysis): analysis for analysis in base}
+    base_by_subject = {subject_of(analysis): analysis for analysis in base}
     changes: list[Change[AnalysisEvidence]] = []
-    for analysis in sorted(head, key=analysis_subject):
-        change = judge_analysis(base_by_subject.get(analysis_subject(analysis)), analysis)
+    for analysis in sorted(head, key=subject_of):
+        change = judge_analysis(base_by_subject.get(subject_of(analysis)), analysis)
         if change is not None:
             changes.append(change)
     return changes
@@ -170,42 +168,58 @@ def judge_analysis(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
 
 def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvidence] | None:
     was_unsafe = base is not None and base.is_unsafe
-    if head.is_unsafe:
-        # an old overflow is shown, and fails nobody's change
-        if was_unsafe:
-            return _change(
-                base=base,
-                head=head,
-                verdict=Verdict.UNCHANGED,
-                reason=Reason.ALREADY_FAILING,
-                detail=head.text,
-            )
-        return _change(
-            base=base,
-            head=head,
-            verdict=Verdict.REGRESSED,
-            reason=Reason.OFFSET_OVERFLOW,
-            detail=head.text,
-        )
-    if was_unsafe:
-        return _change(
-            base=base, head=head, verdict=Verdict.IMPROVED, reason=Reason.FIXED, detail=head.text
-        )
+    if head.is_unsafe or was_unsafe:
+        return _judge_overflow(base, head, was_unsafe=was_unsafe)
     if base is None:
         return None
-    limits = [
-        (dimension, base.values.get(_LARGEST + dimension), head.values.get(_LARGEST + dimension))
-        for dimension in sorted(base.searched & head.searched)
-    ]
-    smaller = [limit for limit in limits if _is_smaller(limit[2], limit[1])]
-    larger = [limit for limit in limits if _is_smaller(limit[1], limit[2])]
-    if not (smaller or larger):
+    return _judge_limits(base, head)
+
+
+def _judge_overflow(
+    base: Analysis | None, head: Analysis, *, was_unsafe: bool
+) -> Change[AnalysisEvidence]:
+    """Judge offsets that overflow at a declared size, of at least one side."""
+    if not head.is_unsafe:
+        verdict = Verdict.IMPROVED
+        reason = Reason.FIXED
+    # an old overflow is shown, and fails nobody's change
+    elif was_unsafe:
+        verdict = Verdict.UNCHANGED
+        reason = Reason.ALREADY_FAILING
+    else:
+        verdict = Verdict.REGRESSED
+        reason = Reason.OFFSET_OVERFLOW
+    return _change(base, head, verdict, reason, detail=head.text)
+
+
+@dataclass(frozen=True)
+class _SizeLimit:
+    """Largest size of a dimension up to which offsets fit; None is no limit."""
+
+    dimension: str
+    base: int | None
+    head: int | None
+
+
+def _judge_limits(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | None:
+    """Judge up to which sizes offsets fit."""
+    smaller: list[_SizeLimit] = []
+    larger: list[_SizeLimit] = []
+    for dimension in sorted(base.searched & head.searched):
+        limit = _SizeLimit(
+            dimension=dimension,
+            base=base.values.get(_LARGEST + dimension),
+            head=head.values.get(_LARGEST + dimension),
+        )
+        if _is_smaller(limit.head, limit.base):
+            smaller.append(limit)
+        elif _is_smaller(limit.base, limit.head):
+            larger.append(limit)
+    if not smaller and not larger:
         return None
     verdict = Verdict.of_change(is_worse=bool(smaller))
     detail = _limits_in_words(smaller or larger)
-    return _change(
-        base=base, head=head, verdict=verdict, reason=Reason.OFFSET_LIMIT_CHANGED, detail=detail
-    )
+    return _change(base, head, verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
 
 
 def _change(
@@ -216,7 +230,7 @@ def _change(
     detail: Remark,
 ) -> Change[AnalysisEvidence]:
     return Change(
-        subject=analysis_subject(head),
+        subject=subject_of(head),
         metric=head.function,
         verdict=verdict,
         reason=reason,
@@ -232,18 +246,16 @@ def _is_smaller(largest: int | None, other_limit: int | None) -> bool:
     return other_limit is None or largest < other_limit
 
 
-def _limits_in_words(limits: Sequence[tuple[str, int | None, int | None]]) -> Remark:
+def _limits_in_words(limits: Sequence[_SizeLimit]) -> Remark:
     parts: list[str] = []
-    words: list[str] = []
-    for dimension, base, head in limits:
-        if base is None:
-            parts.append(f"offsets fit at any {{}} → only up to {head:,}")
-        elif head is None:
-            parts.append(f"offsets fit up to {{}} = {base:,} → at any size")
+    for limit in limits:
+        if limit.base is None:
+            parts.append(f"offsets fit at any {{}} → only up to {limit.head:,}")
+        elif limit.head is None:
+            parts.append(f"offsets fit up to {{}} = {limit.base:,} → at any size")
         else:
-            parts.append(f"offsets fit up to {{}} = {base:,} → {head:,}")
-        words.append(dimension)
-    return Remark(", ".join(parts), tuple(words))
+            parts.append(f"offsets fit up to {{}} = {limit.base:,} → {limit.head:,}")
+    return Remark(", ".join(parts), tuple(limit.dimension for limit in limits))
 
 
 def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | None:
@@ -259,13 +271,9 @@ def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | No
         is_better = is_better or _is_more(head_cost, base_cost, name)
     if not is_worse and not is_better:
         return None
-    return _change(
-        base=base,
-        head=head,
-        verdict=Verdict.of_change(is_worse=is_worse),
-        reason=Reason.OPERATOR_COST_CHANGED,
-        detail=_cost_in_words(base, head),
-    )
+    verdict = Verdict.of_change(is_worse=is_worse)
+    detail = _cost_in_words(base, head)
+    return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
 
 
 def is_other_cost(name: str, base: float, head: float) -> bool:

@@ -12,16 +12,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.judge.change import Change, ChangeSubject
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.judge.change import Change, ChangeSubject, subject_of
+from roofwatch.ci.messages import Remark, join_remarks
 from roofwatch.ci.static.analyses import (
     EVERY_TARGET,
     Analysis,
     AnalysisEvidence,
-    analysis_subject,
     judge_analysis,
 )
-from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, code_change, function_key
+from roofwatch.ci.static.comparison import CodeEvidence, StaticChange, code_change
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     code_facts,
@@ -87,7 +86,9 @@ class Accepted(StaticFacts):
         if head.outcome is not Outcome.OK:
             return Remark(f"the accepted code compiles, this one ends with {head.outcome}")
         changed = facts_in_words(fact_values(self), fact_values(head))
-        return Remark(f"worse than accepted{f' ({changed})' if changed else ''}")
+        if not changed:
+            return Remark("worse than accepted")
+        return Remark(f"worse than accepted ({changed})")
 
 
 class AcceptedAnalysis(BaseModel):
@@ -124,7 +125,9 @@ class AcceptedAnalysis(BaseModel):
             searched=frozenset(self.searched),
         )
         judged = judge_analysis(accepted, head)
-        return Verdict.UNCHANGED if judged is None else judged.verdict
+        if judged is None:
+            return Verdict.UNCHANGED
+        return judged.verdict
 
 
 Entry = Accepted | AcceptedAnalysis
@@ -155,12 +158,6 @@ class AppliedBaseline:
 def with_accepted(baseline: Baseline, facts: Iterable[Facts], reason: str) -> Baseline:
     accepted = {subject_of(entry): _entry_of(entry, reason) for entry in facts}
     return {**baseline, **accepted}
-
-
-def subject_of(facts: Facts) -> ChangeSubject:
-    if isinstance(facts, Analysis):
-        return analysis_subject(facts)
-    return function_key(facts)
 
 
 def _entry_of(facts: Facts, reason: str) -> Entry:
@@ -216,12 +213,13 @@ def judge_without_base(
 ) -> tuple[Change[CodeEvidence], ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
     changes: list[Change[CodeEvidence]] = []
-    for facts in sorted(head, key=function_key):
-        entry = baseline.get(function_key(facts))
+    for facts in sorted(head, key=subject_of):
+        subject = subject_of(facts)
+        entry = baseline.get(subject)
         # what is as bad as accepted needs no second look
         if isinstance(entry, Accepted) and entry.judge(facts) is Verdict.REGRESSED:
             change = code_change(
-                function_key(facts),
+                subject,
                 CodeEvidence(None, facts),
                 verdict=Verdict.REGRESSED,
                 reason=Reason.WORSE_THAN_ACCEPTED,
@@ -246,9 +244,10 @@ def _apply(change: StaticChange, entry: Entry | None) -> StaticChange:
         excess = Remark("worse than accepted")
         if isinstance(entry, Accepted) and isinstance(head, StaticFacts):
             excess = entry.describe_excess(head)
-        detail = change.detail or Remark("")
-        template = "; ".join(filter(None, (detail.template, excess.template)))
-        return replace(change, detail=Remark(template, (*detail.words, *excess.words)))
+        details = [excess]
+        if change.detail is not None:
+            details.insert(0, change.detail)
+        return replace(change, detail=join_remarks("; ", details))
     detail = Remark("accepted: {}", (entry.reason,))
     return replace(
         change,
@@ -277,15 +276,6 @@ def _is_deleted(
 # --- the file
 
 
-def entry_key(entry: Entry) -> ChangeSubject:
-    return ChangeSubject(
-        case_id=entry.case_id,
-        implementation=entry.implementation,
-        part=entry.function,
-        target=entry.target,
-    )
-
-
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -312,11 +302,12 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
     entries: list[Entry] = [*file.accepted, *file.accepted_analysis]
     for entry in entries:
         # two entries could contradict each other
-        if entry_key(entry) in by_function:
+        subject = subject_of(entry)
+        if subject in by_function:
             raise BaselineError(
                 f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice"
             )
-        by_function[entry_key(entry)] = entry
+        by_function[subject] = entry
     return by_function
 
 

@@ -40,15 +40,6 @@ _OUTWEIGHED = frozenset({Reason.SPILLS_CHANGED, Reason.ACCESS_WIDTH_CHANGED})
 """Reasons whose cost the cycle model knows, with all that changed beside them."""
 
 
-def function_key(facts: StaticFacts) -> ChangeSubject:
-    return ChangeSubject(
-        case_id=facts.case_id,
-        implementation=facts.implementation,
-        part=facts.function,
-        target=facts.target,
-    )
-
-
 @dataclass(frozen=True)
 class CodeEvidence:
     """One function for one target, compiled on both sides."""

@@ -5,7 +5,7 @@ Names and values of a configuration come from a record, so they are kept as argu
 
 from collections.abc import Iterator, Mapping
 
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, join_remarks
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     Accesses,
@@ -75,8 +75,8 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
     ]
     sentence = Remark(numbers or "the same facts")
     if reasons:
-        sentence = _joined(": ", sentence, _joined("; ", *reasons))
-    return _joined("; ", sentence, *_changed_configuration(base, head))
+        sentence = join_remarks(": ", [sentence, join_remarks("; ", reasons)])
+    return join_remarks("; ", [sentence, *_changed_configuration(base, head)])
 
 
 def _changed_values(base: CodeFacts, head: CodeFacts, phrases: dict[str, str]) -> Iterator[str]:
@@ -313,7 +313,7 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
     more_count = len(changed) - len(listed)
     if more_count:
         listed.append(Remark(f"{more_count} more"))
-    settings = _joined(", ", *listed)
+    settings = join_remarks(", ", listed)
     yield Remark(f"configuration: {settings.template}", settings.words)
 
 
@@ -321,10 +321,3 @@ def _setting(value: object) -> str:
     if value is None:
         return "–"
     return str(value)
-
-
-def _joined(separator: str, *remarks: Remark) -> Remark:
-    words: list[str] = []
-    for remark in remarks:
-        words += remark.words
-    return Remark(separator.join(remark.template for remark in remarks), tuple(words))

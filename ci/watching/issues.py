@@ -66,9 +66,7 @@ def _key(news: News) -> str:
 
 
 def _title(news: News) -> str:
-    names = listed(news.kernels[:_MAX_TITLE_KERNELS])
-    if len(news.kernels) > _MAX_TITLE_KERNELS:
-        names = f"{names} and {len(news.kernels) - _MAX_TITLE_KERNELS} more"
+    names = listed(news.kernels, _MAX_TITLE_KERNELS)
     return f"Slower since {news.sha[:8]}: {names}"
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
-from roofwatch.ci.ab.decisions import Decisions
+from roofwatch.ci.ab.decisions import Decisions, PairedCase
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import values_across_bridges
@@ -25,19 +25,23 @@ def list_suspects(
     """
     decisions = Decisions(pairs)
     suspects = list(decisions.open_changes())
-    listed = {(suspect.subject, suspect.base, suspect.head) for suspect in suspects}
+    listed = {_paired_case(suspect) for suspect in suspects}
     for one_series in series:
         suspect = _suspect(one_series, decisions)
         if suspect is None or any(_is_across(suspect, bridge) for bridge in bridges):
             continue
-        commits = (suspect.subject, suspect.base, suspect.head)
-        if commits in listed:
+        paired = _paired_case(suspect)
+        if paired in listed:
             continue
-        if decisions.is_given_up(*commits):
+        if decisions.is_given_up(paired):
             evidence = f"{suspect.evidence}; {MAX_PAIR_JOBS} pairs could not decide it"
             suspect = replace(suspect, evidence=evidence, is_given_up=True)
         suspects.append(suspect)
     return suspects
+
+
+def _paired_case(suspect: SuspectCase) -> PairedCase:
+    return PairedCase(subject=suspect.subject, base=suspect.base, head=suspect.head)
 
 
 def _is_across(suspect: SuspectCase, bridge: Bridge) -> bool:
@@ -97,9 +101,11 @@ def suspicion_of(
         suspicion = since(decided_at)
     if suspicion is None:
         return None
-    base = commits[-suspicion.value_count - 1]
-    head = commits[-suspicion.value_count]
-    is_decided = decisions.is_decided(subject, base, head)
-    if is_decided or decisions.refutes(subject, base, head, suspicion.log_change):
+    paired = PairedCase(
+        subject=subject,
+        base=commits[-suspicion.value_count - 1],
+        head=commits[-suspicion.value_count],
+    )
+    if decisions.is_decided(paired) or decisions.refutes(paired, suspicion.log_change):
         return None
     return suspicion

@@ -1,7 +1,6 @@
 """The two runs of a comparison, named by commit or run, and what they found."""
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.run_filter import Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName, RunId
+from roofwatch.model.grouping import group_by
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.series_filter import Word
 from roofwatch.model.stored_results import RunDetail, RunsOfRunner
@@ -151,9 +151,7 @@ def read_runs_by_runner(
         )
         .order_by(*_BEST_FIRST)
     )
-    runs_by_class: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in session.execute(query):
-        runs_by_class[row.runner_class].append(row)
+    runs_by_class = group_by(session.execute(query), lambda row: row.runner_class)
     ids_by_class: dict[str, tuple[UUID, UUID]] = {}
     without_pair: list[RunsOfRunner] = []
     for runner_class, rows in sorted(runs_by_class.items()):

@@ -403,6 +403,11 @@ class Pair:
     def case_key(self) -> CaseKey:
         return self.case_id, self.implementation
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each block has its partner: a pair that was cut short has blocks without one."""
+        return len(self.base_blocks_ns) == len(self.head_blocks_ns) > 0
+
 
 OUTCOMES: Mapping[str, Outcome] = {outcome.value: outcome for outcome in Outcome}
 """For thousands of rows, five times as fast as a call of `Outcome`."""
