@@ -56,16 +56,8 @@ def next_steps(
             continue  # too old for a new alert
         else:
             alert = _new_episode(project=project, previous=alert, condition=worst, now=now)
-        names = tuple(dict.fromkeys(condition.rule for condition in same_cause))
-        alert = replace(
-            alert,
-            rules=names,
-            severity=worst.severity,
-            message=worst.message,
-            event=worst.event,
-        )
         reported = [(condition, by_name[condition.rule]) for condition in same_cause]
-        steps.append(_notify(alert, reported, now, is_worse=is_worse))
+        steps.append(_notify(_updated(alert, same_cause), reported, now, is_worse=is_worse))
     for cause, alert in alerts.items():
         if cause not in by_cause and alert.state is not AlertState.RESOLVED:
             channels = _channels_to_resolve(alert, by_name)
@@ -114,6 +106,19 @@ def _resolved(alert: Alert, ending: str, now: datetime) -> Alert:
     )
 
 
+def _updated(alert: Alert, conditions: Sequence[AlertCondition]) -> Alert:
+    """Take over what the newest conditions of its cause say, the worst of which comes first."""
+    worst = conditions[0]
+    rule_names = dict.fromkeys(condition.rule for condition in conditions)
+    return replace(
+        alert,
+        rules=tuple(rule_names),
+        severity=worst.severity,
+        message=worst.message,
+        event=worst.event,
+    )
+
+
 def _notify(
     alert: Alert,
     reported: Sequence[tuple[AlertCondition, Rule]],
@@ -132,17 +137,18 @@ def _notify(
         is_escalated = _is_escalated(alert, rule, told_at, now)
         for channel in rule.channels:
             last_at = told_at.get(channel, _NEVER)
-            if last_at < alert.fired_at:
-                cool_down = timedelta(hours=rule.cool_down_hours)
-                if not condition.is_past and now >= last_at + cool_down:
-                    due[channel] = AlertEvent.FIRED
-            elif last_at < now and _needs_reminder(alert, rule, now - last_at, is_worse=is_worse):
+            is_told = last_at >= alert.fired_at
+            is_cooled_down = now >= last_at + timedelta(hours=rule.cool_down_hours)
+            if not is_told and is_cooled_down and not condition.is_past:
+                due[channel] = AlertEvent.FIRED
+            # what was told at this very time needs no reminder
+            is_silent = is_told and last_at < now
+            if is_silent and _needs_reminder(alert, rule, now - last_at, is_worse=is_worse):
                 due[channel] = AlertEvent.REMINDED
         if is_escalated:
-            for channel in rule.escalate_to:
-                if channel not in escalated_to:
-                    due[channel] = AlertEvent.ESCALATED
-            escalated_to.update(rule.escalate_to)
+            further = [channel for channel in rule.escalate_to if channel not in escalated_to]
+            due |= dict.fromkeys(further, AlertEvent.ESCALATED)
+            escalated_to.update(further)
         told_at |= dict.fromkeys(due, now)
     alert = replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to)))
     return _step(alert, due, now)

@@ -358,20 +358,34 @@ _PLAIN = {
 
 def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
     """Write a fault in plain words: where it is, what is wrong, and what is probably meant."""
+    location = _location_of(fault, document) or "the file"
+    return f"{location}: {_fault_text(fault)}"
+
+
+def _fault_text(fault: ErrorDetails) -> str:
     kind = fault["type"]
     context = fault.get("ctx", {})
     if kind == "extra_forbidden":
-        text = f"unknown key{_suggestion(str(fault['loc'][-1]), _KEYS)}"
-    elif kind == "union_tag_invalid":
+        key = str(fault["loc"][-1])
+        return f"unknown key{_suggestion(key, _KEYS)}"
+    if kind == "union_tag_invalid":
         kinds = context["expected_tags"].replace("'", "")
-        text = (
-            f"unknown kind{_suggestion(context['tag'], kinds.split(', '))}; the kinds are {kinds}"
-        )
-    else:
-        text = _PLAIN.get(kind) or str(
-            context.get("error") or fault["msg"].replace("Input should", "must")
-        )
-    location = [part if isinstance(part, str) else f"number {part + 1}" for part in fault["loc"]]
+        suggestion = _suggestion(context["tag"], kinds.split(", "))
+        return f"unknown kind{suggestion}; the kinds are {kinds}"
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    # an error of our own validators, else the words of pydantic
+    return str(context.get("error") or fault["msg"].replace("Input should", "must"))
+
+
+def _location_of(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
+    """Keys from the outermost table to the fault."""
+    location: list[str] = []
+    for part in fault["loc"]:
+        if isinstance(part, str):
+            location.append(part)
+        else:
+            location.append(f"number {part + 1}")
     # of a rule and a channel, the name says more than the position and the kind
     match fault["loc"]:
         case ["rules", int(number), *_]:
@@ -382,7 +396,7 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
             location[:3] = [f"rule {name!r}"]
         case ["channels", str(name), *_]:
             location[:3] = [f"channel {name!r}"]
-    return f"{': '.join(location) or 'the file'}: {text}"
+    return ": ".join(location)
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:

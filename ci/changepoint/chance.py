@@ -11,7 +11,6 @@ the largest step was picked. docs/explanation/error-rates.md has the simulated r
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -43,22 +42,22 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
     if not steps:
         return []
     logs = np.log(np.asarray(values, dtype=np.float64))
-    edges = [0, *(step.index for step in steps), len(logs)]
-    levels = [logs[start:end] for start, end in pairwise(edges)]
+    starts = [step.index for step in steps]
+    levels = np.split(logs, starts)
     residuals = np.concatenate([level - np.median(level) for level in levels])
-    dependence = _Dependence.of(residuals, edges, fitted_count=len(levels))
+    dependence = _Dependence.of(residuals, starts, fitted_count=len(levels))
     width = _width(residuals)
     chances: list[float] = []
-    for position, step in enumerate(steps):
-        old_start, new_start, new_end = edges[position : position + 3]
-        step_residuals = residuals[old_start:new_end]
+    for step in steps:
+        step_residuals = residuals[step.start : step.end]
         count = len(step_residuals)
         # a quiet stretch may be quiet by chance, so the whole series counts too
         widest = max(_width(step_residuals), width)
         deviation = widest * math.sqrt(count / (count - _FITTED))
-        variance_share = 1 / (new_start - old_start) + 1 / (new_end - new_start)
+        variance_share = 1 / step.count_before + 1 / step.count_after
         error = deviation * math.sqrt(variance_share * dependence.inflation)
-        standard_errors = _in_standard_errors(math.log(step.after / step.before), error)
+        log_change = math.log(step.after / step.before)
+        standard_errors = _in_standard_errors(log_change, error)
         # the detector knows more about some kinds of noise: its estimate counts where it is smaller
         standard_errors = min(standard_errors, step.standard_errors)
         chances.append(dependence.p_value(standard_errors, count, tried=len(logs)))
@@ -99,7 +98,7 @@ def chance_of_drift(
     slope = math.log1p(drift.rate)
     residuals = logs - slope * elapsed
     residuals -= median(residuals)
-    dependence = _Dependence.of(residuals, [0, count], fitted_count=_FITTED)
+    dependence = _Dependence.of(residuals, [], fitted_count=_FITTED)
     squared_distances = (elapsed - elapsed.mean()) ** 2
     power = float(squared_distances.sum())
     # all values at one time have no slope
@@ -123,20 +122,26 @@ class _Dependence:
     """Upper bound."""
 
     @classmethod
-    def of(cls, residuals: Values, edges: Sequence[int], *, fitted_count: int) -> "_Dependence":
-        """Estimate it within levels, with outliers winsorised."""
+    def of(cls, residuals: Values, starts: Sequence[int], *, fitted_count: int) -> "_Dependence":
+        """Estimate it within levels, with outliers winsorised.
+
+        Args:
+            residuals: Of all levels.
+            starts: First positions of all levels but the first.
+            fitted_count: Number of fitted parameters.
+        """
         count = len(residuals)
         # neighbours on both sides of a step belong to different levels
         is_within_level = np.ones(count - 1, dtype=bool)
-        inner_edges = np.asarray(edges[1:-1], dtype=np.intp)
-        is_within_level[inner_edges - 1] = False
+        is_within_level[np.asarray(starts, dtype=np.intp) - 1] = False
         limit = OUTLIER * _width(residuals)
         clipped = np.clip(residuals, -limit, limit)
         ahead = clipped[1:][is_within_level]
         behind = clipped[:-1][is_within_level]
         unbiased = neighbour_correlation(ahead, behind, fitted_share=fitted_count / count)
         upper_bound = unbiased + _CAUTION / math.sqrt(count)
-        return cls(min(max(upper_bound, 0.0), _MAX_CORRELATION))
+        correlation = min(max(upper_bound, 0.0), _MAX_CORRELATION)
+        return cls(correlation)
 
     @property
     def inflation(self) -> float:

@@ -52,6 +52,16 @@ class Step:
     candidates: tuple[int, ...]
     """Positions that the series does not exclude, `index` among them."""
 
+    @property
+    def start(self) -> int:
+        """Where the level before begins, in a series without gaps."""
+        return self.index - self.count_before
+
+    @property
+    def end(self) -> int:
+        """Behind the last value of the level after, in a series without gaps."""
+        return self.index + self.count_after
+
 
 @dataclass(frozen=True)
 class SeriesNoise:

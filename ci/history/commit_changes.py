@@ -42,8 +42,9 @@ _MACHINE_DEPENDENT = frozenset(
 _MAX_MESSAGE = 200
 _OCCUPANCY = "theoretical_occupancy"
 """Decides only if a block no longer fits at all, or fits again."""
-_CODE_ODDS, _TOOLCHAIN_ODDS = 99.0, 9.9
+_CODE_ODDS = 99.0
 """Compiling is deterministic, so what changed is the cause."""
+_TOOLCHAIN_ODDS = 9.9
 _Function = tuple[str, str]
 """Name and target."""
 
@@ -61,8 +62,17 @@ class _Facts:
     def code_hash(self) -> str | None:
         return self.point.code_hash
 
-    def verdict_on(self, after: "_Facts") -> Verdict:
-        return judge_code(CodeFacts(self.values, {}), CodeFacts(after.values, {}))[0]
+    @property
+    def commit(self) -> CommitRef:
+        return self.point.commit
+
+    @property
+    def has_compiled(self) -> bool:
+        return self.point.outcome is Outcome.OK
+
+    def verdict_on(self, head: "_Facts") -> Verdict:
+        verdict, *_ = judge_code(CodeFacts(self.values, {}), CodeFacts(head.values, {}))
+        return verdict
 
 
 class CompiledHistory:
@@ -170,15 +180,16 @@ def _device_targets(facts: Iterable[_Facts]) -> set[str]:
 
 
 def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding]:
-    for (previous, before), (commit, after) in pairwise(sorted(by_commit.items())):
-        for change in _changes(before, after, previous, commit):
-            yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(before, after))
+    in_order = [facts for _, facts in sorted(by_commit.items())]
+    for base, head in pairwise(in_order):
+        for change in _changes(base, head):
+            yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(base, head))
 
 
-def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
+def _suspects(base: _Facts, head: _Facts) -> tuple[Suspect, ...]:
     """Blame the toolchain if it is known to differ, else the code."""
-    base_setting = before.point.setting
-    head_setting = after.point.setting
+    base_setting = base.point.setting
+    head_setting = head.point.setting
     blame_of_code = {Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")}
     if base_setting is None or head_setting is None:
         return weigh(blame_of_code)
@@ -196,59 +207,60 @@ def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
     return weigh({Cause.TOOLCHAIN: Odds(_TOOLCHAIN_ODDS, sentence)})
 
 
-def _changes(
-    before: _Facts,
-    after: _Facts,
-    previous: CommitRef,
-    commit: CommitRef,
-) -> Iterator[ChangePoint]:
-    works = after.point.outcome is Outcome.OK
-    worked = before.point.outcome is Outcome.OK
-    if works and worked:
-        # equal code needs no look at its facts
-        if before.code_hash is not None and before.code_hash == after.code_hash:
-            return
-        verdict = before.verdict_on(after)
-        names = list(_deciding(before.values, after.values, verdict))
-        evidence = f"machine code changed: {facts_in_words(before.values, after.values)}"
-    elif works or worked:
-        # compiling began to fail, or works again
-        verdict = Verdict.of_change(is_worse=not works)
-        both_have = after.keys.keys() & before.keys.keys()
-        facts_in_order = [name for name in (*DECISIVE_FACTS, *after.keys) if name in both_have]
-        # all facts of the function are lost together, so one stands for them
-        names = facts_in_order[:1]
-        outcomes = f"compiling was {before.point.outcome}, is {after.point.outcome}"
-        evidence = f"{outcomes}{_in_brackets(after.point.message)}"
-    else:
+def _changes(base: _Facts, head: _Facts) -> Iterator[ChangePoint]:
+    if not base.has_compiled and not head.has_compiled:
         return
+    if base.has_compiled and head.has_compiled:
+        # equal code needs no look at its facts
+        if base.code_hash is not None and base.code_hash == head.code_hash:
+            return
+        verdict = base.verdict_on(head)
+        names = list(_deciding(base.values, head.values, verdict))
+        evidence = f"machine code changed: {facts_in_words(base.values, head.values)}"
+    else:
+        # compiling began to fail, or works again
+        verdict = Verdict.of_change(is_worse=not head.has_compiled)
+        # all facts of the function are lost together, so one stands for them
+        names = _first_fact(base, head)
+        outcomes = f"compiling was {base.point.outcome}, is {head.point.outcome}"
+        evidence = f"{outcomes}{_in_brackets(head.point.message)}"
     for name in names:
         yield ChangePoint(
-            series=after.keys[name],
-            commit=commit,
-            previous_commit=previous,
+            series=head.keys[name],
+            commit=head.commit,
+            previous_commit=base.commit,
             verdict=verdict,
-            before=before.values.get(name) if worked else None,
-            after=after.values.get(name) if works else None,
+            before=base.values.get(name) if base.has_compiled else None,
+            after=head.values.get(name) if head.has_compiled else None,
             evidence=evidence,
         )
 
 
+def _first_fact(base: _Facts, head: _Facts) -> list[str]:
+    """The most decisive fact that both sides have; empty if they have none in common."""
+    for name in (*DECISIVE_FACTS, *head.keys):
+        if name in head.keys and name in base.keys:
+            return [name]
+    return []
+
+
 def _deciding(
-    before: Mapping[str, float], after: Mapping[str, float], verdict: Verdict
+    base: Mapping[str, float], head: Mapping[str, float], verdict: Verdict
 ) -> Iterator[str]:
     """The facts that give the verdict by themselves."""
     if verdict is Verdict.UNCHANGED:
         return
-    for name in moved_facts(before, after):
+    for name in moved_facts(base, head):
+        base_value = base[name]
+        head_value = head[name]
         if name in DECISIVE_FACTS:
             # each fact by itself: an improvement must not hide behind a regression
-            if judge_facts({name: before[name]}, {name: after[name]}) is verdict:
+            if judge_facts({name: base_value}, {name: head_value}) is verdict:
                 yield name
-        elif name == _OCCUPANCY and 0 in (before[name], after[name]):
-            # an occupancy of 0 cannot be launched at all
-            is_worse = metric(name).is_worse(base=before[name], head=after[name])
-            if is_worse is (verdict is Verdict.REGRESSED):
+        # an occupancy of 0 cannot be launched at all
+        elif name == _OCCUPANCY and 0 in {base_value, head_value}:
+            is_worse = metric(name).is_worse(base=base_value, head=head_value)
+            if verdict is Verdict.of_change(is_worse=is_worse):
                 yield name
 
 

@@ -253,8 +253,6 @@ def _time_finding(
 ) -> TrendFinding:
     """Report a step of a time, with all that is known about its commit and its cause."""
     commits = line.commits
-    start = step.index - step.count_before
-    end = step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
     code = compiled.code_change(
@@ -278,12 +276,12 @@ def _time_finding(
     if status is Status.UNCONFIRMED:
         change = clock_checked(
             change,
-            line.runs(start, step.index),
-            line.runs(step.index, end),
+            line.runs(step.start, step.index),
+            line.runs(step.index, step.end),
             log_change,
         )
-    old_level = [commits[start], commits[index - 1]]
-    new_level = [commits[index], commits[end - 1]]
+    old_level = [commits[step.start], commits[index - 1]]
+    new_level = [commits[index], commits[step.end - 1]]
     levels = (old_level, new_level)
     again = _measured_again(line, step)
     context = ChangeContext(
@@ -338,13 +336,12 @@ def _measured_again(line: Timeline, step: Step) -> Observation | None:
     # a commit at which the step may lie is neither old nor new
     first_candidate = min(step.index, *step.candidates)
     last_candidate = max(step.index, *step.candidates)
-    end = step.index + step.count_after
-    old_runs = line.runs(step.index - step.count_before, first_candidate)
-    new_runs = line.runs(last_candidate, end)
+    old_runs = line.runs(step.start, first_candidate)
+    new_runs = line.runs(last_candidate, step.end)
     if not old_runs or not new_runs:
         return None
     # runs of a later level say nothing about this one
-    later_runs = line.runs(end, len(line.commits))
+    later_runs = line.runs(step.end, len(line.commits))
     return measured_again(
         old_runs,
         new_runs,

@@ -281,12 +281,10 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
     steps = _steps_to_newest(floored, min_change)
-    edges = [0, *(step.index for step in steps), len(raw)]
     measured: list[Step] = []
-    for position, step in enumerate(steps):
-        old_start, new_start, new_end = edges[position : position + 3]
-        before = float(np.median(raw[old_start:new_start]))
-        after = float(np.median(raw[new_start:new_end]))
+    for step in steps:
+        before = float(np.median(raw[step.start : step.index]))
+        after = float(np.median(raw[step.index : step.end]))
         measured.append(replace(step, before=before, after=after))
     if key.metric != ERROR:
         return measured

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain, explain_secondary
 from roofwatch.ci.changepoint.chance import chances_of_steps
@@ -24,31 +24,19 @@ def value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendF
     chances: Sequence[float | None] = [None] * len(steps)
     if is_judged_import(line.key) and min(line.values) > 0:
         chances = chances_of_steps(line.values, steps)
-    edges = [0, *(step.index for step in steps), len(line.commits)]
-    for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        yield _value_finding(
-            line=line, compiled=compiled, step=step, stretch=_Stretch(start, end), chance=chance
-        )
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """The commits of both levels of a step, by position; the end is left out."""
-
-    start: int
-    end: int
+    for step, chance in zip(steps, chances, strict=True):
+        yield _value_finding(line, compiled, step, chance)
 
 
 def _value_finding(
     line: Timeline,
     compiled: CompiledHistory,
     step: Step,
-    stretch: _Stretch,
     chance: float | None,
 ) -> TrendFinding:
     is_imported = is_judged_import(line.key)
-    before = line.runs(stretch.start, step.index)[-NEAR_RUNS:]
-    after = line.runs(step.index, stretch.end)[:NEAR_RUNS]
+    before = line.runs(step.start, step.index)[-NEAR_RUNS:]
+    after = line.runs(step.index, step.end)[:NEAR_RUNS]
     is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
     is_infinite = is_exact or math.isinf(step.standard_errors)
     change = make_change(

@@ -1,8 +1,9 @@
 """The changes of a judgement in words: their names, texts and lines in the source. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from roofwatch.ci.ab.compare import PairedEstimate
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
@@ -145,26 +146,30 @@ def find_line(
 
 
 def _case_text(case: Change[CaseEvidence]) -> str:
-    comparison = case.evidence.comparison
-    parts = [case.evidence.claimed.text]
+    evidence = case.evidence
+    parts = [evidence.claimed.text]
     if case.detail is not None:
         parts.append(str(case.detail))
-    if comparison is not None:
-        low, high = comparison.relative_interval
-        interval = f"95 % interval {low:+.1%} to {high:+.1%}"
-        parts.append(f"time {case.relative_change:+.1%} ({interval})")
-        if comparison.change_of_medians is not None:
-            parts.append(f"medians {comparison.change_of_medians:+.1%}")
-        if comparison.more_blocks is not None:
-            parts.append(f"needs about {comparison.more_blocks} more blocks")
+    if evidence.comparison is not None:
+        parts.extend(_comparison_in_words(evidence.comparison, case.relative_change))
     if case.cause is not None:
         parts.append(f"cause: {case.cause}, the sources are equal")
-    is_explained = comparison is not None or case.detail is not None
-    head = case.evidence.head
+    is_explained = evidence.comparison is not None or case.detail is not None
     # the compiler's message is the whole explanation
-    if case.verdict is Verdict.REGRESSED and not is_explained and head is not None and head.message:
-        parts.append(head.message)
-    return ": ".join(parts)
+    if case.verdict is Verdict.REGRESSED and not is_explained:
+        message = None if evidence.head is None else evidence.head.message
+        parts.append(message or "")
+    return ": ".join(filter(None, parts))
+
+
+def _comparison_in_words(comparison: PairedEstimate, relative_change: float) -> Iterator[str]:
+    low, high = comparison.relative_interval
+    interval = f"95 % interval {low:+.1%} to {high:+.1%}"
+    yield f"time {relative_change:+.1%} ({interval})"
+    if comparison.change_of_medians is not None:
+        yield f"medians {comparison.change_of_medians:+.1%}"
+    if comparison.more_blocks is not None:
+        yield f"needs about {comparison.more_blocks} more blocks"
 
 
 def _side_text(side: SideResult | None, time_ns: float | None) -> str:
