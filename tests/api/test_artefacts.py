@@ -37,19 +37,25 @@ def url(record: RunRecord, sha256: str = ARTEFACT.sha256) -> str:
     return f"/v1/runs/{record.run_id}/artefacts/{sha256}"
 
 
-def test_file_is_sent_once_and_downloaded_as_an_attachment_that_no_browser_runs(
-    client: TestClient, record: RunRecord
-) -> None:
+def test_file_is_sent_once(client: TestClient, record: RunRecord) -> None:
     lacking = client.post("/v1/records", content=record.to_json()).json()["lacking_artefacts"]
     sent = [client.put(url(record), content=PAGE) for _ in range(2)]
     lacking_later = client.post("/v1/records", content=record.to_json()).json()["lacking_artefacts"]
-    downloaded = client.get(url(record))
 
     assert (lacking, lacking_later) == ([ARTEFACT.sha256], [])
     assert [(answer.status_code, answer.json()["was_new"]) for answer in sent] == [
         (201, True),
         (200, False),
     ]
+
+
+def test_file_is_downloaded_as_an_attachment_that_no_browser_runs(
+    client: TestClient, record: RunRecord
+) -> None:
+    client.put(url(record), content=PAGE)
+
+    downloaded = client.get(url(record))
+
     assert downloaded.content == PAGE
     headers = downloaded.headers
     assert headers["content-type"] == "application/octet-stream"

@@ -81,9 +81,11 @@ def test_not_ready_while_the_disk_is_full(
     assert once_freed.status_code == 200
 
 
-def test_an_outage_is_logged_once_and_so_is_its_end(
+@pytest.fixture
+def log_of_outage(
     store: Engine, make_token: MakeToken, caplog: pytest.LogCaptureFixture
-) -> None:
+) -> list[logging.LogRecord]:
+    """What is logged while the database is away for ten requests, and when it is back."""
     headers = headers_of(make_token())
     with TestClient(make_app(store), headers=headers) as client, caplog.at_level(logging.INFO):
         allow_connections(store.url, are_allowed=False)
@@ -91,11 +93,17 @@ def test_an_outage_is_logged_once_and_so_is_its_end(
         answers += [client.get("/readyz").status_code for _ in range(5)]
         allow_connections(store.url, are_allowed=True)
         assert client.get("/readyz").status_code == 200
-
     assert answers == [503] * 10
-    failures = [line for line in caplog.records if line.levelno >= logging.WARNING]
+    return list(caplog.records)
+
+
+def test_an_outage_is_logged_once(log_of_outage: list[logging.LogRecord]) -> None:
+    failures = [line for line in log_of_outage if line.levelno >= logging.WARNING]
     assert [line.getMessage().partition(" failed")[0] for line in failures] == ["the database"]
-    recoveries = [line for line in caplog.records if "works again" in line.getMessage()]
+
+
+def test_the_end_of_an_outage_is_logged_once(log_of_outage: list[logging.LogRecord]) -> None:
+    recoveries = [line for line in log_of_outage if "works again" in line.getMessage()]
     assert len(recoveries) == 1
 
 

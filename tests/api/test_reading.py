@@ -204,27 +204,41 @@ def test_regressions_are_paged_newest_first(client: TestClient, judged: Engine) 
     assert flat(pages(client, "/v1/regressions", project=PROJECT, state="dismissed")) == []
 
 
-def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(
-    client: TestClient, judged: Engine
-) -> None:
+def test_triage_refuses_a_stale_state(client: TestClient, judged: Engine) -> None:
     assert decide(client, 2).json()["triage"]["state"] == "expected"
+
     stale = decide(client, 2, decision="not-real", expected="new")
+
     assert (stale.status_code, "expected, not new" in stale.json()["detail"]) == (409, True)
-    assert (
-        decide(client, 2, decision="fixed", reason="reverted", expected="expected").status_code
-        == 200
-    )
+
+
+def decide_fixed(client: TestClient) -> None:
+    """Call a regression expected, then fixed."""
+    decide(client, 2)
+    decided = decide(client, 2, decision="fixed", reason="reverted", expected="expected")
+    assert decided.status_code == 200
+
+
+def test_triage_survives_an_analysis(client: TestClient, judged: Engine) -> None:
+    decide_fixed(client)
+
     replace_regressions(
         judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)]
     )
 
-    (kept,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
-    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == (
+    (fixed,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
+    assert (fixed["regression"]["summary"], fixed["triage"]["reason"]) == (
         "analysed again",
         "reverted",
     )
+
+
+def test_triage_is_audited(client: TestClient, judged: Engine) -> None:
+    decide_fixed(client)
+
+    (fixed,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
     trail = flat(
-        pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1)
+        pages(client, "/v1/audit", project=PROJECT, subject=fixed["regression_id"], limit=1)
     )
     assert [(entry["before"], entry["after"], entry["reason"]) for entry in trail] == [
         ("expected", "fixed", "reverted"),
@@ -234,12 +248,19 @@ def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(
         entry["person"] == "Example Engineer" and entry["actor"].startswith("token ")
         for entry in trail
     )
+    assert all("recorded_at" in entry for entry in trail)
 
 
-def test_triage_knows_assignee_issue_snooze_and_undo(client: TestClient, judged: Engine) -> None:
+def assign_note_snooze(client: TestClient) -> Any:
+    """Decide three things about a regression, and return it."""
     decide(client, 2, decision="assign", value="wen@example.com", reason="")
     decide(client, 2, decision="issue", value="https://example.com/issues/7", reason="")
-    snoozed = decide(client, 2, decision="snooze", value="7d", reason="").json()
+    return decide(client, 2, decision="snooze", value="7d", reason="").json()
+
+
+def test_decisions_of_several_kinds_hold_together(client: TestClient, judged: Engine) -> None:
+    snoozed = assign_note_snooze(client)
+
     noted = snoozed["triage"]
     assert (noted["assignee"], noted["issue_url"], snoozed["is_snoozed"]) == (
         "wen@example.com",
@@ -247,7 +268,12 @@ def test_triage_knows_assignee_issue_snooze_and_undo(client: TestClient, judged:
         True,
     )
 
+
+def test_undo_takes_back_the_last_decision_alone(client: TestClient, judged: Engine) -> None:
+    assign_note_snooze(client)
+
     undone = decide(client, 2, decision="undo", reason="").json()
+
     assert (undone["is_snoozed"], undone["triage"]["assignee"]) == (False, "wen@example.com")
 
 

@@ -52,9 +52,7 @@ def post(client: TestClient, record: RunRecord, encoding: str = "gzip", **more: 
 
 
 @pytest.mark.parametrize("encoding", PACK)
-def test_record_is_stored_once_and_acknowledged(
-    client: TestClient, store: Engine, encoding: str
-) -> None:
+def test_record_is_stored_once(client: TestClient, store: Engine, encoding: str) -> None:
     record = make_record()
 
     answer, again = (post(client, record, encoding) for _ in range(2))
@@ -62,6 +60,15 @@ def test_record_is_stored_once_and_acknowledged(
     assert (answer.status_code, again.status_code, again.json()["was_new"]) == (201, 200, False), (
         answer.text
     )
+    assert stored_record(store, record.run_id) == record
+
+
+@pytest.mark.parametrize("encoding", PACK)
+def test_stored_record_is_acknowledged(client: TestClient, encoding: str) -> None:
+    record = make_record()
+
+    answer = post(client, record, encoding)
+
     assert answer.json() == {
         "run_id": str(record.run_id),
         "content_hash": record.content_hash,
@@ -70,7 +77,6 @@ def test_record_is_stored_once_and_acknowledged(
         "is_quarantined": False,
         "lacking_artefacts": [],
     }
-    assert stored_record(store, record.run_id) == record
 
 
 def test_other_content_under_a_known_id_is_refused(client: TestClient, store: Engine) -> None:
@@ -163,7 +169,9 @@ def test_limits_of_documents(
     assert answer.json()["type"] == f"urn:roofwatch:problem:{kind}"
 
 
-def test_untrusted_text_is_stored_and_escaped(client: TestClient, store: Engine) -> None:
+@pytest.fixture
+def poisoned(client: TestClient) -> RunRecord:
+    """A stored record with hostile text in every name."""
     case_id = f"{POISON.replace('/', '|')}/n=1/float32/fwd"
     record = make_record(
         commit=make_commit(subject=POISON, author=POISON),
@@ -173,26 +181,41 @@ def test_untrusted_text_is_stored_and_escaped(client: TestClient, store: Engine)
         ],
     )
     record = record.model_copy(update={"cases": (make_case(case_id, family=POISON),)})
-
     assert post(client, record).status_code == 201
+    return record
 
-    assert stored_record(store, record.run_id) == record
-    answer = client.get(f"/v1/runs/{record.run_id}")
+
+def test_untrusted_text_is_stored_as_it_is(
+    client: TestClient, store: Engine, poisoned: RunRecord
+) -> None:
+    assert stored_record(store, poisoned.run_id) == poisoned
+    answer = client.get(f"/v1/runs/{poisoned.run_id}")
     assert answer.json()["cases"][0]["implementation"] == POISON
-    served = client.get(f"/v1/runs/{record.run_id}/record").json()
-    assert served["profiles"] == record.model_dump(mode="json")["profiles"]
+    served = client.get(f"/v1/runs/{poisoned.run_id}/record").json()
+    assert served["profiles"] == poisoned.model_dump(mode="json")["profiles"]
+
+
+def test_no_browser_runs_untrusted_text_of_an_answer(
+    client: TestClient, poisoned: RunRecord
+) -> None:
+    answer = client.get(f"/v1/runs/{poisoned.run_id}")
+
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_untrusted_text_is_escaped_in_a_comment(client: TestClient, poisoned: RunRecord) -> None:
     markdown = client.get(
         "/v1/comparison",
         params={
             "project": PROJECT,
-            "base": record.commit.sha,
-            "head": str(record.run_id),
+            "base": poisoned.commit.sha,
+            "head": str(poisoned.run_id),
             "format": "markdown",
         },
     )
+
     assert markdown.status_code == 200
     assert markdown.headers["content-type"].startswith("text/markdown")
     # GitHub allows raw HTML too

@@ -51,28 +51,45 @@ def samples(client: TestClient, **query: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_a_parser_reads_newest_value_quartiles_and_verdict(
-    store: Engine, exporting: TestClient
-) -> None:
+def ingest_two_commits(store: Engine) -> None:
+    """A commit of 10,000 ns, and a slower one that is a regression."""
     for number, median_ns in enumerate((10_000, 12_000)):
         ingest_record(
             store, make_record(number, measurements=[make_measurement(median_ns=median_ns)])
         )
     replace_regressions(store, PROJECT, [make_regression(1)])
 
-    found = samples(exporting)
+
+def test_a_parser_reads_the_quartiles_around_the_newest_value(
+    store: Engine, exporting: TestClient
+) -> None:
+    ingest_two_commits(store)
+
+    parsed = samples(exporting)
 
     implementation = make_series_key().implementation
     low, value, high = (
-        found[f"roofwatch_series_{name}", implementation] for name in ("low", "value", "high")
+        parsed[f"roofwatch_series_{name}", implementation] for name in ("low", "value", "high")
     )
     assert low <= value <= high
     assert value == pytest.approx(12_000, rel=0.01)
+
+
+def test_a_parser_reads_the_verdict(store: Engine, exporting: TestClient) -> None:
+    ingest_two_commits(store)
+
+    parsed = samples(exporting)
+
     verdicts = {
-        state: found["roofwatch_series_verdict", state]
+        state: parsed["roofwatch_series_verdict", state]
         for state in ("regressed", "improved", "unchanged")
     }
     assert verdicts == {"regressed": 1, "improved": 0, "unchanged": 0}
+
+
+def test_another_kernel_has_no_samples(store: Engine, exporting: TestClient) -> None:
+    ingest_two_commits(store)
+
     assert samples(exporting, kernel="another") == {}
 
 
@@ -105,16 +122,21 @@ def test_names_cannot_forge_a_sample(store: Engine, exporting: TestClient) -> No
     }
 
 
-def test_it_is_off_by_default_and_for_the_projects_of_the_token(
-    client: TestClient, exporting: TestClient, make_token: MakeToken
+def test_it_is_off_by_default(client: TestClient) -> None:
+    off = client.get(PATH, params={"project": PROJECT})
+
+    assert off.status_code == 404
+    assert "--series-metrics" in off.json()["detail"]
+
+
+def test_it_answers_for_the_projects_of_the_token_alone(
+    exporting: TestClient, make_token: MakeToken
 ) -> None:
     query = {"project": PROJECT}
 
-    off = client.get(PATH, params=query)
     other = exporting.get(
         PATH, params=query, headers=headers_of(make_token(project="another/project"))
     )
     nobody = exporting.get(PATH, params=query, headers={"Authorization": ""})
 
-    assert (off.status_code, other.status_code, nobody.status_code) == (404, 403, 401)
-    assert "--series-metrics" in off.json()["detail"]
+    assert (other.status_code, nobody.status_code) == (403, 401)

@@ -245,7 +245,7 @@ def test_a_job_that_cannot_post_is_refused_with_the_reason(
 # --- note and status
 
 
-def test_a_merge_request_has_one_note_that_is_kept_up_to_date_and_a_status(
+def test_a_merge_request_has_one_note_that_is_kept_up_to_date(
     gitlab: GitLabStandIn, tmp_path: Path
 ) -> None:
     gitlab.page_length = 2
@@ -260,7 +260,13 @@ def test_a_merge_request_has_one_note_that_is_kept_up_to_date_and_a_status(
     assert [dict(first.comments), dict(second.comments)] == [{"7": "posted"}, {"7": "edited"}]
     assert len(gitlab.notes) == len(strangers) + 1
     assert "slower" not in gitlab.bodies[-1].partition("\n### ")[2].partition("\n")[0]
-    assert [(one["state"], one["pipeline_id"]) for one in gitlab.statuses] == [
+
+
+def test_each_pipeline_has_the_status_of_its_report(gitlab: GitLabStandIn, tmp_path: Path) -> None:
+    post_report(gitlab, tmp_path)
+    post_report(gitlab, tmp_path, "all_well", CI_PIPELINE_ID="1001", CI_JOB_ID="2001")
+
+    assert [(status["state"], status["pipeline_id"]) for status in gitlab.statuses] == [
         ("failed", 1000),
         ("success", 1001),
     ]
@@ -328,12 +334,14 @@ def test_a_developer_accepts_and_the_next_report_says_so(
 # --- the documented pipeline
 
 
-def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code(
-    tmp_path: Path,
-) -> None:
-    (shown,) = code_blocks(ROOT / "docs/how-to/gitlab.md", "yaml")
-    (tmp_path / ".gitlab-ci.yml").write_text(shown)
-    jobs = yaml.safe_load(shown)
+def documented_pipeline() -> str:
+    (pipeline,) = code_blocks(ROOT / "docs/how-to/gitlab.md", "yaml")
+    return pipeline
+
+
+def test_the_documented_pipeline_is_valid(tmp_path: Path) -> None:
+    pipeline = documented_pipeline()
+    (tmp_path / ".gitlab-ci.yml").write_text(pipeline)
 
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
     done = subprocess.run(
@@ -341,13 +349,19 @@ def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code
     )
 
     assert done.returncode == 0, done.stdout
-    assert len(shown.splitlines()) <= 22
+    assert len(pipeline.splitlines()) <= 22
+
+
+def test_the_documented_pipeline_keeps_the_token_from_measured_code() -> None:
+    pipeline = documented_pipeline()
+    jobs = yaml.safe_load(pipeline)
     measure, report = jobs["measure"], jobs["report"]
+
     assert "environment" not in measure, "the token belongs to the environment of the other job"
     assert report["environment"]["name"] == "roofwatch"
     assert report["variables"]["GIT_STRATEGY"] == "none", "it has none of the merge request's files"
     assert "$CI_PROJECT_ID == $CI_MERGE_REQUEST_PROJECT_ID" in report["rules"][0]["if"]
-    assert "dotenv" not in shown, "measured code must not set variables of the other job"
+    assert "dotenv" not in pipeline, "measured code must not set variables of the other job"
 
 
 # --- the command

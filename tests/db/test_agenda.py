@@ -76,7 +76,7 @@ def test_a_job_that_another_runner_just_finished_is_not_done_again(store: Engine
     assert take_job(store, PROJECT, GPU, AGENDA, THEIRS) == AGENDA[1].key
 
 
-def test_the_plan_is_replaced_and_what_was_done_is_kept(store: Engine) -> None:
+def test_a_new_plan_keeps_what_was_done(store: Engine) -> None:
     take_job(store, PROJECT, GPU, AGENDA, OURS)
     finish_job(store, PROJECT, GPU, AGENDA[0].key, OURS, 42.0)
 

@@ -117,7 +117,7 @@ def test_a_runner_claims_requests_for_its_class_or_for_any(store: Engine) -> Non
     assert claim_of(store).bisection_id == for_one
 
 
-def test_progress_and_answer_read_back_equal(store: Engine) -> None:
+def test_a_finished_bisection_reads_back_equal(store: Engine) -> None:
     bisection_id = request(store)
     claim = claim_of(store)
 

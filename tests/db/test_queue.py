@@ -133,15 +133,21 @@ def test_a_job_is_taken_reported_and_finished(store: Engine) -> None:
     assert {entry.subject for entry in entries} == {str(job_id)}
 
 
-def test_a_runner_gets_jobs_of_its_class_and_projects_only(store: Engine) -> None:
+def test_a_runner_gets_jobs_of_its_class_alone(store: Engine) -> None:
     request(store, runner_class="b200")
+    ours = request(store)
+
+    assert taken_id(store) == ours
+    assert take(store) is None
+
+
+def test_a_runner_gets_jobs_of_its_projects_alone(store: Engine) -> None:
     ours = request(store)
 
     assert take(store, projects=("other",)) is None
     taken = take(store, projects=(PROJECT,))
     assert taken is not None
     assert taken.job_id == ours
-    assert take(store) is None
 
 
 def test_a_job_without_its_tree_waits(store: Engine) -> None:
@@ -176,9 +182,22 @@ def test_priority_then_fewest_minutes_then_age_decide(store: Engine) -> None:
     assert [taken_id(store, uuid4()) for _ in range(5)] == [high, newer, older, low, None]
 
 
-def test_the_job_of_a_lost_runner_is_taken_again_a_few_times_and_its_late_result_refused(
-    store: Engine,
-) -> None:
+def test_a_job_that_its_runners_lose_too_often_is_lost(store: Engine) -> None:
+    job_id = request(store)
+    assert taken_id(store) == job_id
+    for _ in range(MAX_ATTEMPTS - 1):
+        end_leases(store)
+        assert taken_id(store, THEIRS) == job_id
+
+    end_leases(store)
+    assert taken_id(store) is None
+
+    assert read(store, job_id).outcome is JobOutcome.LOST
+    with pytest.raises(ClaimLostError):
+        finish(store, job_id, THEIRS)
+
+
+def test_what_a_lost_runner_sends_late_is_refused(store: Engine) -> None:
     job_id = request(store)
     assert taken_id(store) == job_id
     end_leases(store)
@@ -187,14 +206,6 @@ def test_the_job_of_a_lost_runner_is_taken_again_a_few_times_and_its_late_result
     for late in (lambda: report_progress(store, job_id, OURS, []), lambda: finish(store, job_id)):
         with pytest.raises(ClaimLostError, match="another runner has taken it over"):
             late()
-    for _ in range(MAX_ATTEMPTS - 2):
-        end_leases(store)
-        assert taken_id(store, THEIRS) == job_id
-    end_leases(store)
-    assert taken_id(store) is None
-    assert read(store, job_id).outcome is JobOutcome.LOST
-    with pytest.raises(ClaimLostError):
-        finish(store, job_id, THEIRS)
 
 
 def test_a_released_job_costs_no_attempt(store: Engine) -> None:
@@ -241,7 +252,7 @@ def test_a_running_job_is_cancelled_by_its_runner(store: Engine) -> None:
         read_result(session, running)
 
 
-def test_minutes_and_jobs_of_a_token_are_limited(store: Engine) -> None:
+def test_minutes_of_a_token_are_limited(store: Engine) -> None:
     first = request(store, device_minutes=1.0)
     second = request(store, device_minutes=1.0)
     taken = take(store)
@@ -257,6 +268,9 @@ def test_minutes_and_jobs_of_a_token_are_limited(store: Engine) -> None:
         connection.execute(text("UPDATE queued_job SET started_at = now() - interval '25 hours'"))
     assert taken_id(store) == second
 
+
+def test_open_jobs_of_a_token_are_limited(store: Engine) -> None:
+    job_id = request(store)
     with store.begin() as connection:
         connection.execute(
             text(
@@ -264,8 +278,9 @@ def test_minutes_and_jobs_of_a_token_are_limited(store: Engine) -> None:
                 "jsonb_build_object('job_id', gen_random_uuid())) AS q FROM queued_job j, "
                 "generate_series(1, :count) WHERE job_id = :job_id) AS copies"
             ),
-            {"count": MAX_OPEN_JOBS, "job_id": second},
+            {"count": MAX_OPEN_JOBS, "job_id": job_id},
         )
+
     with pytest.raises(QueueFullError, match="are not finished"):
         request(store)
 

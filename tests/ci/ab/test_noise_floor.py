@@ -175,5 +175,8 @@ def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
         "1",
         newest.head.sha,
     )
-    assert stored_floor([too_short]) is None
     assert floor.preset is None
+
+
+def test_a_pair_that_is_too_short_has_no_stored_floor() -> None:
+    assert stored_floor([make_pair(0, 0, block_count=2, implementation="triton")]) is None

@@ -95,7 +95,9 @@ def test_the_interval_covers_cases_that_changed_differently() -> None:
     ],
     ids=["no reported change", "functions unknown", "another dtype", "the workload itself"],
 )
-def test_without_a_change_or_a_known_share_nothing_is_predicted(change: Change[None]) -> None:
+def test_nothing_is_predicted_without_a_change_of_a_function_of_the_step(
+    change: Change[None],
+) -> None:
     assert (
         predict_steps([change], FUNCTIONS | {(STEP, "triton"): {"_rms_norm_kernel"}}, SHARES) == ()
     )

@@ -74,14 +74,15 @@ def command(judged: Engine, hook: Hook, folder: Path) -> Callable[..., Done]:
     return lambda *arguments: roofwatch("alert", *arguments, cwd=folder, **variables)
 
 
-def test_rules_are_checked_and_nothing_is_sent_or_stored(
-    command: Callable[..., Done], folder: Path, hook: Hook
+def test_a_check_shows_what_rules_report_without_sending_it(
+    command: Callable[..., Done], hook: Hook
 ) -> None:
     checked = command("check", "--json")
 
     assert checked.status == 0, checked.error
     titles = {
-        one["rule"]: one["conditions"][0]["message"]["title"] for one in checked.parsed["checks"]
+        check["rule"]: check["conditions"][0]["message"]["title"]
+        for check in checked.parsed["checks"]
     }
     assert titles["slower"] == "rms_norm became 20 % slower on 1 series on Example CPU"
     assert titles["silent"].startswith("no results from ")
@@ -89,8 +90,13 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(
     listed = command("list", "--json").parsed
     assert (listed["alerts"], listed["deliveries"]) == ([], [])
 
+
+def test_a_check_fails_with_a_rule_that_matches_nothing(
+    command: Callable[..., Done], folder: Path
+) -> None:
     rules = RULES.replace('kind = "regression"', 'kind = "regression"\nkernels = ["flashattn_*"]')
     (folder / "alerts.toml").write_text(rules)
+
     idle = command("check")
 
     assert idle.status == 1

@@ -313,45 +313,61 @@ def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None
     assert sum(map(len, done)) == 12
 
 
-def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(
-    judged: Engine, hook: Hook
-) -> None:
-    service = Service(judged, "hook")
+def acknowledge_only_alert(judged: Engine, service: Service) -> None:
+    """Raise the alert of the only regression, and acknowledge it."""
     service.at(LATER)
     with Session(judged) as session:
         (alert,) = list_alerts(session)
-
     acknowledge(judged, alert.alert_id, person="A Person", reason="at it", actor="test", now=LATER)
+
+
+def test_acknowledging_an_alert_acknowledges_its_regression(judged: Engine, hook: Hook) -> None:
+    service = Service(judged, "hook")
+    acknowledge_only_alert(judged, service)
+
     service.at(LATER + 10 * HOUR)
 
     with Session(judged) as session:
-        (after,), (one,) = list_alerts(session), list_triaged(session, PROJECT)
-    assert after.state is AlertState.ACKNOWLEDGED
-    assert (one.triage.state, one.triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
+        (alert,), (triaged,) = list_alerts(session), list_triaged(session, PROJECT)
+    assert alert.state is AlertState.ACKNOWLEDGED
+    assert (triaged.triage.state, triaged.triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
+
+
+def test_acknowledging_an_alert_stops_escalation(judged: Engine, hook: Hook) -> None:
+    service = Service(judged, "hook")
+    acknowledge_only_alert(judged, service)
+
+    service.at(LATER + 10 * HOUR)
+
     assert len(hook.documents) == 1
 
 
-def test_a_snoozed_regression_sends_nothing_until_its_time_or_its_commit(
-    judged: Engine, hook: Hook
-) -> None:
-    service = Service(judged, "hook")
-    me = Signature(person="wen@example.com", actor="test")
+def snooze(judged: Engine, until: Snooze) -> None:
+    signature = Signature(person="wen@example.com", actor="test")
+    with Session(judged) as session, session.begin():
+        (triaged,) = list_triaged(session, PROJECT)
+        decisions.snooze(session, PROJECT, triaged.triage.regression_id, until, signature)
 
-    def snooze(until: Snooze) -> None:
-        with Session(judged) as session, session.begin():
-            (triaged,) = list_triaged(session, PROJECT)
-            decisions.snooze(session, PROJECT, triaged.triage.regression_id, until, me)
 
-    snooze(Snooze(until=datetime(2_999, 1, 1, tzinfo=UTC)))
-    service.at(LATER)
+@pytest.mark.parametrize(
+    "until",
+    [Snooze(until=datetime(2_999, 1, 1, tzinfo=UTC)), Snooze(until_sha=sha_of(77))],
+    ids=["time", "commit"],
+)
+def test_a_snoozed_regression_sends_nothing(judged: Engine, hook: Hook, until: Snooze) -> None:
+    snooze(judged, until)
+
+    Service(judged, "hook").at(LATER + HOUR)
+
     assert hook.documents == []
-    snooze(Snooze(until_sha=sha_of(77)))
-    service.at(LATER + HOUR)
-    assert hook.documents == []
 
-    # the end of a snooze asks again, also about a regression that is too old for a first message
-    snooze(Snooze(until=NOON))
-    service.at(LATER + 100 * 24 * HOUR)
+
+def test_the_end_of_a_snooze_asks_again(judged: Engine, hook: Hook) -> None:
+    """Also about a regression that is too old for a first message."""
+    snooze(judged, Snooze(until=NOON))
+
+    Service(judged, "hook").at(LATER + 100 * 24 * HOUR)
+
     assert [document["event"] for document in hook.documents] == ["fired"]
 
 

@@ -68,21 +68,31 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_the_owner(
-    history: Engine,
-) -> None:
+def ingest_low_run(history: Engine) -> None:
+    """Store a newest run with a low utilisation, and the source file of its kernel."""
     line = SourceLine(
         kernel="rms_norm", implementation="torch", function="f", file="kernels/rms_norm.py", line=3
     )
     low = make_measurement(utilisation=0.1)
     ingest_record(history, make_record(3, measurements=[low], source_lines=(line,)))
 
-    (one,) = seen(history)
 
-    assert one.message.title.startswith(
+def test_the_newest_run_of_the_default_branch_counts(history: Engine) -> None:
+    ingest_low_run(history)
+
+    (condition,) = seen(history)
+
+    assert condition.message.title.startswith(
         "rms_norm: utilisation of the roof below 40.0%: 10.0%, in 1 case on "
     )
-    assert one.message.owners == ("@example/kernels",)
+
+
+def test_the_source_file_of_the_newest_run_gives_the_owner(history: Engine) -> None:
+    ingest_low_run(history)
+
+    (condition,) = seen(history)
+
+    assert condition.message.owners == ("@example/kernels",)
 
 
 @pytest.mark.parametrize("fields", [{"branch": "topic"}, {"is_dirty": True}])
@@ -105,25 +115,38 @@ def test_quarantined_records_raise_no_alert(history: Engine) -> None:
     assert quarantine_name(PROJECT) != PROJECT
 
 
-def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
-    rule = (
-        RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level"
-        + 'metric = "rmse_ratio"\ngrows_by = "50%"\n'
-    )
+RULE_OF_ERRORS = (
+    RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level"
+    + 'metric = "rmse_ratio"\ngrows_by = "50%"\n'
+)
+
+
+def ingest_growing_errors(store: Engine) -> None:
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
-        checked = make_accuracy(rmse_ratio=ratio)
-        ingest_record(
-            store,
-            make_record(
-                number, cases=[case], measurements=[make_measurement()], accuracies=[checked]
-            ),
+        record = make_record(
+            number,
+            cases=[case],
+            measurements=[make_measurement()],
+            accuracies=[make_accuracy(rmse_ratio=ratio)],
         )
+        ingest_record(store, record)
 
-    (one,) = seen(store, AlertSetup(parse_rules(rule)))
 
-    assert "error (RMSE / RMS) grew 200.0%" in one.message.title
-    assert seen(store, AlertSetup(parse_rules(rule.replace("quick", "decode")))) == []
+def test_errors_are_read_from_the_records(store: Engine) -> None:
+    ingest_growing_errors(store)
+
+    (condition,) = seen(store, AlertSetup(parse_rules(RULE_OF_ERRORS)))
+
+    assert "error (RMSE / RMS) grew 200.0%" in condition.message.title
+
+
+def test_tags_are_read_from_the_records(store: Engine) -> None:
+    ingest_growing_errors(store)
+    rule_of_other_tag = RULE_OF_ERRORS.replace("quick", "decode")
+
+    assert len(seen(store, AlertSetup(parse_rules(RULE_OF_ERRORS)))) == 1
+    assert seen(store, AlertSetup(parse_rules(rule_of_other_tag))) == []
 
 
 def test_a_rule_judges_an_imported_metric(store: Engine) -> None:

@@ -93,7 +93,7 @@ def test_an_acceptance_is_stored_in_the_service_and_outlives_its_comment(
     ]
 
 
-def test_a_service_that_refuses_changes_no_answer_and_is_named(
+def test_a_service_that_refuses_is_named_in_an_unchanged_answer(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     post_report(github, tmp_path)

@@ -249,8 +249,11 @@ def test_a_broken_post_is_repeated_only_if_it_was_not_carried_out(
     assert github.requests.count("create_comment") == (1 if is_carried_out else 2)
 
 
-@pytest.mark.parametrize("name", ["", "a --> b", "a\nb", "x" * 61])
-def test_a_name_is_short_and_closes_no_marker(name: str) -> None:
+def test_a_plain_name_is_accepted() -> None:
     check_name("H200 (nightly)")
+
+
+@pytest.mark.parametrize("name", ["", "a --> b", "a\nb", "x" * 61])
+def test_a_name_that_could_end_a_marker_is_refused(name: str) -> None:
     with pytest.raises(ForgeError, match="--name"):
         check_name(name)

@@ -30,18 +30,45 @@ def post(github: GitHubStandIn) -> CommentAction:
     return post_comment(github.repository(), 7, BODY)
 
 
-@pytest.mark.parametrize(
-    ("status", "operation", "advice"),
-    [
-        (401, LIST, "the token is not valid"),
-        (403, CREATE, "`pull-requests: write`"),
-        (404, LIST, "the token may not see it"),
-        (422, CREATE, "GitHub rejects the request as invalid"),
-    ],
-)
-def test_a_refusal_is_reported_at_once_with_the_way_out_and_without_the_token(
+REFUSALS = [
+    (401, LIST, "the token is not valid"),
+    (403, CREATE, "`pull-requests: write`"),
+    (404, LIST, "the token may not see it"),
+    (422, CREATE, "GitHub rejects the request as invalid"),
+]
+
+
+def refusal_of(github: GitHubStandIn, status: int, operation: str) -> ForgeError:
+    """Post to a GitHub that refuses an operation each time."""
+    github.fail(operation, status, f"this is why ({TOKEN})", times=9)
+    with pytest.raises(ForgeError) as raised:
+        post(github)
+    return raised.value
+
+
+@pytest.mark.parametrize(("status", "operation", "advice"), REFUSALS)
+def test_a_refusal_is_reported_with_the_way_out(
+    github: GitHubStandIn, status: int, operation: str, advice: str
+) -> None:
+    error = refusal_of(github, status, operation)
+
+    assert f"HTTP {status}" in str(error)
+    assert "this is why (***)" in str(error)
+    assert advice in str(error)
+
+
+@pytest.mark.parametrize(("status", "operation", "advice"), REFUSALS)
+def test_a_refusal_is_reported_at_once(
+    github: GitHubStandIn, waits_s: list[float], *, status: int, operation: str, advice: str
+) -> None:
+    refusal_of(github, status, operation)
+
+    assert waits_s == []
+
+
+@pytest.mark.parametrize(("status", "operation", "advice"), REFUSALS)
+def test_a_refusal_is_reported_without_the_token(
     github: GitHubStandIn,
-    waits_s: list[float],
     caplog: pytest.LogCaptureFixture,
     *,
     status: int,
@@ -49,17 +76,11 @@ def test_a_refusal_is_reported_at_once_with_the_way_out_and_without_the_token(
     advice: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    github.fail(operation, status, f"this is why ({TOKEN})", times=9)
 
-    with pytest.raises(ForgeError) as raised:
-        post(github)
+    error = refusal_of(github, status, operation)
 
-    assert f"HTTP {status}" in str(raised.value)
-    assert "this is why (***)" in str(raised.value)
-    assert advice in str(raised.value)
-    assert waits_s == []
-    assert TOKEN not in caplog.text + repr(raised.value)
-    assert raised.value.__cause__ is None
+    assert TOKEN not in caplog.text + repr(error)
+    assert error.__cause__ is None
 
 
 @pytest.mark.parametrize("operation", [LIST, CREATE, EDIT])
@@ -179,7 +200,7 @@ def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
     assert waits_s == [4, 8, 16, 32, 64]
 
 
-def test_a_check_run_is_tried_six_times_over_two_minutes_and_posted_once(
+def test_a_check_run_is_tried_six_times_over_two_minutes(
     github: GitHubStandIn, waits_s: list[float]
 ) -> None:
     """It was tried twice within two seconds."""
@@ -188,6 +209,15 @@ def test_a_check_run_is_tried_six_times_over_two_minutes_and_posted_once(
     github.repository().conclude("0" * 40, "roofwatch", RunOrder(10, 1), BEGUN, None)
 
     assert waits_s == [4, 8, 16, 32, 64]
+
+
+def test_a_check_run_that_was_tried_six_times_is_posted_once(
+    github: GitHubStandIn, waits_s: list[float]
+) -> None:
+    github.fail("create_check_run", 500, "oops", times=5)
+
+    github.repository().conclude("0" * 40, "roofwatch", RunOrder(10, 1), BEGUN, None)
+
     assert len(github.check_runs) == 1
 
 

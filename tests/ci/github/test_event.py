@@ -33,7 +33,7 @@ def event_of_comment(**fields: Any) -> dict[str, Any]:
     )
 
 
-def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit() -> None:
+def test_a_pull_request_event_is_about_its_head_not_the_merge_commit() -> None:
     job = job_of(
         variables("pull_request"),
         {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}},

@@ -90,23 +90,35 @@ def test_what_is_missing_is_no_success(github: GitHubStandIn, tmp_path: Path, na
     assert later.check_run == ("success" if named == "h200" else "neutral")
 
 
-@pytest.mark.parametrize(
-    ("ended", "comment_count"), [("failure", 1), ("timed_out", 1), ("cancelled", 0)]
-)
-def test_a_measurement_that_broke_is_a_comment_and_says_what_was_journalled(
-    github: GitHubStandIn, tmp_path: Path, ended: str, comment_count: int
-) -> None:
-    """A gate that stopped working looked like one that passes."""
-    artifact = tmp_path / "roofwatch-records-pull-request"
+def report_of_broken(github: GitHubStandIn, folder: Path, ended: str) -> Posted:
+    """Report on a measurement that ended with four lines in its journal."""
+    artifact = folder / "roofwatch-records-pull-request"
     artifact.mkdir()
     (artifact / "base-0-head-1.journal").write_text("{}\n" * 4)
     current = replace(job(github), conclusion=ended)
-    reports = reports_on(tmp_path, lambda path: report_on([path], current))
-
-    posted = post(
+    reports = reports_on(folder, lambda path: report_on([path], current))
+    return post(
         github.repository(), current, reports, "roofwatch", with_comment=True, with_check=True
     )
 
+
+@pytest.mark.parametrize(
+    ("ended", "comment_count"), [("failure", 1), ("timed_out", 1), ("cancelled", 0)]
+)
+def test_a_measurement_that_broke_is_a_comment(
+    github: GitHubStandIn, tmp_path: Path, ended: str, comment_count: int
+) -> None:
+    """A gate that stopped working looked like one that passes."""
+    posted = report_of_broken(github, tmp_path, ended)
+
     assert (posted.check_run, len(github.bodies)) == ("neutral", comment_count)
+
+
+@pytest.mark.parametrize("ended", ["failure", "timed_out", "cancelled"])
+def test_the_check_of_a_measurement_that_broke_says_what_was_journalled(
+    github: GitHubStandIn, tmp_path: Path, ended: str
+) -> None:
+    report_of_broken(github, tmp_path, ended)
+
     (check,) = github.check_runs.values()
     assert "its artifact has a journal with 3 results" in check["output"]["summary"]

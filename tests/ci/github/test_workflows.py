@@ -133,16 +133,26 @@ def test_a_step_runs_one_command_without_interpolation(path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize(("file", "name"), JOBS)
-def test_a_job_lists_its_permissions_and_only_those_that_report_may_write(
-    file: str, name: str
-) -> None:
+@pytest.mark.parametrize("file", sorted({file for file, _ in JOBS}))
+def test_a_workflow_gives_no_permission_to_all_of_its_jobs(file: str) -> None:
     document = yaml.safe_load((WORKFLOWS / file).read_text())
-    job = document["jobs"][name]
 
     assert document["permissions"] == {}
+
+
+@pytest.mark.parametrize(("file", "name"), JOBS)
+def test_only_jobs_that_report_may_write(file: str, name: str) -> None:
+    job = yaml.safe_load((WORKFLOWS / file).read_text())["jobs"][name]
+
     written = {permission for permission, access in job["permissions"].items() if access != "read"}
     assert written == WRITTEN_BY.get((file, name), set())
+
+
+@pytest.mark.parametrize(("file", "name"), JOBS)
+def test_a_job_has_a_time_limit(file: str, name: str) -> None:
+    job = yaml.safe_load((WORKFLOWS / file).read_text())["jobs"][name]
+
+    # a job that calls a workflow has the limits of the jobs in there
     assert "uses" in job or "timeout-minutes" in job
 
 

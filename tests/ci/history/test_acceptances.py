@@ -242,15 +242,19 @@ def test_what_a_person_reopens_is_not_settled_again(store: Engine) -> None:
     assert (triage.state, triage.accepted_in) == (TriageState.NEW, None)
 
 
-def test_an_acceptance_is_stored_once_and_follows_its_commit(store: Engine) -> None:
+def test_an_acceptance_is_stored_once(store: Engine) -> None:
+    acceptance = accepted(*slower_pair())
+
+    assert store_acceptance(store, PROJECT, acceptance, "token 1")
+    assert not store_acceptance(store, PROJECT, acceptance, "token 1")
+
+
+def test_an_acceptance_follows_its_commit(store: Engine) -> None:
     acceptance = accepted(*slower_pair())
     later = replace(acceptance, head_sha=sha_of(9))
 
-    answers = [
-        store_acceptance(store, PROJECT, item, "token 1")
-        for item in (acceptance, acceptance, later)
-    ]
+    store_acceptance(store, PROJECT, acceptance, "token 1")
+    assert store_acceptance(store, PROJECT, later, "token 1")
 
-    assert answers == [True, False, True]
     with Session(store) as session:
         assert list_acceptances(session, PROJECT) == [later]

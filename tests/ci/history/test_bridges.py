@@ -75,7 +75,7 @@ def test_a_driver_that_makes_everything_slower_is_one_event_with_the_cause_drive
 
 
 @pytest.mark.parametrize("count_after", [0, 1, 2, 5, 10])
-def test_a_bridge_shows_the_event_at_once_and_it_stays_one(count_after: int) -> None:
+def test_a_bridge_shows_the_event_however_many_commits_follow(count_after: int) -> None:
     bridged = [with_bridge(series, 12_500.0) for series in upgraded(count_after)]
 
     event = only(judge_history(bridged))

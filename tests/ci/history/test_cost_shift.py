@@ -23,7 +23,7 @@ def judge(times_ns: Sequence[float], *shares: Series) -> list[Regression]:
     return judge_history([make_series(times_ns, case_id=STEP), *shares])
 
 
-def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_alert() -> None:
+def test_functions_that_trade_places_in_an_unchanged_step_raise_no_alert() -> None:
     note = only(
         judge(
             QUIET_NS,
@@ -42,9 +42,7 @@ def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_al
     assert note.summary.endswith("; the time of the step did not change")
 
 
-def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> (
-    None
-):
+def test_only_the_function_that_makes_a_step_slower_is_evidence() -> None:
     slower = stepped(factor=1.4, **LENGTH)
     found = only(
         judge(

@@ -94,23 +94,33 @@ def test_a_step_without_news_is_no_possible_change(values: list[float]) -> None:
     assert possible_changes([runs(values)], []) == []
 
 
-def test_a_possible_change_ends_with_its_pair_and_comes_back_with_other_values() -> None:
-    commits = tuple(make_commit_ref(number) for number in range(9))
+SLOWER_NS = [1e6, 1.01e6, 0.99e6, 1e6, 1.5e6, 1.51e6]
 
-    def possible(values: list[float], *pairs: Pair) -> list[float]:
-        key = make_series_key(implementation="torch")
-        series = RecentSeries(key, "events, cold", tuple(range(len(values))), tuple(values))
-        runner = RecentRuns("H200", commits[: len(values)], (series,), pairs)
-        return [change.relative_change for change in possible_changes([runner], [])]
 
-    slower = [1e6, 1.01e6, 0.99e6, 1e6, 1.5e6, 1.51e6]
-    unchanged, undecided = make_pair(3, 4), make_pair(3, 4, noise=0.5)
+def possible(values: list[float], *pairs: Pair) -> list[float]:
+    """The relative changes that are possible after some pairs."""
+    commits = tuple(make_commit_ref(number) for number in range(len(values)))
+    key = make_series_key(implementation="torch")
+    series = RecentSeries(key, "events, cold", tuple(range(len(values))), tuple(values))
+    runner = RecentRuns("H200", commits, (series,), pairs)
+    return [change.relative_change for change in possible_changes([runner], [])]
 
-    assert len(possible(slower)) == 1
-    assert len(possible(slower, undecided)) == 1
-    assert possible(slower, unchanged) == []
-    assert possible([*slower, 1.49e6], unchanged) == []
-    (again,) = possible([*slower, 1.49e6, 2.5e6], unchanged)
+
+def test_a_possible_change_ends_with_its_pair() -> None:
+    unchanged = make_pair(3, 4)
+
+    assert len(possible(SLOWER_NS)) == 1
+    assert possible(SLOWER_NS, unchanged) == []
+    assert possible([*SLOWER_NS, 1.49e6], unchanged) == []
+
+
+def test_an_undecided_pair_ends_no_possible_change() -> None:
+    assert len(possible(SLOWER_NS, make_pair(3, 4, noise=0.5))) == 1
+
+
+def test_a_possible_change_comes_back_with_other_values() -> None:
+    (again,) = possible([*SLOWER_NS, 1.49e6, 2.5e6], make_pair(3, 4))
+
     assert again == pytest.approx(0.66, abs=0.02)
 
 

@@ -6,7 +6,7 @@ from roofwatch.model.machine import Outcome
 from tests.builders import make_static_facts
 
 
-def test_the_page_counts_by_target_and_lists_what_is_worse_or_better() -> None:
+def lines_of_page() -> list[str]:
     base = [
         make_static_facts(function="_spills"),
         make_static_facts(function="_lost"),
@@ -20,13 +20,21 @@ def test_the_page_counts_by_target_and_lists_what_is_worse_or_better() -> None:
         make_static_facts(function="_other", target="gfx942", code="c"),
     ]
     step = UpgradeStep("bench.py", "triton 3.6.0", "triton 3.7.1", judge_static(base, head))
-
     page = to_markdown([step], command="roofwatch upgrade-report", date="2026-01-01")
+    return page.splitlines()
 
-    lines = page.splitlines()
+
+def test_the_page_counts_by_target() -> None:
+    lines = lines_of_page()
+
     assert "## bench.py: triton 3.6.0 to triton 3.7.1" in lines
     assert "| sm_90 | 1 | 1 | 0 | 0 | 0 | 1 |" in lines
     assert "| gfx942 | 0 | 0 | 0 | 0 | 1 | 0 |" in lines
+
+
+def test_the_page_lists_what_is_worse() -> None:
+    lines = lines_of_page()
+
     assert any(
         "_spills | regressed | sm_90 | 1 | memory per thread 0 B → 456 B" in row for row in lines
     )

@@ -37,9 +37,7 @@ TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "num_warps": 4}
         ),
     ],
 )
-def test_the_reason_of_spills_names_the_tile_or_says_that_registers_were_free(
-    facts: dict[str, Any], expected: str | None
-) -> None:
+def test_the_reason_of_spills_is_named(facts: dict[str, Any], expected: str | None) -> None:
     fields: dict[str, Any] = {"configuration": TILE, **facts}
     function = make_static_facts(**fields)
     explained = explain_spills(function)

@@ -130,7 +130,7 @@ def test_a_gain_within_the_model_error_outweighs_no_spill() -> None:
     )
 
 
-def test_less_time_with_more_work_comes_from_occupancy_and_is_evidence_only() -> None:
+def test_less_time_with_more_work_is_evidence_only() -> None:
     base, head = make_estimate(2_000), make_estimate(1_000, instructions=40.0)
 
     assert compare_estimates(base, head).verdict is Verdict.UNCHANGED

@@ -241,13 +241,14 @@ def test_authentication_error_hides_the_password(server: Server) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_connection_is_encrypted_and_a_backup_over_tls_requires_tls(
-    with_tls: Server, tmp_path: Path
-) -> None:
+def test_connection_is_encrypted(with_tls: Server) -> None:
     with open_store(
         text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(with_tls.certificate))
     ) as engine:
         assert describe_server(engine).is_encrypted
+
+
+def test_a_backup_over_tls_requires_tls(with_tls: Server, tmp_path: Path) -> None:
     with open_store(text_of(with_tls.url, sslmode="prefer")) as engine:
         described = describe_server(engine)
         write_backup(engine, tmp_path / "roofwatch.dump")

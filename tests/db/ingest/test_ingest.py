@@ -230,7 +230,9 @@ def test_unstorable_record_is_refused_as_a_whole(store: Engine, name: str) -> No
     assert set(row_counts(store).values()) == {0}
 
 
-def test_lost_connection_leaves_no_rows_and_ingest_can_be_repeated(store: Engine) -> None:
+@pytest.fixture
+def interrupted(store: Engine) -> RunRecord:
+    """A record whose ingest lost its connection; the next one would not."""
     with store.begin() as connection:
         connection.execute(
             text(
@@ -245,16 +247,23 @@ def test_lost_connection_leaves_no_rows_and_ingest_can_be_repeated(store: Engine
             )
         )
     record = make_record()
-
     with pytest.raises(
         StoreError, match=f"run {record.run_id} .*the database failed: .*ingest it again"
     ):
         ingest_record(store, record)
-
-    assert set(row_counts(store).values()) == {0}
     with store.begin() as connection:
         connection.execute(text("DROP TRIGGER disconnect ON measurement"))
-    assert ingest_record(store, record).was_new
+    return record
+
+
+def test_lost_connection_leaves_no_rows(store: Engine, interrupted: RunRecord) -> None:
+    assert set(row_counts(store).values()) == {0}
+
+
+def test_ingest_can_be_repeated_after_a_lost_connection(
+    store: Engine, interrupted: RunRecord
+) -> None:
+    assert ingest_record(store, interrupted).was_new
 
 
 def test_deleted_run_takes_its_results(store: Engine) -> None:

@@ -175,29 +175,39 @@ def profile_of(*names: str, left_out_count: int = 0) -> CaseProfile:
     return make_profile(CASE_ID, *rows, implementation="torch", launch_delay_ns=2.5, **others)
 
 
-def test_counters_and_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
+def test_counters_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
     first, later = (counters_of(1.0), counters_of(2.0, launch=1)), (counters_of(3.0),)
-    newer, older = (
-        profile_of("b", "a", left_out_count=3),
-        profile_of("c").model_copy(update={"rows": ()}),
-    )
     ingest_all(
         store,
-        make_record(1, counters=later, profiles=[newer]),
-        make_record(0, counters=first, profiles=[older]),
+        make_record(1, counters=later),
+        make_record(0, counters=first),
         make_record(2, started_at=NOON + timedelta(days=1)),
     )
 
     with Session(store) as session:
         counted = read_counted_runs(session, PROJECT, [(CASE_ID, "torch")])
-        profiled = read_profiled_runs(session, PROJECT, [(CASE_ID, "torch")])
         assert read_counted_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
-        assert read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
 
     assert [(run.commit.first_parent_count, run.counters) for run in counted] == [
         (1, first),
         (2, later),
     ]
+
+
+def test_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
+    newer = profile_of("b", "a", left_out_count=3)
+    older = profile_of("c").model_copy(update={"rows": ()})
+    ingest_all(
+        store,
+        make_record(1, profiles=[newer]),
+        make_record(0, profiles=[older]),
+        make_record(2, started_at=NOON + timedelta(days=1)),
+    )
+
+    with Session(store) as session:
+        profiled = read_profiled_runs(session, PROJECT, [(CASE_ID, "torch")])
+        assert read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
+
     assert [(run.commit.first_parent_count, run.profile) for run in profiled] == [
         (1, older),
         (2, newer),
@@ -217,13 +227,21 @@ def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> N
     assert "dram bytes +31%" in " ".join(suspect.sentence for suspect in found.suspects)
 
 
-def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -> None:
+def ingest_three_checks(store: Engine) -> None:
     ingest_all(store, checked(0, "a"), checked(1, "b", Outcome.INCORRECT), checked(2, "b"))
+
+
+def test_what_failed_a_check_is_listed(store: Engine) -> None:
+    ingest_three_checks(store)
 
     with Session(store) as session:
         rows = list(list_case_names(session, PROJECT))
-        failed = list_failed_checks(session, PROJECT, rows)
-        changed = list_changed_code(session, PROJECT, rows)
+        assert list_failed_checks(session, PROJECT, rows) == {(SOFTMAX, "torch")}
 
-    assert failed == {(SOFTMAX, "torch")}
-    assert changed == {(ROPE, "triton")}
+
+def test_changed_code_is_listed(store: Engine) -> None:
+    ingest_three_checks(store)
+
+    with Session(store) as session:
+        rows = list(list_case_names(session, PROJECT))
+        assert list_changed_code(session, PROJECT, rows) == {(ROPE, "triton")}

@@ -155,23 +155,35 @@ def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: E
     assert found.costs["tokens_per_s"] == 9
 
 
-def test_branches_have_their_commits_and_runner_classes_are_named_once(store: Engine) -> None:
+def ingest_two_branches(store: Engine) -> None:
+    """Two runs of a CPU and one of a GPU on main, and one of the CPU on a feature branch."""
     gpu = make_environment(device_kind="cuda", device_name="A GPU")
     for number, environment in enumerate((make_environment(), make_environment(), gpu)):
         ingest_record(store, make_record(number, environment=environment))
     ingest_record(store, make_record(commit=make_commit(3, branch="feature")))
 
-    found = read(store)
 
-    assert found.commits_by_branch == {
+def test_branches_have_their_commits(store: Engine) -> None:
+    ingest_two_branches(store)
+
+    options = read(store)
+
+    assert options.commits_by_branch == {
         "main": set(map(sha_of, range(3))),
         "feature": {make_commit(3).sha},
     }
-    assert (found.runner_classes, found.commit_count) == (
-        (gpu.runner_class, make_environment().runner_class),
-        4,
-    )
-    assert found.cpu_classes == {make_environment().runner_class}
+    assert options.commit_count == 4
+
+
+def test_runner_classes_are_named_once(store: Engine) -> None:
+    ingest_two_branches(store)
+
+    options = read(store)
+
+    cpu_class = make_environment().runner_class
+    gpu_class = make_environment(device_kind="cuda", device_name="A GPU").runner_class
+    assert options.runner_classes == (gpu_class, cpu_class)
+    assert options.cpu_classes == {cpu_class}
 
 
 def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(
@@ -186,7 +198,7 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
     assert read(store).source_files == {"softmax": "kernel.py"}
 
 
-def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
+def test_results_of_other_projects_are_no_options(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
     assert read(store) == FilterOptions((), {}, ())
 

@@ -56,14 +56,20 @@ def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> No
     ]
 
 
-def test_the_newest_pair_comes_first_and_may_be_of_one_commit(store: Engine) -> None:
+def test_the_newest_pair_comes_first(store: Engine) -> None:
     older = make_pair_of_records(0, 2, started_at=NOON)
-    newer = make_pair_of_records(1, 1, started_at=NOON + timedelta(days=1))
+    newer = make_pair_of_records(1, 3, started_at=NOON + timedelta(days=1))
 
     newest, oldest = pairs_of(store, *older, *newer)
 
-    assert newest.base == newest.head == make_commit_ref(1)
+    assert newest.head == make_commit_ref(3)
     assert oldest.head == make_commit_ref(2)
+
+
+def test_a_pair_may_be_of_one_commit(store: Engine) -> None:
+    (pair,) = pairs_of(store, *make_pair_of_records(1, 1))
+
+    assert pair.base == pair.head == make_commit_ref(1)
 
 
 def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(

@@ -229,12 +229,21 @@ def test_a_record_with_everything_reads_back_equal_to_the_byte(store: Engine) ->
     assert loaded.content_hash == record.content_hash
 
 
-def test_what_has_no_column_and_other_zones_read_back(store: Engine) -> None:
+def test_times_of_other_zones_read_back(store: Engine) -> None:
     somewhere = timezone(timedelta(hours=5, minutes=30))
-    local = make_record(
+    record = make_record(
         commit=make_commit(committed_at=datetime(2026, 3, 1, 17, 30, tzinfo=somewhere))
     )
-    document = json.loads(local.to_json())
+
+    loaded = read_back(store, record)
+
+    assert loaded == record
+    assert loaded.commit.committed_at.isoformat() == "2026-03-01T12:00:00+00:00"
+    assert loaded.content_hash == record.content_hash
+
+
+def test_what_has_no_column_reads_back(store: Engine) -> None:
+    document = json.loads(make_record().to_json())
     where = {
         "kernel": "rms_norm",
         "implementation": "triton",
@@ -249,7 +258,6 @@ def test_what_has_no_column_and_other_zones_read_back(store: Engine) -> None:
     loaded = read_back(store, record)
 
     assert loaded == record
-    assert loaded.commit.committed_at.isoformat() == "2026-03-01T12:00:00+00:00"
     assert loaded.content_hash == record.content_hash
 
 
@@ -276,25 +284,46 @@ def test_each_run_keeps_what_it_recorded(
     assert stored_record(store, first.run_id) == first
 
 
-def test_without_samples_the_summary_and_the_other_results_remain(store: Engine) -> None:
+@pytest.fixture
+def without_samples(store: Engine) -> RunRecord:
+    """A stored record whose samples were removed."""
     record = make_record(measurements=[make_measurement()], accuracies=[make_accuracy()])
     ingest_record(store, record)
     with store.begin() as connection:
         connection.execute(text("DELETE FROM sample_set"))
+    return record
 
+
+def test_a_record_without_samples_is_not_loaded(store: Engine, without_samples: RunRecord) -> None:
+    run_id = without_samples.run_id
+
+    with (
+        Session(store) as session,
+        pytest.raises(StoreError, match=f"run {run_id}: its samples are no longer kept"),
+    ):
+        load_record(session, run_id)
+
+
+def test_the_summary_of_a_record_without_samples_remains(
+    store: Engine, without_samples: RunRecord
+) -> None:
     with Session(store) as session:
-        with pytest.raises(
-            StoreError, match=f"run {record.run_id}: its samples are no longer kept"
-        ):
-            load_record(session, record.run_id)
-        detail = read_run_detail(session, record.run_id)
-        (found,) = load_cases(
-            session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id
-        )
+        detail = read_run_detail(session, without_samples.run_id)
 
     assert detail is not None
     assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
-    assert (found.measurements, found.accuracies) == ((), record.accuracies)
+
+
+def test_other_results_of_a_record_without_samples_remain(
+    store: Engine, without_samples: RunRecord
+) -> None:
+    case_id = without_samples.measurements[0].case_id
+    with Session(store) as session:
+        (case,) = load_cases(
+            session, RunRow.run_id == without_samples.run_id, CaseRow.name == case_id
+        )
+
+    assert (case.measurements, case.accuracies) == ((), without_samples.accuracies)
 
 
 def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:

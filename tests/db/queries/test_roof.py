@@ -51,14 +51,22 @@ def test_a_cell_has_its_newest_share_ratio_and_limit_and_the_dates_of_its_commit
     assert (cell.bound, cell.is_degraded) == ("memory", False)
 
 
-def test_runs_are_spread_over_the_dates_and_the_newest_three_always_count(store: Engine) -> None:
+def test_a_limit_spreads_the_runs_up_to_the_newest_three(store: Engine) -> None:
     ingest_all(store, *(make_record(number) for number in range(20)))
+
     with Session(store) as session:
         (cell,) = list_roof_cells(session, PROJECT, limit=4)
-        (early,) = list_roof_cells(session, PROJECT, until=NOON + timedelta(hours=5))
 
     hours = [(date - NOON) / timedelta(hours=1) for date in cell.dates]
     assert hours == [4, 9, 14, 17, 18, 19]
+
+
+def test_runs_after_a_date_are_left_out(store: Engine) -> None:
+    ingest_all(store, *(make_record(number) for number in range(20)))
+
+    with Session(store) as session:
+        (early,) = list_roof_cells(session, PROJECT, until=NOON + timedelta(hours=5))
+
     assert len(early.dates) == 6
 
 

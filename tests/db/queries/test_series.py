@@ -13,7 +13,7 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.model.history import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
-from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.machine import DeviceState, Environment, Outcome
 from roofwatch.model.measurement import (
     Autotuning,
     MemoryUse,
@@ -205,7 +205,7 @@ def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> No
     )
 
 
-def test_points_follow_the_commits_and_then_the_time(store: Engine) -> None:
+def test_points_of_one_commit_follow_each_other_in_time(store: Engine) -> None:
     late, early = (
         make_record(1, started_at=NOON + timedelta(days=9)),
         make_record(1, started_at=NOON),
@@ -251,8 +251,10 @@ def test_what_never_gave_a_value_has_one_series_of_its_layers_first_metric(store
     assert [point.value for found in series.values() for point in found.points] == [None] * 3
 
 
-def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> None:
-    other, timed = make_environment(thread_count=64), [make_measurement()]
+def ingest_two_runner_classes(store: Engine) -> Environment:
+    """Compile three commits, of which two runner classes time one each; return the second one."""
+    other = make_environment(thread_count=64)
+    timed = [make_measurement()]
     ingest_all(
         store,
         make_record(
@@ -268,6 +270,11 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
             2, static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR, message="no such op")]
         ),
     )
+    return other
+
+
+def test_static_series_join_runner_classes(store: Engine) -> None:
+    ingest_two_runner_classes(store)
 
     first, second, third = read_one(store, static_key())
 
@@ -275,11 +282,15 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
     assert (second.value, second.code_hash) == (64, code_hash_of("b"))
     assert (third.value, third.code_hash, third.outcome) == (None, None, Outcome.COMPILE_ERROR)
     assert third.message == "no such op"
-    series = read(store)
-    assert static_key("spilled_registers") not in series, "a target that does not report it"
+    assert static_key("spilled_registers") not in read(store), "a target that does not report it"
+
+
+def test_series_of_times_have_one_runner_class(store: Engine) -> None:
+    other = ingest_two_runner_classes(store)
+
     times = {
-        key.runner_class: len(found.points)
-        for key, found in series.items()
+        key.runner_class: len(series.points)
+        for key, series in read(store).items()
         if key.metric == "median_ns"
     }
     assert times == {make_environment().runner_class: 1, other.runner_class: 1}
@@ -298,10 +309,8 @@ def test_the_accuracy_with_other_values_is_a_series_of_its_own(store: Engine) ->
     assert [point.value for point in of_metric["out, peaked"].points] == [1e-7, 3e-7]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
-def test_each_tensor_has_a_series_of_each_error_and_a_check_that_fails_fails_in_all(
-    store: Engine, outcome: Outcome
-) -> None:
+def ingest_failing_check(store: Engine, outcome: Outcome) -> None:
+    """A check of two tensors, and one at the next commit that fails."""
     tensors = [
         make_tensor_error(tensor="out", rmse_ratio=1e-7, max_abs_error=1e-6),
         make_tensor_error(tensor="grad_x", rmse_ratio=2e-7, max_abs_error=2e-6),
@@ -312,17 +321,31 @@ def test_each_tensor_has_a_series_of_each_error_and_a_check_that_fails_fails_in_
         make_record(1, accuracies=[make_accuracy(outcome=outcome)]),
     )
 
-    series = read(store)
 
-    assert {(key.tensor, key.metric): found.points[0].value for key, found in series.items()} == {
+@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
+def test_each_tensor_has_a_series_of_each_error(store: Engine, outcome: Outcome) -> None:
+    ingest_failing_check(store, outcome)
+
+    errors = {
+        (key.tensor, key.metric): series.points[0].value for key, series in read(store).items()
+    }
+
+    assert errors == {
         ("out", "rmse_ratio"): 1e-7,
         ("out", "max_abs_error"): 1e-6,
         ("grad_x", "rmse_ratio"): 2e-7,
         ("grad_x", "max_abs_error"): 2e-6,
     }
-    assert {(found.points[1].value, found.points[1].outcome) for found in series.values()} == {
-        (None, outcome)
-    }
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
+def test_a_check_that_fails_fails_in_each_of_its_series(store: Engine, outcome: Outcome) -> None:
+    ingest_failing_check(store, outcome)
+
+    newest = [series.points[1] for series in read(store).values()]
+
+    assert len(newest) == 4
+    assert {(point.value, point.outcome) for point in newest} == {(None, outcome)}
 
 
 def varied_records() -> list[RunRecord]:

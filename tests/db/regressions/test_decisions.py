@@ -50,24 +50,43 @@ def decide(engine: Engine, kind: DecisionKind, value: str = "", reason: str = ""
         return apply_decision(session, PROJECT, about, decision, ME)
 
 
-def test_assignee_and_issue_are_kept_and_undone_one_by_one(history: Engine) -> None:
+def assign_with_issue(history: Engine) -> None:
     decide(history, DecisionKind.ASSIGN, "wen@example.com")
     decide(history, DecisionKind.ISSUE, "https://example.com/issues/7")
+
+
+def test_decisions_of_two_kinds_are_kept(history: Engine) -> None:
+    assign_with_issue(history)
+
     triage = read(history).triage
     assert (triage.assignee, triage.issue_url) == (
         "wen@example.com",
         "https://example.com/issues/7",
     )
+
+
+def test_decisions_are_undone_one_by_one(history: Engine) -> None:
+    assign_with_issue(history)
+
     assert "issue" in decide(history, DecisionKind.UNDO)
+
     triage = read(history).triage
     assert (triage.assignee, triage.issue_url) == ("wen@example.com", None)
 
 
-def test_a_state_is_undone_and_the_trail_keeps_all_of_it(history: Engine) -> None:
+def test_a_state_is_undone(history: Engine) -> None:
     decide(history, DecisionKind.EXPECTED, reason="trade-off")
     assert read(history).triage.state is TriageState.EXPECTED
+
     decide(history, DecisionKind.UNDO)
+
     assert read(history).triage.state is TriageState.NEW
+
+
+def test_the_trail_keeps_what_was_undone(history: Engine) -> None:
+    decide(history, DecisionKind.EXPECTED, reason="trade-off")
+    decide(history, DecisionKind.UNDO)
+
     with Session(history) as session:
         entries = list_entries(session, PROJECT, subject=read(history).regression_id)
     assert [(entry.before, entry.after, entry.person) for entry in entries] == [
