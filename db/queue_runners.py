@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from sqlalchemy import Engine, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Engine, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
@@ -115,6 +115,12 @@ def _end_lost(session: Session, runner_class: str) -> None:
     end_jobs(session, and_(is_lost, row.attempt_count >= MAX_ATTEMPTS), JobOutcome.LOST)
 
 
+def _is_held(job_id: UUID, claim_id: UUID) -> ColumnElement[bool]:
+    """Whether a job is unfinished, and leased to a runner."""
+    row = QueuedJobRow
+    return and_(row.job_id == job_id, row.claim_id == claim_id, row.outcome.is_(None))
+
+
 def read_tree(session: Session, job_id: UUID, claim_id: UUID) -> bytes:
     """The tree of a job that the runner holds.
 
@@ -125,7 +131,7 @@ def read_tree(session: Session, job_id: UUID, claim_id: UUID) -> bytes:
     query = (
         select(QueuedContentRow.content)
         .join(row, row.job_id == QueuedContentRow.job_id)
-        .where(row.job_id == job_id, row.claim_id == claim_id, row.outcome.is_(None))
+        .where(_is_held(job_id, claim_id))
     )
     content = session.scalar(query)
     if content is None:
@@ -143,7 +149,7 @@ def report_progress(engine: Engine, job_id: UUID, claim_id: UUID, lines: Sequenc
     with Session(engine) as session, session.begin():
         renewed = session.execute(
             update(row)
-            .where(row.job_id == job_id, row.claim_id == claim_id, row.outcome.is_(None))
+            .where(_is_held(job_id, claim_id))
             .values(leased_until=func.now() + LEASE)
             .returning(row.line_count, row.is_cancelled)
         ).first()
@@ -183,8 +189,8 @@ def finish_queued_job(
     """
     row = QueuedJobRow
     with Session(engine) as session, session.begin():
-        is_held = and_(row.job_id == job_id, row.claim_id == claim_id, row.outcome.is_(None))
-        job = session.scalar(select(row).where(is_held).with_for_update())
+        held = select(row).where(_is_held(job_id, claim_id))
+        job = session.scalar(held.with_for_update())
         if job is None:
             raise _lost(job_id)
         session.execute(delete(QueuedContentRow).where(QueuedContentRow.job_id == job_id))
@@ -219,7 +225,7 @@ def release_queued_job(engine: Engine, job_id: UUID, claim_id: UUID) -> None:
     row = QueuedJobRow
     released = (
         update(row)
-        .where(row.job_id == job_id, row.claim_id == claim_id, row.outcome.is_(None))
+        .where(_is_held(job_id, claim_id))
         .values(claim_id=None, leased_until=None, attempt_count=row.attempt_count - 1)
     )
     with engine.begin() as connection:

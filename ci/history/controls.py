@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
+from roofwatch.ci.messages import count_of
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey, Suspect
@@ -290,9 +291,7 @@ def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Reg
     relative_change = change.relative_change or 0.0
     names = sorted({finding.change.series.implementation for finding in findings})
     listed = ", ".join(names)
-    count = "1 row"
-    if len(findings) != 1:
-        count = f"{len(findings)} rows"
+    count = count_of(len(findings), "row")
     sentence = (
         f"only rows of libraries changed in these cases ({listed}), which the project's code does "
         f"not change"

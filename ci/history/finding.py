@@ -20,7 +20,7 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
-from roofwatch.model.metrics import Better
+from roofwatch.model.metrics import TIME, Better
 from roofwatch.model.verdict import Reason, Verdict
 
 ALL_KERNELS = "*"
@@ -131,10 +131,10 @@ class TrendFinding:
     @property
     def log_cost_change(self) -> float:
         """The log change, positive if the value got worse."""
-        is_rate = self.change.series.definition.better is Better.HIGHER
-        if not is_rate:
-            return self.log_change
-        return -self.log_change
+        # of a rate, a lower value is worse
+        if self.change.series.definition.better is Better.HIGHER:
+            return -self.log_change
+        return self.log_change
 
 
 def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
@@ -156,21 +156,13 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
 
 def is_time_step(change: ChangePoint) -> bool:
     """Whether a time changed at one commit, so that its two sides can be measured in a pair."""
-    if change.series.metric != "median_ns":
-        return False
-    if change.is_gradual:
-        return False
-    return not is_outcome(change)
+    return change.series.metric == TIME.key and is_level_step(change)
 
 
 def is_level_step(change: ChangePoint) -> bool:
     """Whether a time, or a value of another tool with a direction, changed at one commit."""
-    is_performance = change.series.is_performance
-    if not is_performance:
-        return False
-    if change.is_gradual:
-        return False
-    return not is_outcome(change)
+    has_level = change.series.is_performance and not change.is_gradual
+    return has_level and not is_outcome(change)
 
 
 def is_outcome(change: ChangePoint) -> bool:
@@ -189,9 +181,7 @@ def log_change(change: ChangePoint) -> float:
 
 
 def _is_host_time(finding: TrendFinding) -> bool:
-    if finding.change.series.metric != "host_ns":
-        return False
-    return not is_outcome(finding.change)
+    return finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
 
 
 @dataclass(frozen=True)

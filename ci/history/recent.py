@@ -16,6 +16,7 @@ from roofwatch.ci.ab.decisions import Decisions
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.history.steps import TIME
+from roofwatch.ci.messages import count_of
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
@@ -109,9 +110,7 @@ class KernelSuspicion:
     @property
     def claim(self) -> str:
         """What may be claimed of it: no verdict, and what gives one."""
-        values = "1 value"
-        if self.run_count != 1:
-            values = f"{self.run_count} values"
+        values = count_of(self.run_count, "value")
         change = f"{self.relative_change:+,.0%}".replace("%", " %")
         more = []
         if self.run_count < RUNS_FOR_A_VERDICT:

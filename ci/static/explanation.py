@@ -5,7 +5,7 @@ Names and values of a configuration come from a record, so they are kept as argu
 
 from collections.abc import Iterator, Mapping
 
-from roofwatch.ci.messages import Remark, join_remarks
+from roofwatch.ci.messages import Remark, count_of, join_remarks
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     Accesses,
@@ -220,9 +220,7 @@ def _owner_of_tile(function: StaticFacts) -> str:
     warps = function.configuration.get("num_warps")
     if type(warps) is not int:
         return "a block"
-    if warps == 1:
-        return "1 warp"
-    return f"{warps} warps"
+    return count_of(warps, "warp")
 
 
 def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
