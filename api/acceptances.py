@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -10,22 +10,21 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from roofwatch.api.auth import Reader, Triager
 from roofwatch.api.models import (
     Cursor,
+    JsonBody,
     Limit,
     Line,
     Page,
     Project,
     Sentence,
     as_json,
-    body_schema,
-    json_body,
+    make_router,
     page_by_position,
 )
-from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.db.regressions.acceptances import list_acceptances, store_acceptance
 from roofwatch.model.acceptance import MAX_BOUNDS, Grain, PullRequestAcceptance
 
-router = APIRouter(tags=["acceptances"], responses=PROBLEMS)
+router = make_router("acceptances")
 
 _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
 _Size = Annotated[float, Field(ge=0, le=1e32, allow_inf_nan=False)]
@@ -55,13 +54,12 @@ class AcceptanceAnswer(BaseModel):
     "/v1/acceptances",
     summary="Store an acceptance",
     response_model=AcceptanceAnswer,
-    openapi_extra=body_schema(NewAcceptance),
 )
 async def post_acceptance(
     request: Request,
     triager: Triager,
     project: Project,
-    acceptance: Annotated[NewAcceptance, Depends(json_body(NewAcceptance))],
+    acceptance: Annotated[NewAcceptance, Depends(JsonBody(NewAcceptance))],
 ) -> Response:
     """Store what was accepted in a pull request. A regression that it covers raises no alert once
     the pull request is merged. The audit trail records it.

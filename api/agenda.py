@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,20 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from roofwatch.api.auth import Reader, Sender
 from roofwatch.api.models import (
     Cursor,
+    JsonBody,
     Limit,
     Page,
     Project,
     as_json,
-    body_schema,
-    json_body,
+    make_router,
     page_by_position,
 )
-from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.db.agenda import finish_job, list_jobs, take_job
 from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
 
-router = APIRouter(tags=["agenda"], responses=PROBLEMS)
+router = make_router("agenda")
 
 # more than a runner does in a night
 _MAX_JOBS = 30
@@ -81,13 +80,12 @@ class Finished(BaseModel):
     "/v1/agenda/take",
     summary="Lease a job",
     response_model=Taken,
-    openapi_extra=body_schema(Agenda),
 )
 async def post_agenda(
     request: Request,
     sender: Sender,
     project: Project,
-    agenda: Annotated[Agenda, Depends(json_body(Agenda))],
+    agenda: Annotated[Agenda, Depends(JsonBody(Agenda))],
 ) -> Response:
     """Replace the agenda of a runner class, and lease its most valuable job that is free."""
     sender.check_project(project)
@@ -102,13 +100,12 @@ async def post_agenda(
     "/v1/agenda/finish",
     summary="Finish a job",
     response_model=Finished,
-    openapi_extra=body_schema(FinishedJob),
 )
 async def post_finished(
     request: Request,
     sender: Sender,
     project: Project,
-    job: Annotated[FinishedJob, Depends(json_body(FinishedJob))],
+    job: Annotated[FinishedJob, Depends(JsonBody(FinishedJob))],
 ) -> Response:
     """End the lease of a job, with the time that it took."""
     sender.check_project(project)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -18,15 +18,16 @@ from roofwatch.api.models import (
     Position,
     StoredFile,
     as_json,
+    make_router,
     page,
     read_cursor,
 )
-from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
+from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.model.stored_results import StoredArtefact
 
-router = APIRouter(tags=["artefacts"], responses=PROBLEMS)
+router = make_router("artefacts")
 
 Sha256 = Annotated[
     str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as in the record.")

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import ComparedCommits, Project, Word, as_json
-from roofwatch.api.problems import PROBLEMS
+from roofwatch.api.models import ComparedCommits, Project, Word, as_json, make_router
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import ComparedRuns, stored_floor
 from roofwatch.ci.report.comment import to_markdown
@@ -18,7 +17,7 @@ from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
 
-router = APIRouter(tags=["comparison"], responses=PROBLEMS)
+router = make_router("comparison")
 
 Side = Annotated[
     str,

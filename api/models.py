@@ -1,16 +1,17 @@
 """Parameters, bodies and pages of the routes."""
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from roofwatch.api.problems import ProblemError
+from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.db.regressions.deciding import DecisionKind
 from roofwatch.model.triage import TriageState
@@ -178,28 +179,45 @@ def as_json(value: object, status: int = 200) -> Response:
     return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
 
 
-def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+class JsonBody(Generic[M]):
     """A dependency that reads a short JSON body, after the principal among a route's parameters.
 
     FastAPI itself would read a body parameter before authentication.
-
-    The dependency raises:
-        ProblemError: another media type, too long, or too slow.
-        RequestValidationError: not valid JSON of the model.
     """
 
-    async def read(request: Request) -> M:
+    def __init__(self, model: type[M]) -> None:
+        self.model = model
+
+    async def __call__(self, request: Request) -> M:
+        """Read the body.
+
+        Raises:
+            ProblemError: another media type, too long, or too slow.
+            RequestValidationError: not valid JSON of the model.
+        """
         check_is_json(request)
         state = state_of(request)
         async with state.bodies.read(
             request, state.limits.decision_bytes, hint="write less"
         ) as body:
-            return parse_body(model, body)
-
-    return read
+            return parse_body(self.model, body)
 
 
-def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+class _DescribedRoute(APIRoute):
+    """A route whose description has the JSON body that it reads."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        for dependency in self.dependant.dependencies:
+            if isinstance(dependency.call, JsonBody):
+                self.openapi_extra = _body_schema(dependency.call.model)
+
+
+def make_router(tag: str) -> APIRouter:
+    return APIRouter(tags=[tag], responses=PROBLEMS, route_class=_DescribedRoute)
+
+
+def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
     """OpenAPI of such a body, with the types that it refers to in place."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})

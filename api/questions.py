@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from fastapi.responses import Response
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import check_is_json, parse_body
-from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
+from roofwatch.api.models import check_is_json, make_router, parse_body
+from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.questions import QUESTIONS, answer_to_json, subjects_of
 
-router = APIRouter(tags=["questions"], responses=PROBLEMS)
+router = make_router("questions")
 
 Name = Annotated[
     str,
@@ -25,7 +25,7 @@ Name = Annotated[
 
 
 async def _document(request: Request) -> AsyncIterator[bytes]:
-    """Read after authentication, as `json_body` does."""
+    """Read after authentication, as `JsonBody` does."""
     check_is_json(request)
     state = state_of(request)
     async with state.bodies.read(

@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from roofwatch.api.auth import Principal, Requester
 from roofwatch.api.models import (
     Cursor,
+    JsonBody,
     Limit,
     Line,
     Page,
     Project,
     as_json,
-    body_schema,
-    json_body,
+    make_router,
     page_by_position,
 )
-from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
+from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.queue import (
     cancel_queued_job,
@@ -42,7 +42,7 @@ from roofwatch.model.queue import (
     QueueRequest,
 )
 
-router = APIRouter(tags=["queue"], responses=PROBLEMS)
+router = make_router("queue")
 
 SIZE_HINT = "send less: commit fewer large files, or ignore them"
 _BINARY: dict[str, Any] = {
@@ -106,13 +106,12 @@ class JobAccepted(BaseModel):
     "/v1/queue/jobs",
     summary="Request a job",
     response_model=RequestedJob,
-    openapi_extra=body_schema(NewQueuedJob),
 )
 async def post_job(
     request: Request,
     requester: Requester,
     project: Project,
-    new: Annotated[NewQueuedJob, Depends(json_body(NewQueuedJob))],
+    new: Annotated[NewQueuedJob, Depends(JsonBody(NewQueuedJob))],
 ) -> Response:
     """Queue a command for the runners of a class. Runners take it once its tree is stored."""
     requester.check_project(project)
@@ -214,13 +213,12 @@ def get_result(request: Request, requester: Requester, job_id: JobId) -> Respons
     "/v1/queue/jobs/{job_id}/cancel",
     summary="Cancel a job",
     response_model=JobAccepted,
-    openapi_extra=body_schema(Cancellation),
 )
 async def post_cancel(
     request: Request,
     requester: Requester,
     job_id: JobId,
-    cancellation: Annotated[Cancellation, Depends(json_body(Cancellation))],
+    cancellation: Annotated[Cancellation, Depends(JsonBody(Cancellation))],
 ) -> Response:
     """Cancel a waiting job at once; a running one ends when its runner reports next."""
     state = state_of(request)

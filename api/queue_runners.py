@@ -3,14 +3,14 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from roofwatch.api.auth import JobRunner, Principal
-from roofwatch.api.models import Line, as_json, body_schema, json_body
-from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
+from roofwatch.api.models import JsonBody, Line, as_json, make_router
+from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.queue import (
     BINARY_ANSWER,
     BINARY_BODY,
@@ -31,7 +31,7 @@ from roofwatch.db.queue_runners import (
 )
 from roofwatch.model.queue import JobOutcome, TakenJob
 
-router = APIRouter(tags=["queue"], responses=PROBLEMS)
+router = make_router("queue")
 
 _Claim = Annotated[UUID, Query(description="Of the runner, as when it took the job.")]
 
@@ -82,12 +82,11 @@ def _see_runners_job(state: State, runner: Principal, job_id: UUID) -> None:
     "/v1/queue/take",
     summary="Take a job",
     response_model=Assignment,
-    openapi_extra=body_schema(Availability),
 )
 async def post_take(
     request: Request,
     runner: JobRunner,
-    free: Annotated[Availability, Depends(json_body(Availability))],
+    free: Annotated[Availability, Depends(JsonBody(Availability))],
 ) -> Response:
     """Lease the next job of the token's runner class. The lease lasts a minute after each report.
 
@@ -135,13 +134,12 @@ def get_tree(request: Request, runner: JobRunner, job_id: JobId, claim_id: _Clai
     "/v1/queue/jobs/{job_id}/progress",
     summary="Report progress",
     response_model=ProgressAnswer,
-    openapi_extra=body_schema(ProgressReport),
 )
 async def post_progress(
     request: Request,
     runner: JobRunner,
     job_id: JobId,
-    report: Annotated[ProgressReport, Depends(json_body(ProgressReport))],
+    report: Annotated[ProgressReport, Depends(JsonBody(ProgressReport))],
 ) -> Response:
     """Renew the lease of a job, with new lines of progress."""
     state = state_of(request)
@@ -156,13 +154,12 @@ async def post_progress(
     "/v1/queue/jobs/{job_id}/release",
     summary="Give a job back",
     response_model=JobAccepted,
-    openapi_extra=body_schema(ClaimedJob),
 )
 async def post_release(
     request: Request,
     runner: JobRunner,
     job_id: JobId,
-    claimed: Annotated[ClaimedJob, Depends(json_body(ClaimedJob))],
+    claimed: Annotated[ClaimedJob, Depends(JsonBody(ClaimedJob))],
 ) -> Response:
     """End the lease of a job that this runner cannot finish; another one takes it."""
     state = state_of(request)

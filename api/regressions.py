@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
@@ -11,19 +11,19 @@ from roofwatch.api.auth import Administrator, Reader, Triager
 from roofwatch.api.models import (
     Cursor,
     Decision,
+    JsonBody,
     Limit,
     Page,
     Position,
     Project,
     Word,
     as_json,
-    body_schema,
-    json_body,
+    make_router,
     page,
     page_of,
     read_cursor,
 )
-from roofwatch.api.problems import PROBLEMS, not_found
+from roofwatch.api.problems import not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.access import AuditEntry, list_entries
 from roofwatch.db.regressions.deciding import TriageDecision, apply_decision
@@ -32,7 +32,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriagedRegression, TriageState
 
-router = APIRouter(tags=["regressions"], responses=PROBLEMS)
+router = make_router("regressions")
 
 
 @router.get("/v1/regressions", summary="List regressions", response_model=Page[TriagedRegression])
@@ -67,14 +67,13 @@ def get_regressions(
     "/v1/regressions/{regression}/triage",
     summary="Triage a regression",
     response_model=TriagedRegression,
-    openapi_extra=body_schema(Decision),
 )
 def post_triage(
     request: Request,
     triager: Triager,
     regression: UUID,
     project: Project,
-    decision: Annotated[Decision, Depends(json_body(Decision))],
+    decision: Annotated[Decision, Depends(JsonBody(Decision))],
 ) -> Response:
     """Decide about a regression, as `roofwatch triage` does: set its state, assign it, link an
     issue, snooze it, ask for a confirmation, or undo the newest decision.

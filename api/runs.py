@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
@@ -16,20 +16,20 @@ from roofwatch.api.auth import Administrator, Principal, Reader, Sender, no_run
 from roofwatch.api.limits import Limits, parse_json, unpack
 from roofwatch.api.models import (
     Cursor,
+    JsonBody,
     Limit,
     Page,
     Project,
     Release,
     Stored,
     as_json,
-    body_schema,
     check_is_json,
-    json_body,
+    make_router,
     page,
     page_of,
     read_cursor,
 )
-from roofwatch.api.problems import PROBLEMS, ProblemError
+from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import State, state_of
 from roofwatch.db.ingest.artefacts import list_artefacts
 from roofwatch.db.ingest.ingest import ingest_record
@@ -41,7 +41,7 @@ from roofwatch.db.regressions.judgements import RunState, read_run_state, reques
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import RunDetail, RunSummary
 
-router = APIRouter(tags=["runs"], responses=PROBLEMS)
+router = make_router("runs")
 
 
 _RECORD_BODY: dict[str, Any] = {
@@ -218,13 +218,12 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     "/v1/runs/{run_id}/release",
     summary="Release a run from quarantine",
     response_model=RunState,
-    openapi_extra=body_schema(Release),
 )
 def post_release(
     request: Request,
     administrator: Administrator,
     run_id: UUID,
-    release: Annotated[Release, Depends(json_body(Release))],
+    release: Annotated[Release, Depends(JsonBody(Release))],
 ) -> Response:
     """Move a run to its project because someone vouches for it; the audit trail records who and
     why.

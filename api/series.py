@@ -5,7 +5,7 @@ from dataclasses import astuple
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry, Enum, Gauge
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -21,6 +21,7 @@ from roofwatch.api.models import (
     Word,
     as_json,
     cursor_after,
+    make_router,
     page_of,
     read_cursor,
 )
@@ -45,7 +46,7 @@ _LABELS = (
 )
 _MAX_SERIES = 10_000
 
-router = APIRouter(tags=["series"], responses=PROBLEMS)
+router = make_router("series")
 
 
 @router.get("/v1/series", summary="List series", response_model=Page[SeriesKey])
