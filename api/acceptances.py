@@ -79,10 +79,17 @@ async def post_acceptance(
 
 
 @router.get(
-    "/v1/acceptances", summary="List acceptances", response_model=Page[PullRequestAcceptance]
+    "/v1/acceptances",
+    summary="List acceptances",
+    response_model=Page[PullRequestAcceptance],
 )
 def get_acceptances(
-    request: Request, reader: Reader, project: Project, *, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    reader: Reader,
+    project: Project,
+    *,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """What was accepted in pull requests of a project, the newest first."""
     reader.check_project(project)

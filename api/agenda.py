@@ -123,7 +123,12 @@ async def post_finished(
 
 @router.get("/v1/agenda", summary="List the jobs of runners", response_model=Page[StoredJob])
 def get_agenda(
-    request: Request, reader: Reader, project: Project, *, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    reader: Reader,
+    project: Project,
+    *,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """Open jobs of a project in their order, then those of the last 30 days, the newest first."""
     reader.check_project(project)

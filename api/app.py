@@ -287,7 +287,11 @@ def serve(
 
 
 def configure(
-    app: FastAPI, limits: Limits, *, certificate: Path | None = None, key: Path | None = None
+    app: FastAPI,
+    limits: Limits,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
 ) -> uvicorn.Config:
     return uvicorn.Config(
         app,

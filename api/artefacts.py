@@ -53,7 +53,12 @@ _FILE_BODY: dict[str, Any] = {
     response_model=Page[StoredArtefact],
 )
 def get_artefacts(
-    request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    reader: Reader,
+    run_id: UUID,
+    *,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """Files that the record names, and whether their contents are stored."""
     named = _named(state_of(request), reader, run_id)
@@ -92,7 +97,10 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
             file.seek(0)
             was_new = await run_in_threadpool(store_artefact, state.engine, run_id, sha256, file)
     held = StoredFile(
-        run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new
+        run_id=str(run_id),
+        sha256=sha256,
+        size_bytes=artefact.size_bytes,
+        was_new=was_new,
     )
     return as_json(held, 201 if was_new else 200)
 
@@ -136,7 +144,9 @@ def _with_sha256(artefacts: Sequence[StoredArtefact], sha256: str) -> StoredArte
 
 
 def _refusal(
-    limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]
+    limits: Limits,
+    artefact: StoredArtefact,
+    named: Sequence[StoredArtefact],
 ) -> ProblemError | None:
     """Check the limits of a file and of all files of its run."""
     # before the body is read, which may take minutes

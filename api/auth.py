@@ -270,7 +270,10 @@ class Authenticator:
         )
 
     def authenticate(
-        self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str
+        self,
+        credentials: HTTPAuthorizationCredentials | None,
+        scope: Scope,
+        address: str,
     ) -> Principal:
         """Authenticate a request.
 

@@ -85,7 +85,9 @@ def get_comparison(
 
 
 @router.get(
-    "/v1/comparison/runs", summary="Find the runs of a comparison", response_model=ComparedRuns
+    "/v1/comparison/runs",
+    summary="Find the runs of a comparison",
+    response_model=ComparedRuns,
 )
 def get_compared_runs(
     request: Request,

@@ -129,7 +129,11 @@ def page(following: Sequence[T], limit: int, key: Callable[[T], object]) -> Resp
 
 
 def page_of(
-    whole: Sequence[T], limit: int, cursor: str | None, key: Callable[[T], Any], kind: type[Any]
+    whole: Sequence[T],
+    limit: int,
+    cursor: str | None,
+    key: Callable[[T], Any],
+    kind: type[Any],
 ) -> Response:
     """Respond with the page after a cursor of a short list,
     which is ordered by a key of some type.

@@ -87,7 +87,11 @@ class ProblemError(Exception):
     """
 
     def __init__(
-        self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status

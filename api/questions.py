@@ -48,7 +48,10 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
     },
 )
 def post_question(
-    request: Request, reader: Reader, question: Name, document: Annotated[bytes, Depends(_document)]
+    request: Request,
+    reader: Reader,
+    question: Name,
+    document: Annotated[bytes, Depends(_document)],
 ) -> Response:
     """Answer one question of a dashboard of the same version. Other clients should use the other
     routes.

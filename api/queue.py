@@ -226,7 +226,10 @@ async def post_cancel(
     _check_owner(requester, job)
     await run_in_threadpool(
         lambda: cancel_queued_job(
-            state.engine, job, actor=requester.actor, reason=cancellation.reason
+            state.engine,
+            job,
+            actor=requester.actor,
+            reason=cancellation.reason,
         )
     )
     return as_json(JobAccepted())

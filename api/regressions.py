@@ -120,6 +120,10 @@ def get_audit(
     before_id = read_cursor(cursor, Position)
     with state_of(request).reading() as session:
         entries = list_entries(
-            session, project, subject=subject, before_id=before_id, limit=limit + 1
+            session,
+            project,
+            subject=subject,
+            before_id=before_id,
+            limit=limit + 1,
         )
     return page(entries, limit, lambda entry: entry.entry_id)

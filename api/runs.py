@@ -109,7 +109,12 @@ async def _whole(request: Request, state: State, body: io.BytesIO) -> AsyncItera
 
 
 def _store(
-    state: State, sender: Principal, body: io.BytesIO, encoding: str, *, quarantine: bool
+    state: State,
+    sender: Principal,
+    body: io.BytesIO,
+    encoding: str,
+    *,
+    quarantine: bool,
 ) -> Stored:
     record = _read_record(body, encoding, state.limits)
     sender.check_project(record.project)
@@ -155,7 +160,11 @@ def _take(body: io.BytesIO) -> bytes:
 
 @router.get("/v1/projects", summary="List projects", response_model=Page[str])
 def get_projects(
-    request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    reader: Reader,
+    *,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """The projects that the token may read, by name."""
     with state_of(request).reading() as session:

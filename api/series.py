@@ -172,7 +172,11 @@ def _export(series: Sequence[Series], changes: Mapping[SeriesKey, Verdict]) -> C
     )
     states = [Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value]
     verdict = Enum(
-        "roofwatch_series_verdict", "Newest change.", _LABELS, states=states, registry=registry
+        "roofwatch_series_verdict",
+        "Newest change.",
+        _LABELS,
+        states=states,
+        registry=registry,
     )
     for values in series:
         newest = next((point for point in reversed(values.points) if point.value is not None), None)

@@ -48,7 +48,9 @@ def read_project_access(session: Session) -> ProjectAccess:
 
 
 def list_readable(
-    session: Session, projects: ProjectNames, reader_names: tuple[str, ...]
+    session: Session,
+    projects: ProjectNames,
+    reader_names: tuple[str, ...],
 ) -> list[str]:
     """List those of some projects that somebody may read (`ProjectAccess.may_read`)."""
     access = read_project_access(session)

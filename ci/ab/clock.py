@@ -196,7 +196,9 @@ class ClockStep:
 
 
 def clock_step(
-    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], log_change: float
+    before: Sequence[SeriesPoint],
+    after: Sequence[SeriesPoint],
+    log_change: float,
 ) -> ClockStep | None:
     """Convert a step, ln(after / before) of times, to clock cycles; None if too few runs of a level
     have a clock.

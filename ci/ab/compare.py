@@ -217,7 +217,10 @@ class _BlockMedian:
 
 
 def detectable_change(
-    block_deviation: float, block_count: int, *, threshold: float = 0.03
+    block_deviation: float,
+    block_count: int,
+    *,
+    threshold: float = 0.03,
 ) -> float:
     """Smallest slowdown, as a fraction, that is found beyond the threshold with a power of 80 %.
 
@@ -248,14 +251,18 @@ def control_false_discoveries(
         # a single case may pass its own test and still be one of the expected mistakes
         if is_change and comparison.p_value > largest:
             comparison = replace(
-                comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY
+                comparison,
+                verdict=Verdict.INCONCLUSIVE,
+                reason=Reason.MULTIPLICITY,
             )
         controlled.append(comparison)
     return controlled
 
 
 def largest_discovery(
-    p_values: Sequence[float], rate: float, test_count: int | None = None
+    p_values: Sequence[float],
+    rate: float,
+    test_count: int | None = None,
 ) -> float:
     """Largest p-value that Benjamini and Hochberg's procedure rejects at a rate; -1 if none.
 

@@ -228,7 +228,9 @@ class FloorUsed:
 
 
 def noise_floor_of(
-    head: RunRecord, comparisons: Mapping[CaseKey, PairedEstimate], preset: str | None
+    head: RunRecord,
+    comparisons: Mapping[CaseKey, PairedEstimate],
+    preset: str | None,
 ) -> NoiseFloor:
     """Build the noise floor from a commit's comparisons with itself; those with too few blocks are
     left out.

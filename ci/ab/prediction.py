@@ -192,7 +192,9 @@ class _Share:
 
 
 def _shares_of_steps(
-    shares: Sequence[StepShare], names: Collection[str], dtype: str
+    shares: Sequence[StepShare],
+    names: Collection[str],
+    dtype: str,
 ) -> dict[CaseKey, _Share]:
     """Share of some functions in each step with a dtype."""
     # shares come newest first, and only the newest of a function counts

@@ -33,7 +33,9 @@ def matched_slots(base: StepTimes, head: StepTimes) -> Iterator[SlotSides]:
 
 
 def _grouped(
-    base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]
+    base: Iterable[Slot],
+    head: Iterable[Slot],
+    key: Callable[[Slot], object],
 ) -> list[SlotSides]:
     """Group the slots of both sides by a key, in the order in which the keys first occur."""
     groups: dict[object, tuple[list[Slot], list[Slot]]] = {}
@@ -140,7 +142,9 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
 
 
 def _walk_back(
-    base: Sequence[Hashable], head: Sequence[Hashable], rows: Sequence[int]
+    base: Sequence[Hashable],
+    head: Sequence[Hashable],
+    rows: Sequence[int],
 ) -> list[tuple[int, int]]:
     """Read a longest common subsequence from the table: a bit that is 0 belongs to it, or to a
     row above.
@@ -166,7 +170,9 @@ def _walk_back(
 
 
 def _pairs(
-    base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], Hashable]
+    base: Iterable[Slot],
+    head: Iterable[Slot],
+    key: Callable[[Slot], Hashable],
 ) -> Iterator[tuple[Slot, Slot]]:
     """Pair slots with an equal key, unless it is empty, in their order.
 
@@ -184,7 +190,9 @@ def _pairs(
 
 
 def _without(
-    pairs: Sequence[tuple[Slot, Slot]], base: Iterable[Slot], head: Iterable[Slot]
+    pairs: Sequence[tuple[Slot, Slot]],
+    base: Iterable[Slot],
+    head: Iterable[Slot],
 ) -> tuple[list[Slot], list[Slot]]:
     """Slots of both sides that are in no pair."""
     # by identity: slots of different places may be equal

@@ -77,7 +77,10 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
         if not token:
             raise AlertError(f"the environment variable {channel.token_env} is not set")
         return open_issues(
-            api_url=api_url, name=channel.repository, token=token, labels=channel.labels
+            api_url=api_url,
+            name=channel.repository,
+            token=token,
+            labels=channel.labels,
         )
     url = _read_address(channel, folder)
     if channel.kind == "apprise":

@@ -113,7 +113,9 @@ class ProjectState:
 
 
 def regression_conditions(
-    rule: RegressionRule | MetricRule, state: ProjectState, now: datetime
+    rule: RegressionRule | MetricRule,
+    state: ProjectState,
+    now: datetime,
 ) -> list[AlertCondition]:
     """Report the regressions that a rule covers."""
     oldest = now - timedelta(days=rule.within_days)
@@ -180,7 +182,9 @@ def _is_past(triaged: TriagedRegression, oldest: datetime) -> bool:
 
 
 def _is_reported(
-    rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
+    rule: RegressionRule | MetricRule,
+    point: ChangePoint,
+    state: ProjectState,
 ) -> bool:
     """Return whether a rule covers a series that changed enough."""
     series = point.series
@@ -315,7 +319,9 @@ def _share_real(false_alarms: FalseAlarms) -> str:
 
 
 def _change_told(
-    rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
+    rule: RegressionRule | MetricRule,
+    point: ChangePoint,
+    state: ProjectState,
 ) -> ReportedValue:
     """Tell a change once: as a rate if the rule is about one, else as it was measured."""
     series = point.series

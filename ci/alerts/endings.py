@@ -11,7 +11,10 @@ from roofwatch.model.stored_results import MeasuredCase
 
 
 def endings_of(
-    causes: Collection[str], state: ProjectState, rules: Sequence[Rule], now: datetime
+    causes: Collection[str],
+    state: ProjectState,
+    rules: Sequence[Rule],
+    now: datetime,
 ) -> dict[str, str | None]:
     """Return by cause why a regression raises no alert (None if it does), and what a metric is now.
 

@@ -139,7 +139,10 @@ def raise_alerts(
                 conditions,
                 rules=setup.rules,
                 endings=endings_of(
-                    causes=firing, state=state, rules=setup.rules.of(project), now=now
+                    causes=firing,
+                    state=state,
+                    rules=setup.rules.of(project),
+                    now=now,
                 ),
                 now=now,
                 sent_counts=count_recent(session, now - HOUR),
@@ -162,7 +165,9 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         return ProjectState(
             project=project,
             ownership=Ownership(
-                table=setup.rules.owners, codeowners=setup.codeowners, source_paths={}
+                table=setup.rules.owners,
+                codeowners=setup.codeowners,
+                source_paths={},
             ),
             dashboard_url=setup.dashboard_url,
         )
@@ -182,7 +187,9 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         cases={case.case_id: case for case in options.cases if case.family},
         commits={name: find_commit(session, project, name) for name in reference_names if name},
         ownership=Ownership(
-            table=setup.rules.owners, codeowners=setup.codeowners, source_paths=options.source_files
+            table=setup.rules.owners,
+            codeowners=setup.codeowners,
+            source_paths=options.source_files,
         ),
         dashboard_url=setup.dashboard_url,
     )

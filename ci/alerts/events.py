@@ -75,7 +75,9 @@ def within_limit(
 
 
 def _within_count(
-    deliveries: Sequence[Delivery], allowed_count: int, limit: int
+    deliveries: Sequence[Delivery],
+    allowed_count: int,
+    limit: int,
 ) -> Sequence[Delivery]:
     """The deliveries to one channel, the worst first; what is too much is summed up in the last."""
     ordered = sorted(deliveries, key=lambda delivery: -delivery.alert.severity.rank)

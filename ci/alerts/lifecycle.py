@@ -71,7 +71,10 @@ def next_steps(
 
     grouped_steps = one_message_per_event(list(filter(is_news, steps)))
     return within_limit(
-        steps=grouped_steps, limit=rules.messages_per_hour, sent_counts=sent_counts or {}, now=now
+        steps=grouped_steps,
+        limit=rules.messages_per_hour,
+        sent_counts=sent_counts or {},
+        now=now,
     )
 
 

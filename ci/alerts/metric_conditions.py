@@ -86,7 +86,9 @@ def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[
 
 
 def _levels_by_subject(
-    rule: MetricRule, state: ProjectState, now: datetime
+    rule: MetricRule,
+    state: ProjectState,
+    now: datetime,
 ) -> dict[tuple[str, str], list[_Level]]:
     """Group the levels that a rule covers by kernel and device; of a geometric mean over all
     kernels, by device alone, with an empty name.

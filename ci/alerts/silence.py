@@ -53,7 +53,9 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
 
 
 def interval_of(
-    state: ProjectState, runner_classes: Iterable[str], now: datetime
+    state: ProjectState,
+    runner_classes: Iterable[str],
+    now: datetime,
 ) -> ReportInterval | None:
     """Determine how often some runner classes together report, by their results until now; None
     without any.
@@ -66,7 +68,9 @@ def interval_of(
 
 
 def silence_conditions(
-    rule: SilenceRule, state: ProjectState, now: datetime
+    rule: SilenceRule,
+    state: ProjectState,
+    now: datetime,
 ) -> list[AlertCondition]:
     """Report the devices that are silent, and the patterns of the rule that no runner ever
     matched.

@@ -9,7 +9,9 @@ from roofwatch.model.alert import AlertCondition, Fact, Message
 
 
 def suspicion_conditions(
-    rule: RegressionRule, state: ProjectState, now: datetime
+    rule: RegressionRule,
+    state: ProjectState,
+    now: datetime,
 ) -> list[AlertCondition]:
     """Report possible slowdowns that are undecided for longer than the rule allows.
 

@@ -66,7 +66,10 @@ def read_pair(
 
 
 def compare_pairs(
-    log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None
+    log_ratios: Sequence[float],
+    *,
+    threshold: float,
+    error_rate: float | None = None,
 ) -> PairedEstimate:
     """Compare a commit with the good end, whose time counts as 1 ns.
 

@@ -276,7 +276,10 @@ def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | SearchEnd:
 
 
 def next_move(
-    commits: Sequence[BisectionCommit], plan: SearchPlan, *, current: int | None = None
+    commits: Sequence[BisectionCommit],
+    plan: SearchPlan,
+    *,
+    current: int | None = None,
 ) -> Measure | SearchEnd:
     """Choose the commit to measure next, or end the search. The ends are known to differ.
 
@@ -359,7 +362,9 @@ def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int |
 
 
 def _halving_commit(
-    commits: Sequence[BisectionCommit], probabilities: Floats, plan: SearchPlan
+    commits: Sequence[BisectionCommit],
+    probabilities: Floats,
+    plan: SearchPlan,
 ) -> int | None:
     """Return the measurable commit that splits the probability most evenly."""
     cumulative = np.cumsum(probabilities)

@@ -63,7 +63,9 @@ def _settings_of(
 
 
 def _setting_change(
-    old_settings: _Settings, new_settings: _Settings, candidates: frozenset[CommitRef]
+    old_settings: _Settings,
+    new_settings: _Settings,
+    candidates: frozenset[CommitRef],
 ) -> Odds | None:
     """Odds of a part of the setting that changed; None if it did not.
 

@@ -124,7 +124,10 @@ def find_change_points(
 
 
 def noise_floor(
-    values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03
+    values: Sequence[float] | Values,
+    *,
+    count: int = 10,
+    min_relative_change: float = 0.03,
 ) -> SeriesNoise:
     """Measure how noisy a series is, and how small a change it can show.
 

@@ -227,7 +227,10 @@ def _best_ended_ramp(logs: Values, when: Values, deviation: float) -> _Ramp:
         near_start = np.clip(np.rint(best.start + offsets), 0, last)
         near_end = np.clip(np.rint(best.end + offsets), 0, last)
         best = _best_ramp(
-            logs=logs, when=when, places=_pairs(near_start, near_end), deviation=deviation
+            logs=logs,
+            when=when,
+            places=_pairs(near_start, near_end),
+            deviation=deviation,
         )
     return best
 

@@ -92,7 +92,10 @@ class Segmenter:
         return self._trace_back(cheapest, offers, ties)
 
     def _trace_back(
-        self, cheapest: Sequence[Values], offers: Sequence[float], ties: Values
+        self,
+        cheapest: Sequence[Values],
+        offers: Sequence[float],
+        ties: Values,
     ) -> Segmentation:
         """Read the cheapest segmentation from its costs, from the last block to the first."""
         end = len(cheapest) - 1

@@ -31,7 +31,10 @@ _MEDIAN_ERROR = 1.2533
 
 
 def find_suspicion(
-    values: Sequence[float], *, min_relative_change: float, level_start: int = 0
+    values: Sequence[float],
+    *,
+    min_relative_change: float,
+    level_start: int = 0,
 ) -> Suspicion | None:
     """Compare the newest 1, 2, 3 and 5 values with the level before; return the clearest distance.
 
@@ -68,7 +71,9 @@ def find_suspicion(
             continue
         if clearest is None or noise_widths > clearest.noise_widths:
             clearest = Suspicion(
-                value_count=count, log_change=log_change, noise_widths=noise_widths
+                value_count=count,
+                log_change=log_change,
+                noise_widths=noise_widths,
             )
     return clearest
 

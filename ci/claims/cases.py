@@ -193,7 +193,9 @@ def _judge_times(
 
 
 def _settle_times(
-    pairing: Pairing, cases: Sequence[Change[CaseEvidence]], rules: CaseRules
+    pairing: Pairing,
+    cases: Sequence[Change[CaseEvidence]],
+    rules: CaseRules,
 ) -> list[Change[CaseEvidence]]:
     """Set the verdicts of compared times, with control of false discoveries and checks for other
     causes.

@@ -104,7 +104,9 @@ def judge_untimed(code: CodeState) -> Ruling:
 
 
 def judge_outcomes(
-    base: SideResult | None, head: SideResult | None, code: CodeState
+    base: SideResult | None,
+    head: SideResult | None,
+    code: CodeState,
 ) -> Ruling | None:
     """Judge a case by its outcomes; None if it works and was timed on both sides."""
     if head is None:
@@ -244,7 +246,10 @@ class Requirement:
 
 
 def missing_evidence(
-    policy: CheckPolicy, cases: Iterable[Requirement], *, is_refused: bool
+    policy: CheckPolicy,
+    cases: Iterable[Requirement],
+    *,
+    is_refused: bool,
 ) -> tuple[str, ...]:
     """Say which required evidence is missing, in words; nothing if it is all there."""
     # no policy requires evidence

@@ -54,7 +54,10 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
 
 
 def _judge(
-    change: Change[CaseEvidence], code: CodeState, *, has_comparable_times: bool
+    change: Change[CaseEvidence],
+    code: CodeState,
+    *,
+    has_comparable_times: bool,
 ) -> Change[CaseEvidence]:
     ruling = judge_outcomes(change.evidence.base, change.evidence.head, code)
     if ruling is not None:

@@ -181,7 +181,9 @@ def judge_limits(pairing: Pairing, subjects: Iterable[CaseKey]) -> list[Change[L
             reason=Reason.LIMIT_CHANGED,
             detail=head.headline,
             evidence=LimitEvidence(
-                base=base.limit, head=head.limit, news=tuple(news[:_MAX_NEW_FINDINGS])
+                base=base.limit,
+                head=head.limit,
+                news=tuple(news[:_MAX_NEW_FINDINGS]),
             ),
         )
         changes.append(change)

@@ -125,7 +125,9 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Diagnosis
 
 
 def _at_counted_ceiling(
-    evidence: Evidence, timing: Timing, level: LevelPosition
+    evidence: Evidence,
+    timing: Timing,
+    level: LevelPosition,
 ) -> DiagnosisFinding:
     share = level.utilisation or 1.0
     excess_ratio = 1.0

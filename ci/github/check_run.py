@@ -152,7 +152,9 @@ def without_records(note: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) 
     if note.is_failure:
         conclusion = Conclusion.FAILURE
     return CheckRun(
-        conclusion=conclusion, title=plain(note.title, limit=_MAX_TITLE), summary=note.to_markdown()
+        conclusion=conclusion,
+        title=plain(note.title, limit=_MAX_TITLE),
+        summary=note.to_markdown(),
     )
 
 

@@ -97,7 +97,11 @@ class GitHubRepository:
         ]
 
     def create_issue(
-        self, title: str, body: str, labels: Sequence[str], assignees: Sequence[str] = ()
+        self,
+        title: str,
+        body: str,
+        labels: Sequence[str],
+        assignees: Sequence[str] = (),
     ) -> int:
         """Open an issue and return its number; assignees are logins."""
         fields = {

@@ -278,7 +278,9 @@ class _PullRequest:
                 return self._rerun()
             case Verb.RUN:
                 return self._request_measurement(
-                    command=command, head_sha=self._reviewed(command), series=""
+                    command=command,
+                    head_sha=self._reviewed(command),
+                    series="",
                 )
             case Verb.BISECT:
                 head_sha = self._reviewed(command)
@@ -321,7 +323,9 @@ class _PullRequest:
         # a check that passed meanwhile stays as it is
         if newest is not None and newest.conclusion == Conclusion.FAILURE:
             check = CheckRun(
-                conclusion=Conclusion.FAILURE, title=newest.title, summary=newest.summary
+                conclusion=Conclusion.FAILURE,
+                title=newest.title,
+                summary=newest.summary,
             ).accepted(sentence)
             self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
         answer = (

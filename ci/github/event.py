@@ -228,7 +228,9 @@ def command_request(
             }
             comment = to_comment(label, int(document["number"]))
             return CommandRequest(
-                run=run, comment=comment, labelled_sha=_matched(SHA, document["head"]["sha"])
+                run=run,
+                comment=comment,
+                labelled_sha=_matched(SHA, document["head"]["sha"]),
             )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None

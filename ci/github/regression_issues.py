@@ -17,7 +17,9 @@ LABEL = "roofwatch-regression"
 
 
 def synchronise(
-    repository: GitHubRepository, issues: Sequence[RegressionIssue], labels: Sequence[str]
+    repository: GitHubRepository,
+    issues: Sequence[RegressionIssue],
+    labels: Sequence[str],
 ) -> Iterator[str]:
     """Open, comment on and close issues on GitHub; yields what was done.
 

@@ -75,7 +75,9 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _is_within(
-    acceptance: PullRequestAcceptance, regression: Regression, merged: Sequence[MergedPullRequest]
+    acceptance: PullRequestAcceptance,
+    regression: Regression,
+    merged: Sequence[MergedPullRequest],
 ) -> bool:
     """Return whether a pull request was merged after the regression's base, up to its commit."""
     if regression.commit.sha == acceptance.head_sha:

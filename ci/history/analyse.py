@@ -100,7 +100,10 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
             due = list_due(session=session, project=project, method=METHOD, row_ids=list(cases))
         everything = replace(due, case_ids=list(cases))
         _analyse_due(
-            engine=engine, project=project, due=everything if is_full else due, cases=cases
+            engine=engine,
+            project=project,
+            due=everything if is_full else due,
+            cases=cases,
         )
         try:
             analysis = _read_analysis(engine, project)
@@ -115,7 +118,9 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
 
 
 def _find_accepted(
-    engine: Engine, project: str, regressions: Sequence[Regression]
+    engine: Engine,
+    project: str,
+    regressions: Sequence[Regression],
 ) -> dict[RegressionKey, AcceptedRegression]:
     """Find the regressions that were accepted in pull requests, by key."""
     with reading_session(engine) as session:
@@ -150,7 +155,10 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
     current = [row_id for row_id in cases if row_id not in waiting]
     for part in _parts(engine, project, current):
         for row_id, analysis in _analyse_part(
-            engine=engine, project=project, row_ids=part, cases=cases
+            engine=engine,
+            project=project,
+            row_ids=part,
+            cases=cases,
         ).items():
             if not _is_same(to_case_analysis(row_id, analysis), stored[row_id]):
                 differing.append(cases[row_id])
@@ -237,7 +245,9 @@ def _analyse_part(
 
 
 def _changed_whatever_the_time(
-    session: Session, project: str, row_ids: Sequence[int]
+    session: Session,
+    project: str,
+    row_ids: Sequence[int],
 ) -> set[CaseKey]:
     """Subjects that are analysed however short or quiet their history is."""
     changed = list_failed_checks(session, project, row_ids)

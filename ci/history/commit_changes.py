@@ -245,7 +245,9 @@ def _first_fact(base: _Facts, head: _Facts) -> list[str]:
 
 
 def _deciding(
-    base: Mapping[str, float], head: Mapping[str, float], verdict: Verdict
+    base: Mapping[str, float],
+    head: Mapping[str, float],
+    verdict: Verdict,
 ) -> Iterator[str]:
     """The facts that give the verdict by themselves."""
     if verdict is Verdict.UNCHANGED:

@@ -172,7 +172,9 @@ class RangeSummary:
 
 
 def summarise(
-    rows: Iterable[CommitEntry], recent: Sequence[RecentRuns], cells: Iterable[RoofCell]
+    rows: Iterable[CommitEntry],
+    recent: Sequence[RecentRuns],
+    cells: Iterable[RoofCell],
 ) -> RangeSummary:
     """Sum up a range.
 

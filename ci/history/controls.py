@@ -203,7 +203,9 @@ def _against_code(suspect: Suspect, sentence: str) -> Suspect:
 
 
 def _settle_ratios(
-    findings: Sequence[TrendFinding], of_libraries: Sequence[TrendFinding], controls: Controls
+    findings: Sequence[TrendFinding],
+    of_libraries: Sequence[TrendFinding],
+    controls: Controls,
 ) -> list[TrendFinding]:
     """Judge changes of a ratio to a library by what its two times did at the same place.
 

@@ -99,7 +99,9 @@ class TrendFinding:
     ) -> "TrendFinding":
         """A finding that is certain to lie between two neighbouring commits."""
         window, _ = windows_between(
-            commits=[change.previous_commit, change.commit], first=1, last=1
+            commits=[change.previous_commit, change.commit],
+            first=1,
+            last=1,
         )
         return cls(change, status, suspects, window, reach=window)
 

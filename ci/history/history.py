@@ -55,7 +55,9 @@ class SeriesAnalysis:
         settled, of_libraries = settle_controls(settle_shares(self.findings), self.controls)
         grouped = group_findings(settled, population=self.population)
         chosen = choose_alerts(
-            grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate
+            grouped,
+            series_by_date=self.series_by_date,
+            rate=THRESHOLDS.false_discovery_rate,
         )
         return note_recoveries([*chosen, *library_events(of_libraries, settled)])
 

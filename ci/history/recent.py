@@ -204,7 +204,9 @@ _CommonCause = tuple[str, str, int, bool, bool, bool]
 
 
 def _newest_change_of(
-    series: RecentSeries, runner: RecentRuns, decisions: Decisions
+    series: RecentSeries,
+    runner: RecentRuns,
+    decisions: Decisions,
 ) -> _NewestChange | None:
     is_control = series.key.is_imported and is_library(series.key.implementation)
     if is_control or not series.places:
@@ -226,7 +228,9 @@ def _newest_change_of(
 
 
 def _suspicion(
-    runner_class: str, changes: Sequence[_NewestChange], newest_commit: CommitRef
+    runner_class: str,
+    changes: Sequence[_NewestChange],
+    newest_commit: CommitRef,
 ) -> KernelSuspicion:
     """Sum up the changes of series that have one cause."""
     example = changes[0]
@@ -250,7 +254,9 @@ def _largest_first(change: KernelSuspicion) -> tuple[float, str, str]:
 
 
 def _since_decided(
-    series: RecentSeries, commits: Sequence[CommitRef], decisions: Decisions
+    series: RecentSeries,
+    commits: Sequence[CommitRef],
+    decisions: Decisions,
 ) -> Sequence[float]:
     """The values from the newest commit on that a pair has decided: older ones are no evidence."""
     decided = decisions.last_decided(series.key.case_key)

@@ -109,7 +109,9 @@ class Population:
 
 
 def _family_in_words(
-    family: Mapping[str, str], keys: Collection[SeriesKey], family_count: int
+    family: Mapping[str, str],
+    keys: Collection[SeriesKey],
+    family_count: int,
 ) -> str:
     """Write a family and how many of it changed.
 
@@ -345,7 +347,9 @@ def size_of(log_changes: Sequence[float]) -> Size | None:
         return Size(typical_change, None)
     relative_changes = [math.expm1(log_change) for log_change in log_changes]
     lower_quartile, _, upper_quartile = statistics.quantiles(
-        relative_changes, n=4, method="inclusive"
+        relative_changes,
+        n=4,
+        method="inclusive",
     )
     return Size(typical_change, spread=(upper_quartile - lower_quartile) / 2)
 

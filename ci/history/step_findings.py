@@ -59,7 +59,9 @@ _SURE_OF_A_DRIFT = 6.0
 
 
 def step_findings(
-    lines: Sequence[Timeline], evidence: SupportingEvidence, compiled: CompiledHistory
+    lines: Sequence[Timeline],
+    evidence: SupportingEvidence,
+    compiled: CompiledHistory,
 ) -> Iterator[TrendFinding]:
     """Find all steps and drifts of a series, given by timer and cache state with the newest first.
 
@@ -76,7 +78,9 @@ def step_findings(
 
 
 def _time_findings(
-    line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory
+    line: Timeline,
+    evidence: SupportingEvidence,
+    compiled: CompiledHistory,
 ) -> Iterator[TrendFinding]:
     """The steps of a time, and the drift since the last of them."""
     steps = find_time_steps(line.values, line.relative_errors)
@@ -220,7 +224,9 @@ def _values_of(line: Timeline, commit: CommitRef) -> list[float]:
 
 
 def _drift_after(
-    line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence
+    line: Timeline,
+    steps: Sequence[Step],
+    evidence: SupportingEvidence,
 ) -> tuple[int, Drift | None]:
     """How many of the steps to report, and the drift after them: the newest steps may be parts of a
     drift.
@@ -351,7 +357,9 @@ def _measured_again(line: Timeline, step: Step) -> Observation | None:
 
 
 def _describe_time_step(
-    step: Step, comparison: PairedEstimate | None, code: CodeObservation | None
+    step: Step,
+    comparison: PairedEstimate | None,
+    code: CodeObservation | None,
 ) -> str:
     errors = f"{step.standard_errors:.1f} standard errors"
     levels = levels_in_words(step.before, step.after)

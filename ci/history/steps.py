@@ -221,7 +221,9 @@ def find_time_steps(values: Values, errors: Values) -> list[Step]:
         errors: Their standard errors as a fraction; NaN where they are not known.
     """
     return find_change_points(
-        values, min_relative_change=THRESHOLDS.trend_relative_change, relative_errors=errors
+        values,
+        min_relative_change=THRESHOLDS.trend_relative_change,
+        relative_errors=errors,
     )
 
 
@@ -307,7 +309,9 @@ def _steps_to_newest(values: NDArray[np.float64], min_relative_change: float) ->
 
 
 def _newest_exact_step(
-    values: NDArray[np.float64], begins: int, min_relative_change: float
+    values: NDArray[np.float64],
+    begins: int,
+    min_relative_change: float,
 ) -> Step | None:
     """The step from a level of one number to a new number that all newest values share.
 

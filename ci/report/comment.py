@@ -53,7 +53,10 @@ class Links:
 
 
 def to_markdown(
-    judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, links: Links = Links()
+    judgement: PullRequestJudgement,
+    *,
+    max_bytes: int = MAX_BYTES,
+    links: Links = Links(),
 ) -> str:
     """Write the comment; one line if nothing changed. What does not fit the size is cut from the
     end and counted.

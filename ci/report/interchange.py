@@ -97,7 +97,9 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 def _junit_case(change: Change[Any]) -> ElementTree.Element:
     element = ElementTree.Element(
-        "testcase", classname=valid_xml(change.case_id), name=valid_xml(short_name(change))
+        "testcase",
+        classname=valid_xml(change.case_id),
+        name=valid_xml(short_name(change)),
     )
     if isinstance(change.evidence, CaseEvidence) and change.head is not None:
         element.set("time", f"{change.head / 1e9:.9f}")
@@ -136,7 +138,9 @@ def _sarif_invocation(judgement: PullRequestJudgement) -> JsonObject:
 
 
 def _sarif_result(
-    judgement: PullRequestJudgement, change: Change[Any], rules: list[Reason]
+    judgement: PullRequestJudgement,
+    change: Change[Any],
+    rules: list[Reason],
 ) -> JsonObject:
     # the fingerprint has no numbers, so the same change in the next run has the same
     identity = (judgement.project, str(change.reason), name_of(change))

@@ -285,7 +285,9 @@ def _new_implementation_keys(cases: Sequence[Change[CaseEvidence]]) -> list[Case
 
 
 def _judge_static(
-    pairing: Pairing, baseline: Baseline, policy: CheckPolicy
+    pairing: Pairing,
+    baseline: Baseline,
+    policy: CheckPolicy,
 ) -> tuple[JudgedCode, tuple[Remark, ...]]:
     base, head = pairing.base, pairing.head
     judged = judge_static(

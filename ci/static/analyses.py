@@ -176,7 +176,10 @@ def _judge_offsets(base: Analysis | None, head: Analysis) -> Change[AnalysisEvid
 
 
 def _judge_overflow(
-    base: Analysis | None, head: Analysis, *, was_unsafe: bool
+    base: Analysis | None,
+    head: Analysis,
+    *,
+    was_unsafe: bool,
 ) -> Change[AnalysisEvidence]:
     """Judge offsets that overflow at a declared size, of at least one side."""
     if not head.is_unsafe:

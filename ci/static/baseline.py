@@ -258,7 +258,10 @@ def _apply(change: StaticChange, entry: Entry | None) -> StaticChange:
 
 
 def _is_deleted(
-    subject: ChangeSubject, head: Collection[ChangeSubject], *, is_complete: bool
+    subject: ChangeSubject,
+    head: Collection[ChangeSubject],
+    *,
+    is_complete: bool,
 ) -> bool:
     """Return whether the target was compiled, but not this function of a compiled launch,
     or not this kernel.

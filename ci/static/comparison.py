@@ -283,7 +283,9 @@ def _judge_call(
 
 
 def _with_prediction(
-    verdict: Verdict, reason: Reason, evidence: CodeEvidence
+    verdict: Verdict,
+    reason: Reason,
+    evidence: CodeEvidence,
 ) -> tuple[Verdict, Reason]:
     """Let the cycle model speak where no fact decides, or against one that it outweighs."""
     prediction = evidence.prediction

@@ -45,7 +45,11 @@ class Race(Generic[Entrant]):
     """The entrants that are left, and the samples of their blocks."""
 
     def __init__(
-        self, entrants: Sequence[Entrant], *, error_rate: float = ERROR_RATE, margin: float = MARGIN
+        self,
+        entrants: Sequence[Entrant],
+        *,
+        error_rate: float = ERROR_RATE,
+        margin: float = MARGIN,
     ) -> None:
         self.blocks: dict[Entrant, list[Sequence[float]]] = {entrant: [] for entrant in entrants}
         self.remaining = list(entrants)

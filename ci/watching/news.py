@@ -92,7 +92,9 @@ def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[N
         yield _news_of(NewsKind.REGRESSED, regression, regression.summary)
         yield _news_of(NewsKind.LOCATED, regression, regression.summary)
         if regression.recovered_at is not None and not _is_suspected(
-            state=state, regression=regression, commit=regression.recovered_at
+            state=state,
+            regression=regression,
+            commit=regression.recovered_at,
         ):
             yield _news_of(NewsKind.RECOVERED, regression, regression.ended or "")
 

@@ -16,7 +16,9 @@ from roofwatch.model.verdict import THRESHOLDS
 
 
 def list_suspects(
-    series: Sequence[Series], pairs: Sequence[Pair], bridges: Sequence[Bridge] = ()
+    series: Sequence[Series],
+    pairs: Sequence[Pair],
+    bridges: Sequence[Bridge] = (),
 ) -> list[SuspectCase]:
     """List the cases whose newest values left their level, and the changes that one pair shows.
 

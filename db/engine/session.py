@@ -47,7 +47,10 @@ ANALYSIS = 7_001_003
 
 @contextmanager
 def open_store(
-    url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
+    url: str | None = None,
+    *,
+    folder: Path | None = None,
+    connections: int = CONNECTIONS,
 ) -> Iterator[Engine]:
     """Open the store at the URL of a Postgres server, else the embedded one of a folder, with a
     current schema.
@@ -68,7 +71,10 @@ def open_store(
 
 @contextmanager
 def open_server(
-    url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
+    url: str | None = None,
+    *,
+    folder: Path | None = None,
+    connections: int = CONNECTIONS,
 ) -> Iterator[Engine]:
     """Open the store with any schema, to upgrade or replace it.
 
@@ -160,7 +166,10 @@ def _restart_if_lost(engine: Engine, server: embedded.ServerHandle) -> None:
 
 @contextmanager
 def reading_session(
-    engine: Engine, *, sees_one_state: bool = False, timeout_s: float | None = None
+    engine: Engine,
+    *,
+    sees_one_state: bool = False,
+    timeout_s: float | None = None,
 ) -> Iterator[Session]:
     """A read-only session, with a maximum time per statement if given; with `sees_one_state` all
     see one snapshot.

@@ -228,7 +228,9 @@ def _array(numbers: Sequence[float]) -> str:
 
 
 def _copy_rows(
-    connection: Connection, table: type[Base], rows: Iterator[dict[str, object]]
+    connection: Connection,
+    table: type[Base],
+    rows: Iterator[dict[str, object]],
 ) -> None:
     """Copy rows that all have the same columns."""
     first = next(rows, None)

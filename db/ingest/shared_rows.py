@@ -130,7 +130,9 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
 
 
 def ensure_rows(
-    connection: Connection, table: type[Base], rows: Sequence[dict[str, Any]]
+    connection: Connection,
+    table: type[Base],
+    rows: Sequence[dict[str, Any]],
 ) -> list[int]:
     """Return the IDs of rows, in their order. Insert those whose unique key is not in the table."""
     if not rows:
@@ -239,7 +241,9 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
 
 
 def _store_cases(
-    connection: Connection, project: int, record: RunRecord
+    connection: Connection,
+    project: int,
+    record: RunRecord,
 ) -> tuple[dict[str, int], list[int]]:
     """IDs of cases by name, and of their versions in the order of the record."""
     case_rows: list[dict[str, Any]] = []

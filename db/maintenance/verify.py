@@ -82,7 +82,9 @@ def verify_store(
 
 
 def _find_problems(
-    engine: Engine, verification: Verification, on_progress: Callable[[int, int], None]
+    engine: Engine,
+    verification: Verification,
+    on_progress: Callable[[int, int], None],
 ) -> Iterator[str]:
     with reading_session(engine, sees_one_state=True) as session:
         for name in session.scalars(_INVALID_INDEXES):
@@ -144,7 +146,9 @@ def _find_orphans(session: Session) -> Iterator[str]:
 
 
 def _check_reference(
-    session: Session, columns: Sequence[Column[object]], targets: Sequence[Column[object]]
+    session: Session,
+    columns: Sequence[Column[object]],
+    targets: Sequence[Column[object]],
 ) -> Iterator[str]:
     table = columns[0].table
     parent = targets[0].table.alias("parent")

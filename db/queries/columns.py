@@ -155,7 +155,9 @@ def read_time_columns(
 
 
 def read_error_columns(
-    session: Session, project: str, row_ids: Sequence[int]
+    session: Session,
+    project: str,
+    row_ids: Sequence[int],
 ) -> Iterator[ErrorColumns]:
     """Read the errors of some cases in passed checks."""
     runs = _read_runs(session, project)
@@ -231,7 +233,9 @@ def _pack(columns: Mapping[str, Any]) -> list[Any]:
 
 
 def _unpack(
-    rows: Sequence[Row[Any]], columns: Iterable[str], runs: pd.DataFrame
+    rows: Sequence[Row[Any]],
+    columns: Iterable[str],
+    runs: pd.DataFrame,
 ) -> tuple[NDArray[np.intp], dict[str, NDArray[np.float64]]]:
     """Return the positions in `runs` of the values of some rows, in order, and the values by
     column.

@@ -173,7 +173,9 @@ def read_runs_by_runner(
 
 
 def _pair_or_best(
-    rows: Sequence[Any], base_sha: str, head_sha: str
+    rows: Sequence[Any],
+    base_sha: str,
+    head_sha: str,
 ) -> tuple[UUID | None, UUID | None]:
     """Choose the runs of both commits on one runner class; the best come first."""
     # the two sides of one pair first, else the best run of each

@@ -104,7 +104,9 @@ def _subjects(session: Session, query: Select[Any, Any]) -> set[CaseKey]:
 
 
 def read_counted_runs(
-    session: Session, project: str, subjects: Collection[CaseKey]
+    session: Session,
+    project: str,
+    subjects: Collection[CaseKey],
 ) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
     runs: defaultdict[tuple[UUID, CommitRef, str, CaseKey], list[Counters]] = defaultdict(list)
@@ -127,7 +129,9 @@ def read_counted_runs(
 
 
 def read_profiled_runs(
-    session: Session, project: str, subjects: Collection[CaseKey]
+    session: Session,
+    project: str,
+    subjects: Collection[CaseKey],
 ) -> list[ProfiledRun]:
     """Read the profiles of some subjects, ordered by commit, then by time."""
     return [

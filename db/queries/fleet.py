@@ -108,7 +108,10 @@ def read_run_energies(session: Session, run_ids: RunIds) -> dict[str, float]:
 
 
 def list_kernel_costs(
-    session: Session, run_ids: RunIds, *, case_ids: CaseIds | None = None
+    session: Session,
+    run_ids: RunIds,
+    *,
+    case_ids: CaseIds | None = None,
 ) -> list[KernelCost]:
     """List what runs spent on each kernel, in some cases or all."""
     is_wanted = _is_among(case_ids)

@@ -44,7 +44,10 @@ def list_projects(session: Session) -> list[str]:
 
 
 def list_commits(
-    session: Session, project: ProjectName, *, runner_classes: Words = ()
+    session: Session,
+    project: ProjectName,
+    *,
+    runner_classes: Words = (),
 ) -> list[MeasuredCommit]:
     """List the commits with runs (on some runner classes) by place on the branch; those that left
     it come first.
@@ -159,7 +162,9 @@ def _recent_runs(project_row_id: ColumnElement[int]) -> CTE:
 
 
 def _case_options(
-    session: Session, project_row_id: ColumnElement[int], recent: CTE
+    session: Session,
+    project_row_id: ColumnElement[int],
+    recent: CTE,
 ) -> tuple[CaseOption, ...]:
     newest = (
         select(

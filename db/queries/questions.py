@@ -169,7 +169,9 @@ def _list_triaged(session: Session, project: ProjectName) -> list[TriagedRegress
 
 
 def _list_decisions(
-    session: Session, project: ProjectName, regression_id: RegressionId
+    session: Session,
+    project: ProjectName,
+    regression_id: RegressionId,
 ) -> list[AuditEntry]:
     """List triage decisions; the rest of the audit trail is for administrators."""
     entries = list_entries(session, project, subject=str(regression_id))
@@ -181,7 +183,9 @@ def _list_calibrations(session: Session, project: ProjectName) -> list[Pair]:
 
 
 def _list_projects_of(
-    session: Session, run_ids: RunIds, regression_ids: RegressionIds
+    session: Session,
+    run_ids: RunIds,
+    regression_ids: RegressionIds,
 ) -> list[str]:
     """List the projects that have some runs and bisections."""
     projects = set(runs.projects_of_runs(session, run_ids).values())

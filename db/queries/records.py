@@ -84,7 +84,9 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
 
 
 def load_cases(
-    session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]
+    session: Session,
+    runs: ColumnElement[bool],
+    cases: ColumnElement[bool],
 ) -> list[RunRecord]:
     """Read some cases (a condition on `CaseRow`) from the records of some runs, newest first; the
     runs should be few.
@@ -131,7 +133,9 @@ def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]
 
 
 def _read(
-    session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]
+    session: Session,
+    runs: ColumnElement[bool],
+    queries: Mapping[str, Select[Any]],
 ) -> list[_Stored]:
     """Read runs in one statement, with the rows of several queries about each."""
     documents = [_document(query, name) for name, query in queries.items()]
@@ -174,7 +178,10 @@ def _document(query: Select[Any], name: str) -> ScalarSelect[Any]:
 
 
 def _record(
-    of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True
+    of: _Stored,
+    measurements: Sequence[dict[str, Any]],
+    *,
+    is_whole: bool = True,
 ) -> RunRecord:
     run, rows = of.run, of.rows
     versions = run.case_version_ids

@@ -190,7 +190,10 @@ def read_recent_runs(
 
 
 def _newest_runs(
-    session: Session, project: str, runner_classes: Words, limit: int
+    session: Session,
+    project: str,
+    runner_classes: Words,
+    limit: int,
 ) -> Sequence[Any]:
     """Read runner class, number, commit and rank of the newest runs, the oldest first."""
     along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
@@ -213,7 +216,9 @@ def _newest_runs(
 
 
 def _recent_times(
-    session: Session, project: str, run_numbers: Collection[int]
+    session: Session,
+    project: str,
+    run_numbers: Collection[int],
 ) -> Iterator[tuple[SeriesKey, str, Sequence[int], Sequence[float]]]:
     """Read the times of some runs: of each series, the timing, the runs' numbers and the times."""
     row, series = MeasurementRow, SeriesRow
@@ -247,7 +252,10 @@ def _recent_times(
 
 
 def _recent_series(
-    key: SeriesKey, timing: str, places: Sequence[int], values: Sequence[float]
+    key: SeriesKey,
+    timing: str,
+    places: Sequence[int],
+    values: Sequence[float],
 ) -> RecentSeries:
     """Put the values, which the database gathers in no order, in the order of the runs."""
     in_order = sorted(zip(places, values, strict=True))
@@ -293,7 +301,9 @@ def _medians_ns(blocks_ns: Sequence[Sequence[float]]) -> tuple[tuple[float, ...]
 
 
 def read_recent_imports(
-    session: Session, project: str, classes: Mapping[int, str]
+    session: Session,
+    project: str,
+    classes: Mapping[int, str],
 ) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
     """Read the positive values of other tools in some runs, whose runner classes are given by
     number: of each series, the numbers of its runs and their values.

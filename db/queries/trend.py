@@ -176,7 +176,9 @@ def _dates(trend: TrendQuestion) -> Iterator[ColumnElement[bool]]:
 
 def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
     condition = is_in_series(
-        trend.project, include_dirty=trend.include_dirty, include_branches=bool(trend.branches)
+        trend.project,
+        include_dirty=trend.include_dirty,
+        include_branches=bool(trend.branches),
     )
     if not trend.branches:
         return condition

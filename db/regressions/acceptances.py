@@ -21,7 +21,10 @@ _MERGED = TypeAdapter(list[MergedPullRequest])
 
 
 def store_acceptance(
-    engine: Engine, project: str, acceptance: PullRequestAcceptance, actor: str
+    engine: Engine,
+    project: str,
+    acceptance: PullRequestAcceptance,
+    actor: str,
 ) -> bool:
     """Store an acceptance, or for which commit it holds now; return False if that was stored.
 
@@ -67,7 +70,9 @@ def list_acceptances(session: Session, project: ProjectName) -> list[PullRequest
 
 
 def list_merged(
-    session: Session, project: str, shas: Collection[str]
+    session: Session,
+    project: str,
+    shas: Collection[str],
 ) -> dict[str, list[MergedPullRequest]]:
     """Pull requests that the records of some commits of the main branch name, by commit."""
     # a commit may be measured in pairs alone, which are part of no series

@@ -29,7 +29,9 @@ _DOCUMENT = TypeAdapter(Alert)
 
 
 def list_alerts(
-    session: Session, project: str | None = None, states: Collection[AlertState] | None = None
+    session: Session,
+    project: str | None = None,
+    states: Collection[AlertState] | None = None,
 ) -> list[Alert]:
     """Alerts, the last fired first; only of one project or some states if given."""
     query = select(AlertRow.document)
@@ -199,7 +201,9 @@ def write_outcome(engine: Engine, delivery: Delivery) -> None:
 
 
 def list_deliveries(
-    session: Session, project: str | None = None, states: Collection[DeliveryState] | None = None
+    session: Session,
+    project: str | None = None,
+    states: Collection[DeliveryState] | None = None,
 ) -> list[Delivery]:
     """The newest hundred deliveries, the newest first;
     only of one project or some states if given.

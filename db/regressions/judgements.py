@@ -125,7 +125,9 @@ def _update(project: str) -> Update:
 
 
 def _no_longer_found(
-    session: Session, project: str, missed: Sequence[Any]
+    session: Session,
+    project: str,
+    missed: Sequence[Any],
 ) -> Iterator[tuple[UUID, Regression]]:
     """Yield the regressions that had an alert among those that an analysis did not find, with their
     IDs.
@@ -152,7 +154,9 @@ def _no_longer_found(
             yield (
                 row.regression_id,
                 replace(
-                    regression, state=RegressionState.NO_LONGER_FOUND, recovered_at=recovered_at
+                    regression,
+                    state=RegressionState.NO_LONGER_FOUND,
+                    recovered_at=recovered_at,
                 ),
             )
 

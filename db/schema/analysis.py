@@ -16,7 +16,9 @@ class CaseAnalysisRow(Base):
     __tablename__ = "case_analysis"
 
     case_id: Mapped[int] = mapped_column(
-        ForeignKey(CaseRow.id, ondelete="CASCADE"), primary_key=True, autoincrement=False
+        ForeignKey(CaseRow.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
     )
     basis: Mapped[str]
     # lists of documents
@@ -51,7 +53,9 @@ class AnalysisJobRow(Base):
     __table_args__ = (CheckConstraint("failure_count >= 0", name="failure_count_not_negative"),)
 
     project_id: Mapped[int] = mapped_column(
-        ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True, autoincrement=False
+        ForeignKey(ProjectRow.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
     )
     # in sequence
     failure_count: Mapped[int] = mapped_column(server_default="0")
