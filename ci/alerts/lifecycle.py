@@ -110,7 +110,7 @@ def _resolved(alert: Alert, ending: str, now: datetime) -> Alert:
 
 
 def _updated(alert: Alert, conditions: Sequence[AlertCondition]) -> Alert:
-    """Take over what the newest conditions of its cause say, the worst of which comes first."""
+    """Take over what the conditions of its cause say; the worst comes first."""
     worst = conditions[0]
     rule_names = dict.fromkeys(condition.rule for condition in conditions)
     return replace(
