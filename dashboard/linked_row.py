@@ -33,6 +33,11 @@ def find_linked_row(query: Mapping[str, str]) -> tuple[str, CommitEntry] | None:
     return matches[0]
 
 
+def row_choices(row: CommitEntry) -> dict[str, str]:
+    """Return the parameters of an address that name a row."""
+    return {"commit": row.commit.sha, "verdict": str(row.verdict)}
+
+
 def _row_of(project: str, query: Mapping[str, str]) -> CommitEntry | None:
     triaged = data.ask(questions.list_triaged, project)
     return named_row(rows_by_commit(triaged), query)

@@ -10,7 +10,9 @@ const showChosen = (list, scrolled) => {
   const box = list.getBoundingClientRect()
   const place = row.getBoundingClientRect()
   if (place.top < box.top + HEAD_PX || place.bottom > box.bottom) {
-    list.scrollTop += place.top - box.top - box.height / 3
+    const above = list.scrollTop + place.top - box.top - box.height / 3
+    // whole rows: half a row under the heads cannot be read
+    list.scrollTop = Math.max(0, Math.round(above / place.height) * place.height)
   }
 }
 

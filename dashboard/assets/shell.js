@@ -65,6 +65,11 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const isPart = link.getAttribute("href").startsWith("#")
     if (event.defaultPrevented || !isPlain(event) || isElsewhere || isPart) return
     event.preventDefault()
+    // where the browser forbids copying, the link is followed, and its address stands above the page
+    if (link.dataset.copy !== undefined && navigator.clipboard) {
+      navigator.clipboard.writeText(link.href).then(() => { link.textContent = "Link copied" }, () => go(link.href))
+      return
+    }
     document.forgetKeys()
     go(link.href)
     if (row) markRow(row)

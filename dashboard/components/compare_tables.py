@@ -187,11 +187,10 @@ class _Forest:
     choices: Mapping[str, str]
 
     def group_html(self, group: Group, members: Sequence[ComparedRow]) -> str:
-        sentences = {said_of(row) for row in members}
-        common = ""
-        # what holds for all of many rows is said once
-        if len(sentences) == 1 and len(members) > _SAID_ONCE_FROM:
-            common = sentences.pop()
+        common, count = Counter(map(said_of, members)).most_common(1)[0]
+        # what holds for most of many rows is said once
+        if count <= max(_SAID_ONCE_FROM, len(members) / 2):
+            common = ""
         kernels = grouped(members[:ROWS_AT_FIRST], lambda row: row.key.kernel)
         body: list[str] = []
         for number, (kernel, rows) in enumerate(kernels.items()):
@@ -210,7 +209,10 @@ class _Forest:
         name = _CLASS_OF.get(group, "rw-soft")
         heading = f'<h2 class="{name}">{group} · {len(members):,}</h2>'
         if common:
-            heading += f'<p class="rw-soft">{escaped(common)}</p>'
+            exception = ""
+            if count < len(members):
+                exception = ", unless a row says more"
+            heading += f'<p class="rw-soft">{escaped(common)}{exception}</p>'
         return f"{heading}{_heads(self.axis)}{''.join(body)}{further}"
 
     def _kernel_html(
@@ -247,7 +249,7 @@ class _Forest:
         if row.change is not None:
             drawing = self.axis.row_html(_forest_row(row))
             change = percent(row.change)
-        if not common:
+        if said_of(row) != common:
             said = escaped(said_of(row))
         current = current_attribute(is_current=row is self.chosen)
         title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")

@@ -24,6 +24,7 @@ from roofwatch.dashboard.components.roof_table import fastest_library
 from roofwatch.dashboard.components.source_changes import source_html
 from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.headline import headline_of, kernel_text
+from roofwatch.dashboard.linked_row import row_choices
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     age_text,
@@ -45,6 +46,8 @@ from roofwatch.model.triage import TriagedRegression
 from roofwatch.spec.workload import WORKLOADS
 
 _TREND_PX = 120
+_LEAST_WEIGHT = 0.02
+"""Weight from which a second cause is listed."""
 
 
 def show_detail(
@@ -114,6 +117,7 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     )
     if regression.is_range:
         where = escaped(regression.range_text)
+    link = view.anchor("Copy link", "ledger", attributes="data-copy", **row_choices(row))
     owners = view.filters.owners_of(point.series.kernel for point in part.regression.change_points)
     owned = chips = ""
     if owners:
@@ -124,7 +128,7 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
         f"{view.anchor('← Ledger', 'ledger', attributes='class=rw-back')}"
         f"<h2 class=rw-title>{escaped(headline_of(row))}</h2>"
         f"<p class=rw-soft>{where} · {escaped(written(commit.committed_at, view.zone))}, "
-        f"{age}{owned}</p><p>{badges}{chips}</p>"
+        f"{age}{owned} · {link}</p><p>{badges}{chips}</p>"
     )
 
 
@@ -138,9 +142,8 @@ def _part_links(view: View, row: CommitEntry, chosen: TriagedRegression) -> str:
                 escaped(f"{kernel} {change}"),
                 "ledger",
                 attributes=f"class=rw-chip{current_attribute(is_current=part == chosen)}",
-                commit=row.commit.sha,
-                verdict=str(row.verdict),
                 regression=part.regression_id,
+                **row_choices(row),
             )
         )
     return "".join(links)
@@ -223,7 +226,10 @@ def _suspects_html(regression: Regression) -> str:
     if not regression.suspects:
         return f"<p>{escaped(str(regression.cause))}; no causes were weighed.</p>"
     rows: list[str] = []
-    for suspect in regression.suspects[:3]:
+    for number, suspect in enumerate(regression.suspects[:3]):
+        # what is all but excluded would only take the place of the reasons beside it
+        if number and suspect.weight < _LEAST_WEIGHT:
+            continue
         width = round(40 * suspect.weight)
         rows.append(
             f"<li><span class=rw-bar><i class=slower style='width:{width}px'></i></span>"
@@ -395,10 +401,9 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
         return view.anchor(
             escaped(point.series.label),
             "ledger",
-            commit=row.commit.sha,
-            verdict=str(row.verdict),
             change=key_of(point),
             every="open",
+            **row_choices(row),
         )
 
     table = html_table(

@@ -12,6 +12,7 @@ from roofwatch.dashboard.commands import pair_command
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.headline import kernel_text
+from roofwatch.dashboard.linked_row import row_choices
 from roofwatch.dashboard.wording import (
     current_attribute,
     device_text,
@@ -126,9 +127,7 @@ def marked_html(view: View, marked: Sequence[CommitEntry], chosen: CommitEntry |
     if not marked:
         return "<p class=rw-marked role=status></p>"
     row = chosen or marked[0]
-    unmark = view.anchor(
-        "Unmark all", "ledger", commit=row.commit.sha, verdict=str(row.verdict), marked=""
-    )
+    unmark = view.anchor("Unmark all", "ledger", marked="", **row_choices(row))
     return (
         f"<p class='rw-marked rw-note' role=status><b>{len(marked)} marked</b>: "
         f"a decision is about all of them. {unmark}</p>"
@@ -169,7 +168,7 @@ def _commit_link(view: View, row: CommitEntry) -> str:
     if regression.is_range:
         text = escaped(regression.range_text)
         name = f'<code title="{text}">{escaped(regression.base.short_sha)}..{sha}</code>'
-    return view.anchor(name, "ledger", commit=row.commit.sha, verdict=str(row.verdict))
+    return view.anchor(name, "ledger", **row_choices(row))
 
 
 def bar_html(point: ChangePoint) -> str:

@@ -98,7 +98,7 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
         ("ceilings", _ceilings_html(machine, siblings)),
         ("noise", _noise_html(machine, siblings, facts)),
         ("driver", _driver_html(view, machine)),
-        ("minutes", _minutes_html(machine, facts)),
+        ("time", _time_html(machine, facts)),
         ("next", _agenda_html(machine.runner_class, facts)),
     ]
     rows = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in lines if text)
@@ -153,7 +153,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
         kind = "rw-slower" if change < -0.02 else "rw-soft"
         parts.append(
             f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
-            f"<span class={kind}>{percent(change)}</span>"
+            f"<span class={kind} title='against its own median'>{percent(change)}</span>"
         )
     sibling_rates = [_rates(sibling) for sibling in siblings]
     # the median over ceilings: one that a sibling never measured does not count
@@ -169,7 +169,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     if ratios:
         count = count_of(len(siblings), "sibling")
         parts.append(
-            f"<span class=rw-soft>{percent(statistics.median(ratios))} against its {count}</span>"
+            f"<span class=rw-soft>all {percent(statistics.median(ratios))} against its {count}</span>"
         )
     return "<br>".join(parts)
 
@@ -268,7 +268,7 @@ def _driver_html(view: View, machine: Machine) -> str:
     return " → ".join(lane[-3:])
 
 
-def _minutes_html(machine: Machine, facts: FleetFacts) -> str:
+def _time_html(machine: Machine, facts: FleetFacts) -> str:
     """Write where its time went: by job of the agenda, else by activity."""
     spent: Counter[str] = Counter()
     for job in facts.jobs:

@@ -168,7 +168,7 @@ def _bar_html(header: ShellHeader) -> str:
         f'<nav aria-label="Screens">{"".join(screens)}</nav>'
         f"{_project_html(header)}"
         '<div class=rw-find><input type=search aria-label="Search" autocomplete=off '
-        'placeholder="Search"><kbd aria-hidden=true>/</kbd>'
+        'placeholder="Kernel, commit, author, runner …"><kbd aria-hidden=true>/</kbd>'
         "<div class=rw-results aria-live=polite></div></div>"
         f"{_range_html(header)}"
         f'<div class=rw-chips aria-label="Runners">{_chips_html(header)}</div>'

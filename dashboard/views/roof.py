@@ -63,7 +63,7 @@ def show() -> None:
 def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[RoofCell]) -> None:
     is_whole = view.link.asked_or_chosen("rows") == "all"
     tab = view.link.asked_or_chosen("tab") or ""
-    classes = {row.key.runner_class: device_text(row.key.runner_class) for row in rows}
+    classes = {runner.runner_class: device_text(runner.runner_class) for runner in view.runners}
     table_column, history_column = st.columns([10, 11], gap="medium")
     with table_column:
         tokens = {

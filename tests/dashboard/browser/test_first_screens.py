@@ -95,6 +95,20 @@ def test_the_ledger_says_what_got_slower_whose_it_is_whether_it_is_real_and_what
     )
 
 
+def test_a_row_that_was_not_asked_for_can_be_sent_as_a_link(watched: Watched) -> None:
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    watched.open("/?range=30d")
+
+    link = watched.main.get_by_role("link", name="Copy link")
+    assert is_on_first_screen(link)
+    link.click()
+    expect(watched.main.get_by_role("link", name="Link copied")).to_be_visible()
+    copied = watched.page.evaluate("navigator.clipboard.readText()")
+    watched.page.goto(copied)
+    expect(watched.page.locator(".rw-ledger [aria-current]")).to_contain_text("e8286cca")
+    expect(watched.page).to_have_title(re.compile(r"gemm_fp8 \+30\.\d% on B200 since #1317"))
+
+
 def test_an_imported_history_answers_on_the_first_screen_too(
     browser: Browser, imported_address: str
 ) -> None:
@@ -193,6 +207,9 @@ def test_machines_say_which_are_well_what_they_do_next_and_what_a_driver_changed
 
 def test_the_search_finds_authors_pull_requests_runners_and_releases(watched: Watched) -> None:
     watched.open("/")
+    field = watched.page.get_by_role("searchbox", name="Search")
+    assert is_on_first_screen(field)
+    expect(field).to_have_attribute("placeholder", re.compile("commit, author, runner"))
     for words, expected in (
         ("Lindqvist", "Mara Lindqvist"),
         ("#1317", "gemm_fp8"),

@@ -147,6 +147,24 @@ def test_of_300_kernels_each_has_one_row_the_first_are_drawn_and_the_file_has_al
     assert len(app.get("download_button")) == 3
 
 
+def test_what_holds_for_most_rows_is_said_once(open_view: OpenView, store: Engine) -> None:
+    names = [f"implementation_{number}" for number in range(8)]
+    for number in range(2):
+        measured = [make_measurement(implementation=name) for name in names]
+        code = make_static_facts(implementation=names[3], code=str(number))
+        ingest_record(store, make_record(number, measurements=measured, static_facts=[code]))
+
+    html = markup(open_view("compare"))
+
+    assert html.count("undecided: separate runs, unless a row says more") == 1
+    rows = [row for row in html.split("<a ") if "rw-case" in row]
+    more = [row for row in rows if "undecided" in row]
+    assert len(rows) == len(names)
+    assert len(more) == 1
+    assert "implementation_3" in more[0]
+    assert "undecided: separate runs; machine code changed on 1 of 1" in more[0]
+
+
 @pytest.mark.usefixtures("judged")
 def test_what_the_history_found_between_the_two_is_marked(open_view: OpenView) -> None:
     app = open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT))

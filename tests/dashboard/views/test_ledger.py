@@ -496,9 +496,11 @@ def test_suspects_are_listed_with_their_weights(open_view: OpenView, store: Engi
     judged = store_history(store)
     suspects = (
         Suspect(Cause.CODE, 0.8, "the machine code differs"),
-        Suspect(Cause.CLOCK, 0.2, "the clock fell"),
+        Suspect(Cause.CLOCK, 0.19, "the clock fell"),
+        Suspect(Cause.UNKNOWN, 0.01, "unknown cause"),
     )
     replace_regressions(store, PROJECT, [replace(judged[0], suspects=suspects), *judged[1:]])
     said = texts(open_view("ledger", commit=sha_of(SLOWER_AT)))
     assert "code 80%" in said
-    assert "clock 20%" in said
+    assert "clock 19%" in said
+    assert "unknown 1%" not in said, "what is all but excluded takes no place"
