@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from roofwatch.ci.ab.comparable import (
     refuse_foreign,
@@ -28,7 +29,7 @@ from roofwatch.model.history import (
     SeriesKey,
 )
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import RATIO_TO_REFERENCE, TIME, Better, Metric, metric
+from roofwatch.model.metrics import RATIO_TO_REFERENCE, TIME, Better, Metric
 from roofwatch.model.stored_results import ImportedPair, MeasuredCase, RunDetail
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -118,19 +119,26 @@ class ComparedRow:
             return Verdict.INCONCLUSIVE
         return self.claim.verdict
 
+    def of_both(self, name: str) -> tuple[Any, Any]:
+        """Return a field of both sides' cases; None of a side without a case."""
+        return getattr(self.base_case, name, None), getattr(self.head_case, name, None)
+
     @property
     def utilisations(self) -> tuple[float | None, float | None]:
-        return _utilisation_of(self.base_case), _utilisation_of(self.head_case)
+        return self.of_both("utilisation")
+
+    @property
+    def outcomes(self) -> tuple[Outcome | None, Outcome | None]:
+        return self.of_both("outcome")
 
     @property
     def further(self) -> dict[str, tuple[float | None, float | None]]:
         """Return base and head of the further metrics that a side has, by key."""
         metrics: dict[str, tuple[float | None, float | None]] = {}
         for name in _FURTHER:
-            base: float | None = getattr(self.base_case, name, None)
-            head: float | None = getattr(self.head_case, name, None)
-            if base is not None or head is not None:
-                metrics[name] = base, head
+            sides = self.of_both(name)
+            if sides != (None, None):
+                metrics[name] = sides
         return metrics
 
     def was_found(self, verdict: Verdict) -> bool:
@@ -185,8 +193,8 @@ def rows_of(
         rows.append(
             ComparedRow(
                 key=_key(head, case_id, implementation, TIME.key),
-                base=_median_ns_of(base_case),
-                head=_median_ns_of(head_case),
+                base=getattr(base_case, "median_ns", None),
+                head=getattr(head_case, "median_ns", None),
                 base_case=base_case,
                 head_case=head_case,
                 claim=evidence[subject].claimed,
@@ -223,18 +231,6 @@ def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> Series
     return SeriesKey(
         summary.project, case_id, implementation, name, runner_class=summary.runner_class
     )
-
-
-def _median_ns_of(case: MeasuredCase | None) -> float | None:
-    if case is None:
-        return None
-    return case.median_ns
-
-
-def _utilisation_of(case: MeasuredCase | None) -> float | None:
-    if case is None:
-        return None
-    return case.utilisation
 
 
 def _found_by_key(
@@ -305,18 +301,13 @@ def _code_change(base: _Hashes, head: _Hashes) -> str:
         return "only on the base"
     if not base:
         return "only on the head"
-    compiled = base | head
-    changed = {target for _, target in compiled if _differs(base, head, target)}
+    targets = {target for _, target in base | head}
+    # a function that only one side has is a change too
+    changed = {target for (_, target), _ in base.items() ^ head.items()}
     if not changed:
         return "same everywhere"
     names = ", ".join(sorted(changed, key=natural_order))
-    return f"changed on {len(changed)} of {len({target for _, target in compiled})}: {names}"
-
-
-def _differs(base: _Hashes, head: _Hashes, target: str) -> bool:
-    return {subject: code for subject, code in base.items() if subject[1] == target} != {
-        subject: code for subject, code in head.items() if subject[1] == target
-    }
+    return f"changed on {len(changed)} of {len(targets)}: {names}"
 
 
 # --- one runner on one line
@@ -397,15 +388,3 @@ def differences(base: RunDetail, head: RunDetail) -> list[str]:
         if sides[0] != sides[1]:
             remarks.append(f"{title} {sides[0] or 'unknown'} → {sides[1] or 'unknown'}")
     return remarks
-
-
-def outcome_of(case: MeasuredCase | None) -> Outcome | None:
-    if case is None:
-        return None
-    return case.outcome
-
-
-def value_text(row: ComparedRow, value: float | None) -> str:
-    if value is None:
-        return ""
-    return metric(row.key.metric).format(value)

@@ -21,6 +21,8 @@ PARAMETERS: Mapping[str, str] = {
     "owner": "Owner",
 }
 """Label by name in the address."""
+_PARAMETERS_OF_CASES = ("filter_kernel", "family", "dtype", "tag", "owner")
+"""Those that narrow cases rather than runs."""
 
 _TAG_GROUPS = {
     "scale": re.compile(r"\d+(\.\d+)?[kmbt]", re.IGNORECASE),
@@ -121,39 +123,45 @@ class Filters:
     @cached_property
     def case_ids(self) -> frozenset[str] | None:
         """Return the admitted cases; None if all are."""
-        if not any(
-            self._of(parameter)
-            for parameter in ("filter_kernel", "family", "dtype", "tag", "owner")
-        ):
+        demands: list[tuple[str, set[str]]] = []
+        for parameter in _PARAMETERS_OF_CASES:
+            # tags of one group are alternatives, but every group must match
+            alternatives = [set(self._of(parameter))]
+            if parameter == "tag":
+                alternatives = _grouped(self._of(parameter))
+            demands += [(parameter, wanted) for wanted in alternatives if wanted]
+        if not demands:
             return None
-        return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
+        admitted: set[str] = set()
+        for case in self.facets.cases:
+            values = _values_of(case, self.owners)
+            if all(not wanted.isdisjoint(values[parameter]) for parameter, wanted in demands):
+                admitted.add(case.case_id)
+        return frozenset(admitted)
 
-    def _is_within(self, case: CaseOption) -> bool:
-        families, dtypes, tags, owners = (
-            self._of(name) for name in ("family", "dtype", "tag", "owner")
-        )
-        kernels = self._of("filter_kernel")
-        return (
-            (not kernels or case.kernel in kernels)
-            and (not families or case.family in families)
-            and (not dtypes or case.dtype in dtypes)
-            and all(not tags_of_group.isdisjoint(case.tags) for tags_of_group in _grouped(tags))
-            and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
-        )
+
+def _values_of(case: CaseOption, owners: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return what a case has of each parameter that narrows cases."""
+    return {
+        "filter_kernel": [case.kernel],
+        "family": [case.family],
+        "dtype": [case.dtype],
+        "tag": case.tags,
+        "owner": owners.get(case.kernel, ()),
+    }
 
 
 def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the options by parameter."""
+    options: dict[str, set[str]] = {name: set() for name in _PARAMETERS_OF_CASES}
+    for case in facets.cases:
+        for name, values in _values_of(case, owners).items():
+            # cases of other tools have no family
+            options[name].update(filter(None, values))
     return {
         "branch": sorted(facets.commits_by_branch),
         "class": list(facets.runner_classes),
-        "filter_kernel": sorted({case.kernel for case in facets.cases}),
-        "family": sorted({case.family for case in facets.cases if case.family}),
-        "dtype": sorted({case.dtype for case in facets.cases}),
-        "tag": sorted({tag for case in facets.cases for tag in case.tags}),
-        "owner": sorted(
-            {owner for owners_of_kernel in owners.values() for owner in owners_of_kernel}
-        ),
+        **{name: sorted(values) for name, values in options.items()},
     }
 
 

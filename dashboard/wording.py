@@ -9,7 +9,7 @@ from html import escape
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.model.history import ChangePoint, CommitRef
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import Layer, format_ns, metric
+from roofwatch.model.metrics import Layer, Metric, format_ns, metric
 from roofwatch.model.triage import TriageState
 from roofwatch.model.verdict import Verdict
 
@@ -164,9 +164,14 @@ def date_written(moment: datetime, zone: tzinfo) -> str:
 
 def rate_text(resource: str, per_s: float) -> str:
     """Write `4.8 TB/s` for memory, `989 TFLOP/s` for arithmetic."""
+    return rate_metric(resource).format(per_s)
+
+
+def rate_metric(resource: str) -> Metric:
+    """Return the metric of a ceiling's rate."""
     if resource == "memory":
-        return metric("memory_bytes_per_s").format(per_s)
-    return metric("flop_per_s").format(per_s)
+        return metric("memory_bytes_per_s")
+    return metric("flop_per_s")
 
 
 def duration_text(ns: float) -> str:

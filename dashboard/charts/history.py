@@ -132,6 +132,11 @@ def history_html(
     )
 
 
+def figure_html(caption: str, picture: str) -> str:
+    """Put a caption, which is HTML, above a drawing."""
+    return f'<figure><figcaption class="rw-cut">{caption}</figcaption>{picture}</figure>'
+
+
 def date_range(histories: Iterable[History]) -> DateScale:
     """Return the date axis that several drawings share."""
     moments: list[datetime] = []

@@ -1,175 +1,100 @@
 """Figures of runners: a case over time, ceilings over time, and spending by commit."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, tzinfo
+from operator import attrgetter
 
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.dashboard.charts.palette import GREY, VERMILLION
+from roofwatch.dashboard.charts.history import History, RoofLine
 from roofwatch.dashboard.charts.style import (
     NAMED_PARTS,
     OTHERS,
     UNCOUNTED,
-    clock_times,
     commit_lines,
     commit_ticks,
     lay_out,
-    marker_of,
     part_marker,
-    style_of,
 )
-from roofwatch.dashboard.wording import escaped, rate_text, shortened
-from roofwatch.model.history import CommitRef, Series, SeriesPoint
-from roofwatch.model.machine import Ceiling
-from roofwatch.model.metrics import format_ns
+from roofwatch.dashboard.wording import escaped, rate_metric, shortened
+from roofwatch.model.history import CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.metrics import TIME, Better, imported_key
 from roofwatch.model.stored_results import FleetRun
 
-_PANEL_PX = 150
 NS_PER_HOUR = 3_600e9
 _PREFIXED = {"s", "J"}
 """Units that take SI prefixes."""
+
+_READINGS: Mapping[str, Callable[[SeriesPoint], float | None]] = {
+    TIME.key: attrgetter("value"),
+    imported_key("SM clock", "MHz", Better.HIGHER): attrgetter("sm_clock_mhz"),
+    imported_key("highest temperature", "°C", Better.LOWER): attrgetter("temperature_c"),
+}
+"""What a run shows of a case, by key of a metric."""
 
 Amount = tuple[CommitRef, str, float | None]
 """What a part of a commit took; None if unknown."""
 
 
-def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
-    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled
-    or shared runs.
+def case_histories(series: Series) -> list[History]:
+    """Return the times of a case by the moments of its runs, and clock and temperature of the same
+    blocks where they were read.
     """
-    points = [point for point in series.points if point.value is not None]
-    points.sort(key=lambda point: point.measured_at)
-    panels: list[tuple[str, str, list[float | None]]] = [
-        (
-            "time (s)",
-            "time",
-            [(point.value or 0.0) / 1e9 for point in points],
-        )
-    ]
-    clocks_mhz = [point.sm_clock_mhz for point in points]
-    if _has_value(clocks_mhz):
-        panels.append(("SM clock (MHz)", "SM clock", clocks_mhz))
-    temperatures_c = [point.temperature_c for point in points]
-    if _has_value(temperatures_c):
-        panels.append(("temperature (°C)", "highest temperature", temperatures_c))
-    figure = make_subplots(
-        rows=len(panels),
-        cols=1,
-        shared_xaxes=True,
-        vertical_spacing=0.06,
-    )
-    for row, (title, name, values) in enumerate(panels, start=1):
-        marker = marker_of(row - 1, 7)
-        figure.add_scatter(
-            x=clock_times((point.measured_at for point in points), zone),
-            y=values,
-            mode="lines+markers",
-            name=name,
-            line={"color": marker["color"], "width": 1},
-            marker=marker,
-            hovertext=[_hover(point, zone) for point in points],
-            row=row,
-            col=1,
-        )
-        # small changes of a time count; readings are seen against 0
-        rangemode = "normal" if row == 1 else "tozero"
-        figure.update_yaxes(
-            title=title,
-            rangemode=rangemode,
-            row=row,
-            col=1,
-        )
-    # drawn once more, on top
-    doubtful = [point for point in points if point.degraded_by]
-    if doubtful:
-        figure.add_scatter(
-            x=clock_times((point.measured_at for point in doubtful), zone),
-            y=[(point.value or 0.0) / 1e9 for point in doubtful],
-            mode="markers",
-            name="throttled or shared",
-            marker={"symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
-            hovertext=[_hover(point, zone) for point in doubtful],
-            row=1,
-            col=1,
-        )
-    figure.update_yaxes(
-        tickformat="~s",
-        ticksuffix="s",
-        row=1,
-        col=1,
-    )
-    figure.update_xaxes(
-        title="measured at",
-        row=len(panels),
-        col=1,
-        type="date",
-    )
-    return lay_out(figure, height=100 + _PANEL_PX * len(panels))
+    histories: list[History] = []
+    for key, value_of in _READINGS.items():
+        points: list[SeriesPoint] = []
+        for point in series.points:
+            value = value_of(point)
+            if value is not None:
+                commit = _at(point.commit, point.measured_at)
+                points.append(replace(point, value=value, commit=commit))
+        points.sort(key=lambda point: point.measured_at)
+        if points:
+            of_metric = replace(series.key, metric=key)
+            histories.append(History(series=Series(of_metric, tuple(points))))
+    return histories
 
 
-def _has_value(values: Sequence[float | None]) -> bool:
-    return any(value is not None for value in values)
-
-
-def _hover(point: SeriesPoint, zone: tzinfo) -> str:
-    lines = [f"<b>{format_ns(point.value or 0.0)}</b>"]
-    if point.sm_clock_mhz is not None:
-        lines.append(f"SM clock {point.sm_clock_mhz:.0f} MHz")
-    if point.temperature_c is not None:
-        lines.append(f"{point.temperature_c:.0f} °C")
-    if point.degraded_by:
-        lines.append(f"throttled or shared: {escaped(', '.join(point.degraded_by))}")
-    return "<br>".join([*lines, *commit_lines(point.commit, zone)])
-
-
-def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
-    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a
-    datasheet.
-    """
-    by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
+def ceiling_histories(runs: Iterable[FleetRun]) -> list[History]:
+    """Return the measured rate of each ceiling by the moments of the runs, under its peak."""
+    points: defaultdict[str, list[SeriesPoint]] = defaultdict(list)
+    newest: dict[str, tuple[FleetRun, Ceiling]] = {}
     for run in sorted(runs, key=lambda run: run.started_at):
-        for ceiling in run.ceilings:
-            if ceiling.source == "measured":
-                by_name[ceiling_name(ceiling)].append((run.started_at, ceiling))
-    figure = go.Figure()
-    for index, (name, measured) in enumerate(sorted(by_name.items())):
-        colour, _, dash = style_of(index)
-        _, newest = measured[-1]
-        published = compare_with_datasheet([newest], runs[0].environment.device_name)
-        if published:
-            whole_per_s = published[0].published_per_s
-            reference = "datasheet"
-        else:
-            whole_per_s = max(ceiling.per_s for _, ceiling in measured)
-            reference = "highest seen"
-        figure.add_scatter(
-            x=clock_times((moment for moment, _ in measured), zone),
-            y=[ceiling.per_s / whole_per_s for _, ceiling in measured],
-            mode="lines+markers",
-            name=f"{escaped(name)}, 100 % = {reference}, {rate_text(newest.resource, whole_per_s)}",
-            line={"color": colour, "dash": dash, "width": 1.5},
-            marker=marker_of(index, 8),
-            hovertext=[
-                f"<b>{escaped(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
-                f"{ceiling.per_s / whole_per_s:.1%} of the {reference}, {escaped(ceiling.method)}"
-                for _, ceiling in measured
-            ],
-        )
-    figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
-    return lay_out(
-        figure,
-        height=380,
-        xaxis={"title": "measured at", "type": "date"},
-        yaxis={
-            "title": "share of the reference, higher is better",
-            "tickformat": ".0%",
-            "rangemode": "tozero",
-        },
-    )
+        for ceiling in measured_ceilings(run.ceilings):
+            name = ceiling_name(ceiling)
+            newest[name] = run, ceiling
+            points[name].append(
+                SeriesPoint(
+                    commit=_at(run.commit, run.started_at),
+                    run_id=run.run_id,
+                    measured_at=run.started_at,
+                    outcome=Outcome.OK,
+                    value=ceiling.per_s,
+                )
+            )
+    histories: list[History] = []
+    for name, (run, ceiling) in sorted(newest.items()):
+        key = SeriesKey(run.project, name, ceiling.method, rate_metric(ceiling.resource).key)
+        peaks = compare_with_datasheet([ceiling], run.environment.device_name)
+        roofs = [RoofLine("peak (datasheet)", peak.published_per_s, False) for peak in peaks]
+        histories.append(History(series=Series(key, tuple(points[name])), roofs=tuple(roofs)))
+    return histories
+
+
+def _at(commit: CommitRef, moment: datetime) -> CommitRef:
+    """Return a commit that is drawn at the moment of a run."""
+    # a commit may be measured again weeks after it was made
+    return replace(commit, committed_at=moment)
+
+
+def measured_ceilings(ceilings: Iterable[Ceiling]) -> list[Ceiling]:
+    """Keep what was measured; the others are of a datasheet."""
+    return [ceiling for ceiling in ceilings if ceiling.source == "measured"]
 
 
 def ceiling_name(ceiling: Ceiling) -> str:

@@ -91,29 +91,20 @@ def fit_dates(moments: Sequence[datetime]) -> DateScale:
 def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
     """Return round dates: hours, days, weeks, months or years."""
     start, end = scale.start.astimezone(zone), scale.end.astimezone(zone)
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     days = (end - start) / timedelta(days=1)
     # the widest unit whose dates still fit under the drawing
     if days > max_count * _DAY_STEPS[-1]:
-        moments, pattern = _months(start, end, max_count), "%b %Y"
+        pattern = "%b %Y"
+        moments = _months(midnight.replace(day=1), end, max_count)
     elif days > max_count / 2:
-        step = next(step for step in _DAY_STEPS if days / step <= max_count)
-        midnight = start.replace(
-            hour=0,
-            minute=0,
-            second=0,
-            microsecond=0,
-        )
-        moments, pattern = _steps(midnight, end, timedelta(days=step)), "%-d %b"
+        pattern = "%-d %b"
+        step_days = next(step for step in _DAY_STEPS if days / step <= max_count)
+        moments = _steps(midnight, end, timedelta(days=step_days))
     else:
-        hours = days * 24
-        step = next((step for step in _HOUR_STEPS if hours / step <= max_count), 24)
-        midnight = start.replace(
-            hour=0,
-            minute=0,
-            second=0,
-            microsecond=0,
-        )
-        moments, pattern = _steps(midnight, end, timedelta(hours=step)), "%-d %b %H:%M"
+        pattern = "%-d %b %H:%M"
+        step_hours = next((step for step in _HOUR_STEPS if days * 24 / step <= max_count), 24)
+        moments = _steps(midnight, end, timedelta(hours=step_hours))
     return [
         Tick(scale.percent(moment), moment.strftime(pattern))
         for moment in moments
@@ -125,21 +116,17 @@ def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
     return [start + number * step for number in range(int((end - start) / step) + 1)]
 
 
-def _months(start: datetime, end: datetime, max_count: int) -> list[datetime]:
-    count = (end.year - start.year) * 12 + end.month - start.month
+def _months(first: datetime, end: datetime, max_count: int) -> list[datetime]:
+    """Return the firsts of months from one of them on, in steps of whole months or years."""
+    count = (end.year - first.year) * 12 + end.month - first.month
     step = next((step for step in _MONTH_STEPS if count / step <= max_count), 120)
-    midnight = start.replace(
-        day=1,
-        hour=0,
-        minute=0,
-        second=0,
-        microsecond=0,
-    )
     moments: list[datetime] = []
     for number in range(count + 1):
-        year, month = divmod(start.month - 1 + number, 12)
-        # steps of whole years count from the first month
-        counted_months = month if step < 12 else number
+        year, month = divmod(first.month - 1 + number, 12)
+        # quarters begin in January, steps of years with the first month
+        counted_months = number
+        if step < 12:
+            counted_months = month
         if counted_months % step == 0:
-            moments.append(midnight.replace(year=start.year + year, month=month + 1))
+            moments.append(first.replace(year=first.year + year, month=month + 1))
     return moments

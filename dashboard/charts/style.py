@@ -54,16 +54,6 @@ def style_of(index: int) -> tuple[str, str, str]:
     return _STYLES[index % len(_STYLES)]
 
 
-def marker_of(index: int, size: int = 10) -> dict[str, object]:
-    colour, symbol, _ = style_of(index)
-    return {
-        "color": colour,
-        "symbol": symbol,
-        "size": size,
-        "line": {"color": GREY, "width": 1},
-    }
-
-
 def pattern_of(index: int) -> str:
     return _PATTERNS[index % len(_PATTERNS)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from roofwatch.ci.static.analyses import describe_proof
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, show_table
 from roofwatch.model.metrics import format_bytes
 from roofwatch.model.proofs import OperatorCost, OverflowProof
 
@@ -25,8 +25,7 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
 
     show_table(
         proofs,
-        Column("case", lambda proof: proof.case_id),
-        Column("implementation", lambda proof: proof.implementation),
+        *SUBJECT,
         Column(
             "32-bit offsets",
             lambda proof: str(describe_proof(proof)),

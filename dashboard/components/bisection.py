@@ -8,7 +8,7 @@ import streamlit as st
 from roofwatch.dashboard import data
 from roofwatch.dashboard.commands import BENCH_FILE, NO_COMMAND, command_html
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import HtmlColumn, Row, html_table
+from roofwatch.dashboard.components.table import HtmlColumn, Row, html_table, scrolled
 from roofwatch.dashboard.wording import escaped, percent, shortened, written
 from roofwatch.db.access import AuditEntry
 from roofwatch.db.bisections import Bisection
@@ -59,7 +59,7 @@ def _show_steps(bisection: Bisection) -> None:
 
 
 def _show(rows: Iterable[Row], *columns: HtmlColumn[Row]) -> None:
-    st.html(f"<div class=rw-scroll tabindex=0>{html_table(rows, columns)}</div>")
+    st.html(scrolled(html_table(rows, columns)))
 
 
 def _answer_html(answer: Answer) -> str:

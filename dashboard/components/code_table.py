@@ -6,7 +6,7 @@ import streamlit as st
 
 from roofwatch.ci.static.explanation import explain_spills
 from roofwatch.ci.static.facts import fact_values, facts_in_words
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, show_table
 from roofwatch.dashboard.wording import code_span, natural_order, outcome_text
 from roofwatch.model.metrics import METRICS, format_ns, metric
 from roofwatch.model.results import StaticFacts
@@ -57,8 +57,7 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
 
     columns: list[Column[StaticFacts]] = [
         Column("target", lambda fact: fact.target),
-        Column("case", lambda fact: fact.case_id),
-        Column("implementation", lambda fact: fact.implementation),
+        *SUBJECT,
         Column("function", lambda fact: fact.function),
         Column("changed", lambda fact: changes[_key(fact)]),
         Column("outcome", lambda fact: fact.outcome, outcome_text),

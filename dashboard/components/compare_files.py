@@ -9,7 +9,7 @@ import streamlit as st
 
 from roofwatch.ci import messages
 from roofwatch.ci.messages import on_one_line
-from roofwatch.dashboard.comparison import ComparedRow, outcome_of
+from roofwatch.dashboard.comparison import ComparedRow
 from roofwatch.model.metrics import metric
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -23,6 +23,7 @@ def frame_of_rows(rows: Sequence[ComparedRow]) -> pd.DataFrame:
 def _values_of(row: ComparedRow) -> dict[str, object]:
     low, high = row.interval or (None, None)
     base_share, head_share = row.utilisations
+    base_outcome, head_outcome = row.outcomes
     values: dict[str, object] = {
         "runner": row.key.runner_class,
         "case": row.key.case_id,
@@ -39,8 +40,8 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
         "not compared": row.refusal,
         "base share of achievable": base_share,
         "head share of achievable": head_share,
-        "base outcome": str(outcome_of(row.base_case) or ""),
-        "head outcome": str(outcome_of(row.head_case) or ""),
+        "base outcome": str(base_outcome or ""),
+        "head outcome": str(head_outcome or ""),
         "machine code": row.code_change,
         "found by the history": ", ".join(_found_of(row)),
     }

@@ -17,11 +17,9 @@ from roofwatch.dashboard.comparison import (
     Group,
     RunnerSummary,
     geomean_of,
-    outcome_of,
-    value_text,
 )
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import HtmlColumn, grouped, html_table
+from roofwatch.dashboard.components.table import HtmlColumn, grouped, html_table, scrolled
 from roofwatch.dashboard.headline import once_a_commit
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
@@ -286,12 +284,11 @@ def _forest_row(row: ComparedRow) -> ForestRow:
 
 
 def _side_text(row: ComparedRow, *, is_base: bool) -> str:
-    value, case = row.head, row.head_case
+    value, outcome = row.head, row.outcomes[1]
     if is_base:
-        value, case = row.base, row.base_case
+        value, outcome = row.base, row.outcomes[0]
     if value is not None:
-        return escaped(value_text(row, value))
-    outcome = outcome_of(case)
+        return escaped(row.metric.format(value))
     if outcome is None:
         return ""
     return escaped(outcome_text(outcome))
@@ -339,7 +336,7 @@ def no_verdict_html(rows: Iterable[ComparedRow]) -> str:
             HtmlColumn("Of achievable", _shares_text, "number"),
         ],
     )
-    return f'<div class="rw-scroll">{table}</div>'
+    return scrolled(table)
 
 
 def _ratio_text(row: ComparedRow) -> str:

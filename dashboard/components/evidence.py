@@ -1,7 +1,6 @@
 """The evidence of one change point, base and head side by side."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import streamlit as st
 
@@ -26,6 +25,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.errors import StoreError
 from roofwatch.model.history import ChangePoint
+from roofwatch.model.machine import DeviceState
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
@@ -135,52 +135,42 @@ def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
     """Describe clocks, power, temperature and throttling on each side; empty if neither was
     monitored.
     """
-    conditions = [_Conditions.of(side) for side in sides]
+    states = [_states_of(side) for side in sides]
     rows: dict[str, list[str]] = {}
-    for name in _READINGS:
-        texts = [side.readings.get(name) for side in conditions]
-        if any(texts):
-            rows[name] = [text or "not read" for text in texts]
+    for (name, unit), reading_of in _READINGS.items():
+        readings = [reading_of(of_side) for of_side in states]
+        if any(readings):
+            rows[name] = [f"{value:,.0f} {unit}" if value else "not read" for value in readings]
     if rows:
-        rows["throttled by"] = [side.reasons or "nothing" for side in conditions]
-        rows["blocks throttled or contended"] = [side.degraded for side in conditions]
+        rows["throttled by"] = [_reasons_text(of_side) for of_side in states]
+        rows["blocks throttled or contended"] = [_degraded_text(side) for side in sides]
     return rows
 
 
-_READINGS = ("SM clock", "memory clock", "power", "highest temperature")
+_READINGS: Mapping[tuple[str, str], Callable[[Sequence[DeviceState]], float | None]] = {
+    ("SM clock", "MHz"): lambda states: median_of(state.sm_clock_mhz for state in states),
+    ("memory clock", "MHz"): lambda states: median_of(state.memory_clock_mhz for state in states),
+    ("power", "W"): lambda states: median_of(state.power_w for state in states),
+    ("highest temperature", "°C"): lambda states: max(
+        (state.temperature_c or 0 for state in states), default=None
+    ),
+}
+"""What the device reported over the blocks of a measurement, by name and unit."""
 
 
-@dataclass(frozen=True)
-class _Conditions:
-    """Clocks, power, temperature and throttling during one measurement, as texts."""
+def _states_of(side: Measurement | None) -> list[DeviceState]:
+    blocks = getattr(side, "blocks", ())
+    return [block.device_state for block in blocks if block.device_state is not None]
 
-    readings: Mapping[str, str]
-    """By name; only what the device reported."""
-    reasons: str
-    degraded: str
 
-    @classmethod
-    def of(cls, measurement: Measurement | None) -> "_Conditions":
-        blocks = () if measurement is None else measurement.blocks
-        states = [block.device_state for block in blocks if block.device_state is not None]
-        values = {
-            "SM clock": (median_of(state.sm_clock_mhz for state in states), "MHz"),
-            "memory clock": (median_of(state.memory_clock_mhz for state in states), "MHz"),
-            "power": (median_of(state.power_w for state in states), "W"),
-            "highest temperature": (
-                max((state.temperature_c or 0 for state in states), default=None),
-                "°C",
-            ),
-        }
-        reasons = {reason for state in states for reason in state.clock_event_reasons}
-        degraded_count = sum(bool(state.degraded_by) for state in states)
-        return cls(
-            readings={
-                name: f"{value:,.0f} {unit}" for name, (value, unit) in values.items() if value
-            },
-            reasons=", ".join(sorted(reasons)).replace("_", " "),
-            degraded=f"{degraded_count} of {len(blocks)}",
-        )
+def _reasons_text(states: Iterable[DeviceState]) -> str:
+    reasons = {reason for state in states for reason in state.clock_event_reasons}
+    return ", ".join(sorted(reasons)).replace("_", " ") or "nothing"
+
+
+def _degraded_text(side: Measurement | None) -> str:
+    degraded_count = sum(bool(state.degraded_by) for state in _states_of(side))
+    return f"{degraded_count} of {len(getattr(side, 'blocks', ()))}"
 
 
 def _show_base_and_head(title: str, rows: Mapping[str, Sequence[str]]) -> None:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from roofwatch.dashboard.components.page import MAIN_FIGURE
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, show_table
 from roofwatch.dashboard.wording import code_span, outcome_text
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import RATIO_TO, SHARE_OF_STEP, metric
@@ -28,8 +28,7 @@ def show_imported_values(record: RunRecord) -> None:
     st.header("Values", anchor=False)
     show_table(
         values[:_ROWS],
-        Column("case", lambda row: row.case_id),
-        Column("implementation", lambda row: row.implementation),
+        *SUBJECT,
         Column("metric", lambda row: metric(row.key).title),
         Column("value", lambda row: _text(row.key, row.value, row.outcome)),
         Column("better", lambda row: str(row.better)),

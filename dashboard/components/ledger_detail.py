@@ -22,7 +22,7 @@ from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import fastest_library
 from roofwatch.dashboard.components.source_changes import source_html
-from roofwatch.dashboard.components.table import HtmlColumn, html_table
+from roofwatch.dashboard.components.table import HtmlColumn, html_table, scrolled
 from roofwatch.dashboard.headline import headline_of, kernel_text
 from roofwatch.dashboard.linked_row import row_choices
 from roofwatch.dashboard.wording import (
@@ -81,9 +81,10 @@ def show_detail(
 
 def _chosen_change(view: View, row: CommitEntry) -> ChangePoint:
     changes = {key_of(point): point for point in row.change_points}
-    pinned = view.link.pin("change", changes)
-    if pinned is not None:
-        return changes[pinned]
+    asked = st.query_params.get("change")
+    if asked in changes:
+        view.link.keep("change", asked)
+        return changes[asked]
     regression_id = st.query_params.get("regression")
     for part in row.parts:
         if part.regression_id == regression_id:
@@ -110,11 +111,7 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     if regression.change_points[0].is_gradual:
         marks.append("↗ drift")
     badges = "".join(f"<span class=rw-mark>{escaped(mark)}</span>" for mark in marks)
-    # isolated: a name that is written from right to left would take the date along
-    where = (
-        f"{view.sources.commit_html(commit)} <bdi>{escaped(shortened(commit.subject))}</bdi>"
-        f" · <bdi>{escaped(shortened(commit.author))}</bdi>"
-    )
+    where = view.commit_html(commit)
     if regression.is_range:
         where = escaped(regression.range_text)
     link = view.anchor("Copy link", "ledger", attributes="data-copy", **row_choices(row))
@@ -417,7 +414,7 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
         ],
         attributes=lambda point: current_attribute(is_current=point == chosen),
     )
-    return f"<div class=rw-scroll tabindex=0>{table}</div>"
+    return scrolled(table)
 
 
 def _measured_on(point: ChangePoint) -> str:

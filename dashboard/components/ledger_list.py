@@ -26,7 +26,6 @@ from roofwatch.model.agenda import JobKind, StoredJob
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
 
-_KERNELS_IN_ROW = 1
 _MAX_RUNNERS = 8
 _NAMED_RUNNERS = 4
 """Runners up to which the columns of dots have names."""
@@ -76,12 +75,12 @@ def _coloured(change: float) -> str:
 def rows_html(
     view: View,
     rows: Sequence[CommitEntry],
-    runners: Sequence[str],
     *,
     chosen: CommitEntry | None,
     marked: Sequence[CommitEntry],
 ) -> str:
-    """Write rows as a table; runners are the columns of the dots."""
+    """Write rows as a table."""
+    runners = _runners_of(view, rows)
     marked_keys = {row.key for row in marked}
     # the dots of a single runner need no name
     is_narrow = _is_narrow(runners) or len(runners) == 1
@@ -183,16 +182,17 @@ def bar_html(point: ChangePoint) -> str:
 
 
 def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
-    lines: list[str] = []
-    kind = _dots_class(runners)
-    for kernel in row.kernels[:_KERNELS_IN_ROW]:
-        dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
-        name = escaped(shortened(kernel_text(kernel), length=32))
-        lines.append(f"<span class='{kind}'>{dots}</span> <span class=rw-kernel>{name}</span>")
-    more = len(row.kernels) - _KERNELS_IN_ROW
-    if more > 0:
-        lines.append(f"<span class=rw-soft>+{more}</span>")
-    return "".join(lines)
+    """Draw where the first kernel changed, and write how many more did."""
+    kernel = row.kernels[0]
+    dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
+    name = escaped(shortened(kernel_text(kernel), length=32))
+    further = ""
+    if len(row.kernels) > 1:
+        further = f"<span class=rw-soft>+{len(row.kernels) - 1}</span>"
+    return (
+        f"<span class='{_dots_class(runners)}'>{dots}</span> "
+        f"<span class=rw-kernel>{name}</span>{further}"
+    )
 
 
 def _dot_html(point: ChangePoint | None, runner: str) -> str:
@@ -298,7 +298,7 @@ def _group_of(row: CommitEntry) -> str:
     return "undecided"
 
 
-def runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
+def _runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
     """Return the runner classes whose changes are drawn; of many, those with a change."""
     admitted = [
         runner.runner_class

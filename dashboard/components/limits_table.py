@@ -1,11 +1,14 @@
 """What limits each case of a kernel, and what to try first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.static.prediction import estimates_of_call
+from roofwatch.dashboard.components.table import HtmlColumn, html_table, scrolled
 from roofwatch.dashboard.wording import escaped
 from roofwatch.model.metrics import format_ns, metric
+
+_ESTIMATED = "By the cycle model, from machine code; not measured."
 
 
 def limits_html(diagnoses: Sequence[Diagnosis], target: str | None) -> str:
@@ -15,37 +18,33 @@ def limits_html(diagnoses: Sequence[Diagnosis], target: str | None) -> str:
         diagnoses: Of the cases of a kernel.
         target: The compiler's target for the device.
     """
-    estimates = [estimated_ns(diagnosis, target) for diagnosis in diagnoses]
-    has_estimates = any(estimates)
+    # equal advice stands once below the table; a row has its number
     advice: dict[str, int] = {}
-    rows: list[str] = []
-    for diagnosis, time_ns in zip(diagnoses, estimates, strict=True):
-        number = ""
-        if diagnosis.findings:
-            text = diagnosis.findings[0].advice
-            number = str(advice.setdefault(text, len(advice) + 1))
-        estimate = ""
-        if has_estimates:
-            text = "" if time_ns is None else format_ns(time_ns)
-            estimate = f'<td class="number">{text}</td>'
-        rows.append(_limit_row(diagnosis, number, estimate))
+    for diagnosis in diagnoses:
+        for finding in diagnosis.findings[:1]:
+            advice.setdefault(finding.advice, len(advice) + 1)
+
+    def estimate(diagnosis: Diagnosis) -> str:
+        return _time_text(estimated_ns(diagnosis, target))
+
+    columns: list[HtmlColumn[Diagnosis]] = [
+        HtmlColumn("Case", lambda diagnosis: escaped(diagnosis.evidence.case.case_id)),
+        HtmlColumn("Implementation", lambda diagnosis: escaped(diagnosis.evidence.implementation)),
+        HtmlColumn("Limit", lambda diagnosis: f"<b>{escaped(str(diagnosis.limit))}</b>"),
+        HtmlColumn("Time", _measured_text, "number"),
+        HtmlColumn("Estimated", estimate, "number", _ESTIMATED),
+        HtmlColumn("Possible", _possible_text, "number"),
+        HtmlColumn("Of achievable", _share_text, "number"),
+        HtmlColumn("Why", lambda diagnosis: escaped(str(diagnosis.headline)), "rw-soft"),
+        HtmlColumn("Try", lambda diagnosis: _first_number(diagnosis, advice), "number"),
+    ]
+    if not any(map(estimate, diagnoses)):
+        columns = [column for column in columns if column.help != _ESTIMATED]
     tries = ""
     if advice:
         items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
         tries = f"<p><b>Try</b></p><ol>{items}</ol>"
-    estimate_head = ""
-    if has_estimates:
-        estimate_head = (
-            '<th class="number" title="By the cycle model, from machine code; not measured.">'
-            "Estimated</th>"
-        )
-    return (
-        '<div class="rw-scroll"><table class="rw-table"><thead><tr><th>Case</th>'
-        '<th>Implementation</th><th>Limit</th><th class="number">Time</th>'
-        f'{estimate_head}<th class="number">Possible</th><th class="number">Of achievable</th>'
-        '<th>Why</th><th class="number">Try</th></tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>{tries}"
-    )
+    return f"{scrolled(html_table(diagnoses, columns))}{tries}"
 
 
 def estimated_ns(diagnosis: Diagnosis, target: str | None) -> float | None:
@@ -59,20 +58,32 @@ def estimated_ns(diagnosis: Diagnosis, target: str | None) -> float | None:
     return sum(estimate.predicted_ns for estimate in estimates)
 
 
-def _limit_row(diagnosis: Diagnosis, number: str, estimate: str) -> str:
-    evidence = diagnosis.evidence
-    measurement = evidence.measurement
-    time = possible = share = ""
-    if measurement is not None and measurement.median_ns is not None:
-        time = format_ns(measurement.median_ns)
-        if measurement.utilisation is not None:
-            possible = format_ns(measurement.median_ns * measurement.utilisation)
-            share = metric("utilisation").format(measurement.utilisation)
-    return (
-        f"<tr><td>{escaped(evidence.case.case_id)}</td>"
-        f"<td>{escaped(evidence.implementation)}</td><td><b>{escaped(str(diagnosis.limit))}</b>"
-        f'</td><td class="number">{escaped(time)}</td>{estimate}'
-        f'<td class="number">{escaped(possible)}</td>'
-        f'<td class="number">{share}</td><td class="rw-soft">{escaped(str(diagnosis.headline))}'
-        f'</td><td class="number">{number}</td></tr>'
-    )
+def _first_number(diagnosis: Diagnosis, advice: Mapping[str, int]) -> str:
+    for finding in diagnosis.findings[:1]:
+        return str(advice[finding.advice])
+    return ""
+
+
+def _time_text(time_ns: float | None) -> str:
+    if time_ns is None:
+        return ""
+    return escaped(format_ns(time_ns))
+
+
+def _measured_text(diagnosis: Diagnosis) -> str:
+    return _time_text(getattr(diagnosis.evidence.measurement, "median_ns", None))
+
+
+def _possible_text(diagnosis: Diagnosis) -> str:
+    """Write the time at the roof."""
+    measurement = diagnosis.evidence.measurement
+    if measurement is None or measurement.median_ns is None or measurement.utilisation is None:
+        return ""
+    return _time_text(measurement.median_ns * measurement.utilisation)
+
+
+def _share_text(diagnosis: Diagnosis) -> str:
+    share = getattr(diagnosis.evidence.measurement, "utilisation", None)
+    if share is None:
+        return ""
+    return metric("utilisation").format(share)

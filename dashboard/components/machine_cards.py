@@ -9,7 +9,7 @@ from html import escape
 
 from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.ci.messages import count_of
-from roofwatch.dashboard.charts.runners import ceiling_name
+from roofwatch.dashboard.charts.runners import ceiling_name, measured_ceilings
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.runner_state import THROTTLED_SHARE, runner_state
 from roofwatch.dashboard.wording import (
@@ -168,9 +168,8 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
             ratios.append(statistics.median(values) / statistics.median(medians) - 1)
     if ratios:
         count = count_of(len(siblings), "sibling")
-        parts.append(
-            f"<span class=rw-soft>all {percent(statistics.median(ratios))} against its {count}</span>"
-        )
+        text = f"all {percent(statistics.median(ratios))} against its {count}"
+        parts.append(f"<span class=rw-soft>{text}</span>")
     return "<br>".join(parts)
 
 
@@ -178,10 +177,9 @@ def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
     """Return the measured ceilings by name, with their resource, the newest first."""
     rates: dict[str, tuple[str, list[float]]] = {}
     for run in machine.runs:
-        for ceiling in run.ceilings:
-            if ceiling.source == "measured":
-                _, values = rates.setdefault(ceiling_name(ceiling), (ceiling.resource, []))
-                values.append(ceiling.per_s)
+        for ceiling in measured_ceilings(run.ceilings):
+            _, values = rates.setdefault(ceiling_name(ceiling), (ceiling.resource, []))
+            values.append(ceiling.per_s)
     return rates
 
 

@@ -11,19 +11,24 @@ from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.history import History, date_range, figure_html, history_html
 from roofwatch.dashboard.charts.runners import (
-    ceiling_history_figure,
+    case_histories,
+    ceiling_histories,
     ceiling_name,
-    runner_history_figure,
+    measured_ceilings,
 )
 from roofwatch.dashboard.commands import BENCH_FILE, command_html
+from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import (
+    SUBJECT,
     Column,
     HtmlColumn,
     grouped,
     html_table,
+    scrolled,
     show_table,
 )
 from roofwatch.dashboard.wording import (
@@ -43,6 +48,7 @@ from roofwatch.model.stored_results import FleetRun
 RUNS_READ = 200
 """Newest runs of each runner class that are read."""
 _RUNS_LISTED = 40
+_FIGURE_PX = 110
 
 
 def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
@@ -88,10 +94,7 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
     # there may be more than were read
     if len(runs) >= RUNS_READ:
         read += " read"
-    return (
-        f"<h2>Runs <span class=rw-soft>{read}</span></h2>"
-        f"<div class=rw-scroll tabindex=0>{table}</div>"
-    )
+    return f"<h2>Runs <span class=rw-soft>{read}</span></h2>{scrolled(table)}"
 
 
 def _started_html(view: View, run: FleetRun) -> str:
@@ -138,8 +141,7 @@ def _show_noise_of_cases(cases: Sequence[CaseNoise]) -> None:
 
     show_table(
         cases,
-        Column("case", lambda case: case.case_id),
-        Column("implementation", lambda case: case.implementation),
+        *SUBJECT,
         Column("blocks", lambda case: case.block_count),
         Column("noise floor", lambda case: case.noise_floor, "{:.2%}".format),
         *map(detectable_column, DETECTABLE_AT),
@@ -186,7 +188,7 @@ def _show_history(view: View, runner_class: str) -> None:
     )
     series = history[implementation]
     st.header("Time, clock and temperature", anchor=False)
-    st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
+    _show_histories(view, case_histories(series), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
@@ -197,18 +199,26 @@ def _show_history(view: View, runner_class: str) -> None:
     )
 
 
+def _show_histories(view: View, histories: Sequence[History], *, key: str) -> None:
+    """Draw histories below one another on one date axis."""
+    dates = date_range(histories)
+    figures: list[str] = []
+    for history in histories:
+        series = history.series.key
+        caption = f"<b>{escaped(history.metric.title)}</b> {escaped(series.label)}"
+        picture = history_html(history, view.zone, height_px=_FIGURE_PX, dates=dates)
+        figures.append(figure_html(caption, picture))
+    show_markup("".join(figures), key=key)
+
+
 def _has_value(line: Series) -> bool:
     return any(point.value is not None for point in line.points)
-
-
-def _measured_ceilings(run: FleetRun) -> list[Ceiling]:
-    return [ceiling for ceiling in run.ceilings if ceiling.source == "measured"]
 
 
 def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
     """Show the newest ceilings next to the range of all and the datasheet."""
     note_whole_runs(view)
-    by_run = [_measured_ceilings(run) for run in runs]
+    by_run = [measured_ceilings(run.ceilings) for run in runs]
     seen = grouped(chain.from_iterable(by_run), ceiling_name)
     newest = next(filter(None, by_run), [])
     if not newest:
@@ -224,7 +234,7 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
             ),
         )
 
-    st.plotly_chart(ceiling_history_figure(runs, view.zone), key="ceilings")
+    _show_histories(view, ceiling_histories(runs), key="ceilings")
     show_table(
         newest,
         Column("ceiling", ceiling_name),

@@ -27,7 +27,7 @@ from roofwatch.dashboard.components.shell import (
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.linked_row import find_linked_row
 from roofwatch.dashboard.navigation import FRONT_PAGE, path_of
-from roofwatch.dashboard.wording import code_span, escaped, shortened
+from roofwatch.dashboard.wording import escaped, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import CommitRef, Series, SeriesKey
@@ -53,13 +53,6 @@ class SourceLinks:
         if pattern is None:
             return cls(None)
         return cls(pattern.rstrip("/").replace("{project}", quote(project)))
-
-    def commit(self, sha: str) -> str:
-        """Return a commit as Markdown, linked if possible."""
-        named = code_span(sha[:8])
-        if self.repository_url is None:
-            return named
-        return f"[{named}]({self.repository_url}/commit/{quote(sha)})"
 
     def commit_html(self, commit: CommitRef) -> str:
         """Return the short form of a commit as HTML, linked if possible."""
@@ -115,11 +108,13 @@ class View:
     runners: Sequence[RunnerCoverage]
     """All runner classes, whatever the filters."""
 
-    def commit_line(self, commit: CommitRef) -> str:
-        """Write a commit with subject and author as Markdown."""
-        subject = shortened(commit.subject) or "without a subject"
-        author = shortened(commit.author) or "none"
-        return f"{self.sources.commit(commit.sha)} {code_span(subject)} by {code_span(author)}"
+    def commit_html(self, commit: CommitRef) -> str:
+        """Write a commit with subject and author."""
+        # isolated: a name that is written from right to left would take what follows along
+        return (
+            f"{self.sources.commit_html(commit)} <bdi>{escaped(shortened(commit.subject))}</bdi>"
+            f" · <bdi>{escaped(shortened(commit.author))}</bdi>"
+        )
 
     def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
         """List the runs within the filters, newest first; without any, say so and end the view.

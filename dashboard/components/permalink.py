@@ -4,7 +4,7 @@ It is read when the page opens and written when a choice is made. An unknown cho
 the default, with a notice.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -125,17 +125,6 @@ class Permalink:
         if requested is not None:
             st.session_state[key] = requested == [on]
         return key
-
-    def pin(self, parameter: str, options: Container[str]) -> str | None:
-        """Return what the address asks for, else the previous choice; None if it names nothing."""
-        pinned = self.asked_or_chosen(parameter)
-        # what was chosen may be filtered out now
-        if pinned is None or pinned not in options:
-            pinned = None
-        else:
-            self._chosen[parameter] = [pinned]
-        st.session_state[self._key(parameter)] = pinned
-        return pinned
 
     def asked_or_chosen(self, parameter: str) -> str | None:
         """Return what the address asks for, else the previous choice, without validation."""

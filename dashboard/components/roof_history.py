@@ -1,13 +1,13 @@
 """The history of a chosen case with its roofs, and of its siblings as small multiples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import (
     History,
     RoofLine,
     date_range,
+    figure_html,
     history_html,
 )
 from roofwatch.dashboard.charts.lanes import lanes_of
@@ -46,12 +46,6 @@ def siblings_of(chosen: RoofRow, rows: Sequence[RoofRow]) -> list[RoofRow]:
     return sorted(related, key=distance)[:_MULTIPLES]
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    row: RoofRow
-    history: History
-
-
 def histories_html(
     view: View, chosen: RoofRow, rows: Sequence[RoofRow], cells: Sequence[RoofCell]
 ) -> str:
@@ -59,39 +53,37 @@ def histories_html(
     other_key = asked_series(view, chosen)
     if other_key is not None:
         return other_metric_html(view, other_key)
-    drawn = _read(view, [chosen, *siblings_of(chosen, rows)], cells)
-    if not drawn or drawn[0].row is not chosen:
+    siblings = siblings_of(chosen, rows)
+    histories = _read(view, [chosen, *siblings], cells)
+    if chosen.key not in histories:
         return f"<p>{_caption(chosen, chosen.key.kernel)}</p>{_NO_VALUES}"
-    dates = date_range(sibling.history for sibling in drawn)
+    dates = date_range(histories.values())
     labels = row_labels(rows)
-    main = drawn[0]
     multiples: list[str] = []
-    for sibling in drawn[1:]:
+    for sibling in siblings:
+        if sibling.key not in histories:
+            continue
         picture = history_html(
-            sibling.history,
+            histories[sibling.key],
             view.zone,
             height_px=_MULTIPLE_PX,
             dates=dates,
             is_small=True,
         )
         # of the kernel of the large drawing, which needs no second mention
-        caption = _caption(sibling.row, labels[sibling.row.key])
-        link = view.anchor(caption, view.name, **choices_of(sibling.row.key))
-        multiples.append(
-            f'<figure><figcaption class="rw-cut">{link}</figcaption>{picture}</figure>'
-        )
+        caption = _caption(sibling, labels[sibling.key])
+        link = view.anchor(caption, view.name, **choices_of(sibling.key))
+        multiples.append(figure_html(link, picture))
+    history = histories[chosen.key]
     picture = history_html(
-        main.history,
+        history,
         view.zone,
         height_px=_MAIN_PX,
         dates=dates,
     )
-    caption = _caption(main.row, f"{main.row.key.kernel} {labels[main.row.key]}")
-    return (
-        f'<figure><figcaption class="rw-cut">{caption}</figcaption>{picture or _NO_VALUES}'
-        f"{_legend(main.history)}</figure>"
-        f'<div class="rw-multiples">{"".join(multiples)}</div>'
-    )
+    caption = _caption(chosen, f"{chosen.key.kernel} {labels[chosen.key]}")
+    main = figure_html(caption, f"{picture or _NO_VALUES}{_legend(history)}")
+    return f'{main}<div class="rw-multiples">{"".join(multiples)}</div>'
 
 
 _PARTS = ("runner_class", "function", "target", "tensor")
@@ -120,9 +112,6 @@ def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
 
 def other_metric_html(view: View, key: SeriesKey) -> str:
     """Draw the history of any series."""
-    caption = (
-        f"<figcaption><b>{escaped(key.definition.title)}</b> {escaped(key.label)}</figcaption>"
-    )
     picture = ""
     for series in view.read_series(key):
         history = History(
@@ -131,7 +120,8 @@ def other_metric_html(view: View, key: SeriesKey) -> str:
             lanes=tuple(lanes_of([series], view.list_releases())),
         )
         picture = history_html(history, view.zone, height_px=_MAIN_PX)
-    return f"<figure>{caption}{picture or _NO_VALUES}</figure>"
+    caption = f"<b>{escaped(key.definition.title)}</b> {escaped(key.label)}"
+    return figure_html(caption, picture or _NO_VALUES)
 
 
 def other_metrics_html(view: View, chosen: RoofRow) -> str:
@@ -147,15 +137,8 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
         is_here = key.runner_class in ("", chosen.key.runner_class)
         if key.case_id != chosen.key.case_id or not is_here:
             continue
-        further = {
-            name: value
-            for name, value in (
-                ("function", key.function),
-                ("target", key.target),
-                ("tensor", key.tensor),
-            )
-            if value
-        }
+        parts = {"function": key.function, "target": key.target, "tensor": key.tensor}
+        further = {name: value for name, value in parts.items() if value}
         label = " · ".join([key.implementation, key.definition.title, *further.values()])
         choices = choices_of(chosen.key) | {
             "implementation": key.implementation,
@@ -177,7 +160,9 @@ def _legend(history: History) -> str:
         title += f", {history.metric.direction}"
     parts = [f'<span style="color:#0072B2">●</span> {escaped(title)}']
     if history.vendor is not None:
-        parts.append(f'<span style="color:#888888">●</span> {escaped(_vendor_name(history))}')
+        parts.append(
+            f'<span style="color:#888888">●</span> {escaped(history.vendor.key.implementation)}'
+        )
     points = history.series.points
     if any(point.degraded_by for point in points):
         parts.append("○ throttled or shared")
@@ -186,14 +171,12 @@ def _legend(history: History) -> str:
     return f'<p class="rw-soft rw-legend">{" &nbsp; ".join(parts)}</p>'
 
 
-def _vendor_name(history: History) -> str:
-    if history.vendor is None:
-        return ""
-    return history.vendor.key.implementation
-
-
-def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> list[_Drawn]:
-    """Read the series of rows and of the libraries beside them, in one question."""
+def _read(
+    view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]
+) -> dict[SeriesKey, History]:
+    """Read the series of rows and of the libraries beside them in one question, by key of the
+    rows that have any.
+    """
     vendors: dict[SeriesKey, SeriesKey] = {}
     for row in rows:
         vendor = fastest_library(row.key, cells)
@@ -203,7 +186,7 @@ def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> lis
     keys |= dict.fromkeys(_drawn_key(row, vendors[row.key]) for row in rows if row.key in vendors)
     series = {line.key: line for line in view.read_series(*keys)}
     releases = view.list_releases()
-    drawn: list[_Drawn] = []
+    histories: dict[SeriesKey, History] = {}
     for row in rows:
         line = series.get(_drawn_key(row, row.key))
         if line is None:
@@ -211,19 +194,14 @@ def _read(view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]) -> lis
         vendor_line = None
         if row.key in vendors:
             vendor_line = series.get(_drawn_key(row, vendors[row.key]))
-        drawn.append(
-            _Drawn(
-                row,
-                History(
-                    series=line,
-                    vendor=vendor_line,
-                    roofs=_roofs(row, line),
-                    changes=changes_of_case(view, row.key),
-                    lanes=tuple(lanes_of([line], releases)),
-                ),
-            )
+        histories[row.key] = History(
+            series=line,
+            vendor=vendor_line,
+            roofs=_roofs(row, line),
+            changes=changes_of_case(view, row.key),
+            lanes=tuple(lanes_of([line], releases)),
         )
-    return drawn
+    return histories
 
 
 def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:

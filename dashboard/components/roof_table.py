@@ -23,7 +23,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.model.history import ChangePoint, Regression, SeriesKey
 from roofwatch.model.library import is_library
-from roofwatch.model.machine import Outcome
+from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.metrics import RATIO_TO_REFERENCE, metric
 from roofwatch.model.stored_results import FleetRun, RoofCell
 from roofwatch.model.verdict import Verdict
@@ -105,21 +105,17 @@ def _place(key: SeriesKey) -> tuple[str, str]:
 
 def peak_share(cell: RoofCell, run: FleetRun) -> float | None:
     """Return the datasheet's rate over the measured one, of what limits a cell."""
-    dtype = dtype_of(cell.key)
-    published = datasheet_ceilings(run.device_name, [dtype])
-    measured = [ceiling for ceiling in run.ceilings if ceiling.source == "measured"]
-    for peak in published:
-        # the peak of what limits the case, at its level of memory or of its dtype
-        if peak.resource != cell.bound:
-            continue
-        for ceiling in measured:
-            if (ceiling.resource, ceiling.level, ceiling.dtype) == (
-                peak.resource,
-                peak.level,
-                peak.dtype,
-            ):
-                return peak.per_s / ceiling.per_s
+    published = datasheet_ceilings(run.device_name, [dtype_of(cell.key)])
+    # at the level of memory or of the dtype that limits the case
+    peaks = {_kind_of(peak): peak.per_s for peak in published if peak.resource == cell.bound}
+    for ceiling in run.ceilings:
+        if ceiling.source == "measured" and _kind_of(ceiling) in peaks:
+            return peaks[_kind_of(ceiling)] / ceiling.per_s
     return None
+
+
+def _kind_of(ceiling: Ceiling) -> tuple[str | None, ...]:
+    return ceiling.resource, ceiling.level, ceiling.dtype
 
 
 def fastest_library(key: SeriesKey, cells: Iterable[RoofCell]) -> SeriesKey | None:

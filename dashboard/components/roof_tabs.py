@@ -13,6 +13,7 @@ from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.roofline import points_of, roofline_svg
+from roofwatch.dashboard.charts.runners import measured_ceilings
 from roofwatch.dashboard.components.accuracy_table import show_accuracy
 from roofwatch.dashboard.components.analysis_tables import show_analyses
 from roofwatch.dashboard.components.code_table import show_static
@@ -139,7 +140,7 @@ def _tabs_of(found_run: KernelRun) -> Mapping[str, Callable[[], None]]:
 def _show_roofline(part: RunRecord) -> None:
     points = points_of(part.cases, part.measurements)
     dtypes = sorted({point.case.dtype for point in points})
-    measured = [ceiling for ceiling in part.ceilings if ceiling.source == "measured"]
+    measured = measured_ceilings(part.ceilings)
     published = datasheet_ceilings(part.environment.device_name, dtypes)
     show_markup(roofline_svg(points, [*measured, *published]), key="roofline")
     st.caption(

@@ -30,7 +30,7 @@ from roofwatch.dashboard.components.run_tables import (
     show_profile,
     show_spent_time,
 )
-from roofwatch.dashboard.components.table import Column, show_numbers, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, show_numbers, show_table
 from roofwatch.dashboard.wording import (
     code_span,
     duration_text,
@@ -114,8 +114,7 @@ def _show_statistics(view: View, run: FleetRun, reason: AgedError) -> None:
     detail, _ = data.ask(questions.read_runs, run_id, run_id)
     show_table(
         [case for case in detail.cases if view.filters.admits_case(case.case_id)],
-        Column("case", lambda case: case.case_id),
-        Column("implementation", lambda case: case.implementation),
+        *SUBJECT,
         Column("outcome", lambda case: case.outcome, outcome_text),
         Column("median", lambda case: case.median_ns, format_ns),
         Column("first quartile", lambda case: case.low_ns, format_ns),
@@ -129,9 +128,11 @@ def _show_statistics(view: View, run: FleetRun, reason: AgedError) -> None:
 
 def _show_title(view: View, run: FleetRun) -> None:
     back = view.anchor(f"← {escaped(run.runner_class)}", "machines", runner=run.runner_class)
-    st.html(f"{back}<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>")
-    dirty = ", with uncommitted changes" if run.is_dirty else ""
-    st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
+    dirty = " · with uncommitted changes" if run.is_dirty else ""
+    st.html(
+        f"{back}<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>"
+        f"<p>{view.commit_html(run.commit)}{dirty} · on {escaped(run.runner_class)}</p>"
+    )
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import streamlit as st
 
 from roofwatch.collector.device.datasheets import DatasheetCeiling, compare_with_datasheet
-from roofwatch.dashboard.charts.runners import ceiling_name
+from roofwatch.dashboard.charts.runners import ceiling_name, measured_ceilings
 from roofwatch.dashboard.charts.style import UNCOUNTED
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, show_table
 from roofwatch.dashboard.wording import duration_text, outcome_text, rate_text
 from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.measurement import Measurement
@@ -40,8 +40,7 @@ def show_failures(record: RunRecord) -> None:
             failures,
             Column("what", lambda failure: _KINDS[type(failure)]),
             Column("outcome", lambda failure: failure.outcome, outcome_text),
-            Column("case", lambda failure: failure.case_id),
-            Column("implementation", lambda failure: failure.implementation),
+            *SUBJECT,
             Column("function and target", compiled),
             Column("message", lambda failure: failure.message),
             Column("help", lambda failure: failure.outcome.url, link="what to do"),
@@ -84,7 +83,7 @@ def show_ceilings(record: RunRecord) -> None:
         return ""
 
     show_table(
-        [ceiling for ceiling in record.ceilings if ceiling.source == "measured"],
+        measured_ceilings(record.ceilings),
         Column("resource", lambda ceiling: ceiling.resource),
         Column("of", lambda ceiling: ceiling.level or ceiling.dtype or ""),
         Column("measured", lambda ceiling: rate_text(ceiling.resource, ceiling.per_s)),
@@ -134,8 +133,7 @@ def show_launches(record: RunRecord) -> None:
     st.header("Host time and memory per launch", anchor=False)
     show_table(
         measurements,
-        Column("case", lambda measurement: measurement.case_id),
-        Column("implementation", lambda measurement: measurement.implementation),
+        *SUBJECT,
         Column(
             "host time",
             lambda measurement: measurement.host_ns,

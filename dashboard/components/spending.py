@@ -13,7 +13,7 @@ import streamlit as st
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import hours_by_activity, hours_of, spending_figure, summed
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs
-from roofwatch.dashboard.components.table import Column, grouped, show_numbers, show_table
+from roofwatch.dashboard.components.table import SUBJECT, Column, grouped, show_numbers, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.model.metrics import format_ns
@@ -293,8 +293,7 @@ def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
     )
     show_table(
         cases,
-        Column("case", lambda cost: cost.case_id),
-        Column("implementation", lambda cost: cost.implementation),
+        *SUBJECT,
         Column("runs", lambda cost: cost.run_count),
         Column("slowest launch", lambda cost: cost.median_ns, format_ns),
         Column("timed", lambda cost: cost.timed_ns, duration_text),

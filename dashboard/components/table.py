@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pandas as pd
 import streamlit as st
@@ -69,6 +69,23 @@ class Column(Generic[RowRead]):
         if isinstance(value, str):
             return on_one_line(value)
         return value
+
+
+class HasSubject(Protocol):
+    """A row about one implementation of a case."""
+
+    @property
+    def case_id(self) -> str: ...
+
+    @property
+    def implementation(self) -> str: ...
+
+
+SUBJECT: tuple[Column[HasSubject], ...] = (
+    Column("case", lambda row: row.case_id),
+    Column("implementation", lambda row: row.implementation),
+)
+"""The columns that say what a row is about."""
 
 
 def frame_of(
@@ -141,6 +158,11 @@ def html_table(
         f'<table class="rw-table {kind}"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table>"
     )
+
+
+def scrolled(table: str) -> str:
+    """Let a wide table scroll in a box of its own, which the keyboard reaches."""
+    return f"<div class=rw-scroll tabindex=0>{table}</div>"
 
 
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:

@@ -15,7 +15,6 @@ from roofwatch.dashboard.components.ledger_detail import changes_html, show_deta
 from roofwatch.dashboard.components.ledger_list import (
     marked_html,
     rows_html,
-    runners_of,
     split_rows,
     summary_html,
     suspicions_html,
@@ -27,6 +26,7 @@ from roofwatch.dashboard.components.page import (
     show_first_steps,
     show_no_match,
 )
+from roofwatch.dashboard.components.table import scrolled
 from roofwatch.dashboard.headline import headline_of
 from roofwatch.dashboard.linked_row import named_row
 from roofwatch.dashboard.wording import escaped, shortened
@@ -152,7 +152,7 @@ def _show_groups(
         limit = len(rows)
         if len(rows) > _ROWS_AT_FIRST and st.query_params.get("all") != "yes":
             limit = _ROWS_AT_FIRST
-        table = rows_html(view, rows[:limit], runners_of(view, rows), chosen=chosen, marked=marked)
+        table = rows_html(view, rows[:limit], chosen=chosen, marked=marked)
         st.html(f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>{table}")
         if limit < len(rows):
             st.html(f"<p>{view.anchor(f'Show all {len(rows)}', 'ledger', all='yes')}</p>")
@@ -187,7 +187,7 @@ def _show_suspicions(
     table = suspicions_html(view, possible[:_SUSPICIONS_SHOWN], jobs)
     st.html(
         f"<h2>Suspicions <span class=rw-soft>{len(possible)}, cannot say yet</span></h2>"
-        f"<div class=rw-scroll tabindex=0>{table}</div>"
+        f"{scrolled(table)}"
     )
 
 
@@ -200,8 +200,7 @@ def _show_settled(
     if rows:
 
         def show_rows() -> None:
-            table = rows_html(view, rows, runners_of(view, rows), chosen=chosen, marked=marked)
-            st.html(table)
+            st.html(rows_html(view, rows, chosen=chosen, marked=marked))
 
         view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
 
