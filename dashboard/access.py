@@ -64,6 +64,7 @@ def person_of(claims: Mapping[str, object]) -> Person:
     """Read an identity token. Only a verified address counts, because anybody can write any address
     into a profile.
     """
+    # an address that nobody verified could be anybody's
     verified = claims.get("email_verified")
     # some providers send a string
     is_verified = verified is True or verified == "true"
@@ -92,6 +93,7 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
     if not person.email:
         return False
     for entry in triagers:
+        # `owner/kernels=ada@example.com` is for one project, a plain address for all
         of_project, separator, who = entry.strip().rpartition("=")
         if (not separator or of_project == project) and who.lower() in person.names:
             return True
@@ -112,6 +114,7 @@ def signature_here(project: str) -> tuple[Signature | None, str]:
     """
     settings = load_settings()
     if settings.sign_in_issuer is None:
+        # without sign-in nobody elsewhere can be told apart
         if not is_local():
             return None, "Read-only: sign-in is not configured."
         signature = git_signature()
@@ -143,6 +146,7 @@ def is_local() -> bool:
     if os.environ.get(LOCAL_VARIABLE) != "1":
         return False
     headers = st.context.headers
+    # the port does not count, and IPv6 addresses stand in brackets
     host = (headers.get("Host") or "").rpartition(":")[0].strip("[]")
     is_forwarded = any(name in headers for name in _PROXY_HEADERS)
     return host in _LOOPBACK_NAMES and not is_forwarded
@@ -190,6 +194,7 @@ def sign_in_secrets(settings: Settings) -> dict[str, Any]:
 
 def _cookie_secret(settings: Settings) -> str:
     if settings.sign_in_cookie_secret is None:
+        # a new one at each start: people sign in again after a restart
         return secrets.token_urlsafe(_MIN_SECRET_LENGTH)
     secret = settings.sign_in_cookie_secret.get_secret_value()
     if len(secret) < _MIN_SECRET_LENGTH:

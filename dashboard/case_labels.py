@@ -26,8 +26,10 @@ def case_labels(keys: Iterable[SeriesKey]) -> Mapping[str, str]:
     for case_ids in imported_by_kernel.values():
         counts = Counter[str]()
         for case_id in case_ids:
+            # a parameter counts once for each case
             counts.update(set(parts_by_case[case_id]))
         for case_id in case_ids:
+            # what all cases share tells none of them apart
             differing = [part for part in parts_by_case[case_id] if counts[part] < len(case_ids)]
             labels[case_id] = shortened(", ".join(differing), length=80)
     return labels

@@ -80,6 +80,7 @@ class ComparedRow:
         """Return (head − base) / base, from paired blocks if they were read; None if the sides
         cannot be compared.
         """
+        # a base of zero has no ratio
         if self.refusal or not self.base or self.head is None:
             return None
         if self.comparison is not None:
@@ -92,6 +93,7 @@ class ComparedRow:
         if self.comparison is None or self.refusal:
             return None
         low, high = self.comparison.relative_interval
+        # few blocks give no upper end
         if math.isfinite(high):
             return low, high
         return None
@@ -158,6 +160,7 @@ class ComparedRow:
         size = 0.0
         if change is not None and change > -1:
             size = abs(math.log1p(change))
+        # False sorts before True
         return not self.change_points, -size, self.key
 
 
@@ -182,6 +185,7 @@ def rows_of(
     base_code, head_code = _code_by_key(base), _code_by_key(head)
     refusal = why_not_comparable(base, head)
     changes_by_subject = _found_by_key(base, head, regressions)
+    # summaries of both runs are always there; they refuse rather than decide
     evidence = {case.subject.case_key: case.evidence for case in judge_runs(base, head)}
     if judgement is not None:
         # samples decide more than the stored summaries
@@ -206,6 +210,7 @@ def rows_of(
         )
     for pair in imported:
         subject = pair.case_id, pair.implementation
+        # an imported case has several metrics, of which only one may have changed
         changes = [
             change for change in changes_by_subject[subject] if change.series.metric == pair.metric
         ]
@@ -218,6 +223,7 @@ def rows_of(
                 change_points=tuple(changes),
             )
         )
+    # as the groups are declared: what became slower stands first
     order = list(Group)
     return sorted(rows, key=lambda row: (order.index(row.group), row.rank))
 
@@ -252,9 +258,11 @@ def change_points_between(
     """
     changes: list[ChangePoint] = []
     for regression in regressions:
+        # what ended is no difference between the two any more
         if regression.state is not RegressionState.OPEN:
             continue
         for change in regression.change_points:
+            # along the branch: dates of commits may be out of order
             position = change.commit.first_parent_count
             if base.first_parent_count < position <= head.first_parent_count:
                 changes.append(change)
@@ -273,6 +281,7 @@ def why_not_comparable(base: RunDetail, head: RunDetail) -> Remark | None:
 def _refusal(
     base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None
 ) -> Remark | None:
+    # a side without a time is a failure, not a refusal
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
     return whole or refuse_method(base, head)
@@ -289,6 +298,7 @@ def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
     """Return code hashes by case and implementation."""
     hashes_by_subject = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
+        # one function may be compiled for several targets
         hashes_by_subject[row.case_key][row.function, row.target] = row.code_hash
     return hashes_by_subject
 

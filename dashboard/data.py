@@ -65,6 +65,7 @@ def _store() -> tuple[Source, ExitStack]:
     gc.freeze()  # full collections then skip the 200,000 objects of imported modules
     server_url = os.environ.get(SERVER_VARIABLE)
     closing = ExitStack()
+    # an empty variable wins over a server in the settings
     if server_url == DATABASE:
         return DatabaseSource(closing.enter_context(open_configured_store())), closing
     return closing.enter_context(open_source(server_url)), closing
@@ -81,6 +82,7 @@ def _reading() -> Iterator[Source]:
         yield _store()[0]
     except SpoolError as error:
         raise UnreadServerError(str(error)) from None
+    # many readers at once; the database itself is well
     except PoolTimeoutError:
         raise StoreError(
             "all connections to the database are in use; try again, or raise database_connections"
@@ -119,6 +121,7 @@ def _require_access(subjects: Subjects) -> None:
     if subjects.run_ids or subjects.regression_ids:
         run_ids, regression_ids = sorted(subjects.run_ids), sorted(subjects.regression_ids)
         projects.update(_projects_of(tuple(run_ids), tuple(regression_ids)))
+    # what is not stored and what is hidden look the same to a stranger
     if projects - _readable(tuple(sorted(projects)), reader_names):
         raise RestrictedError("this is not stored, or it is restricted to people who sign in")
 
@@ -157,6 +160,7 @@ def list_projects() -> Sequence[str]:
     reader_names = reader_names_here()
     if reader_names is None:
         return stored_projects
+    # one question for all projects rather than one each
     readable = _readable(tuple(stored_projects), reader_names)
     return [project for project in stored_projects if project in readable]
 
@@ -214,6 +218,7 @@ def read_sides(change: ChangePoint) -> tuple[RunRecord, RunRecord] | None:
     another tool measured it.
     """
     series = change.series
+    # the other tool's files have no record to show
     if series.is_imported:
         return None
     return ask(
@@ -271,7 +276,9 @@ def decide(
         if not isinstance(source, DatabaseSource):
             raise NotAllowedError("this dashboard is read-only: it reads through a server")
         with Session(source.engine) as session, session.begin():
+            # refused if somebody decided since this page was drawn
             seen = replace(decision, expected=triaged.triage.state)
             outcome = apply_decision(session, project, triaged, seen, by)
+    # the next page must show the decision, not the answer from before it
     _remembered.clear()
     return outcome

@@ -63,6 +63,7 @@ class Filters:
 
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
+        # a record may hold kernels that nobody asked for
         case_ids = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
         parts = (
             "cases",
@@ -85,6 +86,7 @@ class Filters:
 
     def admits_kernel(self, kernel: str) -> bool:
         """Whether any case of the kernel is admitted."""
+        # runs without cases of the kernel would be empty pages
         admitted = self.case_ids
         return admitted is None or any(
             case.kernel == kernel and case.case_id in admitted for case in self.facets.cases
@@ -92,6 +94,7 @@ class Filters:
 
     def admits_runner(self, runner_class: str) -> bool:
         """Check the runner class; machine code has none and is always admitted."""
+        # compiled code has no runner class
         classes = self._of("class")
         return not classes or not runner_class or runner_class in classes
 
@@ -129,13 +132,13 @@ class Filters:
             alternatives = [set(self._of(parameter))]
             if parameter == "tag":
                 alternatives = _grouped(self._of(parameter))
-            demands += [(parameter, wanted) for wanted in alternatives if wanted]
+            demands += [(parameter, values) for values in alternatives if values]
         if not demands:
             return None
         admitted: set[str] = set()
         for case in self.facets.cases:
-            values = _values_of(case, self.owners)
-            if all(not wanted.isdisjoint(values[parameter]) for parameter, wanted in demands):
+            values_of_case = _values_of(case, self.owners)
+            if all(not values.isdisjoint(values_of_case[name]) for name, values in demands):
                 admitted.add(case.case_id)
         return frozenset(admitted)
 

@@ -22,6 +22,7 @@ def headline_of(row: CommitEntry) -> str:
     """Write what a link of the row unfurls as: `gemm_fp8 +31.0% on B200 since #1317`."""
     worst = row.worst
     where = device_text(worst.series.runner_class)
+    # machine code has no device
     on = ""
     if where:
         on = f" on {where}"

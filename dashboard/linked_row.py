@@ -19,6 +19,7 @@ def find_linked_row(query: Mapping[str, str]) -> tuple[str, CommitEntry] | None:
     Raises:
         StoreError: the store failed, or the project is restricted.
     """
+    # most addresses name no row: no question to the store
     if not query.keys() & {"commit", "regression"}:
         return None
     projects = [query["project"]] if "project" in query else data.list_projects()

@@ -28,8 +28,10 @@ class Revisions:
     @cached_property
     def _names(self) -> dict[str, CommitRef]:
         """Commits by the names that are offered, the likeliest first."""
+        # newest release first: it is the likeliest base
         names = {release.name: release.commit for release in reversed(self.releases)}
         for branch, commit in self.branches.items():
+            # a branch may bear the name of a release, which was there first
             names.setdefault(branch, commit)
         for commit in self.commits[: -_LISTED_COMMITS - 1 : -1]:
             names[commit.sha] = commit
@@ -47,6 +49,7 @@ class Revisions:
         moment = date_written(commit.committed_at, self.zone)
         described = f"{moment}  {shortened(commit.subject, length=60)}  {commit.author}"
         first = commit.short_sha
+        # a release or branch says more than the sha behind it
         if name != commit.sha:
             first = f"{name}  {first}"
         return f"{shortened(first, length=60)}  {described}"
@@ -58,10 +61,12 @@ class Revisions:
         name = name.strip()
         if name in self._names:
             return self._names[name]
+        # a date has only digits and dashes, so that no sha is meant
         day = _day_of(name)
         if day is not None:
             return self._newest_until(datetime.combine(day, time.min, self.zone))
         if re.fullmatch(r"[#!]\d+", name):
+            # `#12` must not find `#123`
             pattern = re.compile(rf"[#!]{name[1:]}\b")
             matches = [commit for commit in self.commits if pattern.search(commit.subject)]
             if matches:
@@ -69,6 +74,7 @@ class Revisions:
             return None
         if re.fullmatch(r"[0-9a-f]{4,64}", name):
             matches = [commit for commit in self.commits if commit.sha.startswith(name)]
+            # of two commits that begin alike, neither is meant
             if len(matches) == 1:
                 return matches[0]
             return None

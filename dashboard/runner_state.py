@@ -35,6 +35,7 @@ def runner_state(
     is_forgotten = interval.silent_from is None and now - interval.last_at > _FORGOTTEN_AFTER
     if is_forgotten or interval.is_silent(now):
         return RunnerState("○", "silent", f"silent, {last}")
+    # a few throttled blocks happen on every machine
     if degraded_share > THROTTLED_SHARE:
         text = f"throttled or shared {degraded_share:.0%}, {last}"
         return RunnerState("▲", "throttled", text)

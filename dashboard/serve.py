@@ -81,6 +81,7 @@ def serve(
     """
     secrets = sign_in_secrets(load_settings())
     chosen_port = _free_port(address, port)
+    # Streamlit runs scripts, which take no arguments
     os.environ[SERVER_VARIABLE] = server_url or DATABASE
     os.environ[LOCAL_VARIABLE] = "1" if address in _LOOPBACK else "0"
     # Streamlit runs the views as scripts; what they import takes seconds, for which the first
@@ -119,6 +120,7 @@ def _open_moved(request: Request) -> RedirectResponse:
 
 def _free_port(address: str, port: int | None) -> int:
     with socket.socket() as probe:
+        # a port that was just left may be taken again
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port or 0))

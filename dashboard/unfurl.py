@@ -34,12 +34,14 @@ class PreviewMiddleware(BaseHTTPMiddleware):
         headers = request.scope["headers"]
         request.scope["headers"] = [pair for pair in headers if pair[0] not in _NOT_PASSED_ON]
         response = await call_next(request)
+        # scripts and pictures pass unchanged
         if not response.headers.get("content-type", "").startswith("text/html"):
             return response
         chunks = [chunk async for chunk in response.body_iterator]  # type: ignore[attr-defined]  # of Starlette's private class
         title, description = await run_in_threadpool(
             preview_of, request.url.path, dict(request.query_params)
         )
+        # a function, because a backslash in a subject is no group of the pattern
         body = _TITLE.sub(lambda _: _tags(title, description), b"".join(chunks), count=1)
         page_headers = {
             name: value for name, value in response.headers.items() if name not in _OF_THE_FILE
@@ -53,6 +55,7 @@ def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:
     title = VIEWS.get(view, VIEWS[FRONT_PAGE])
     project = query.get("project")
     plain = (f"{title} · {project or 'roofwatch'}", _ABOUT)
+    # only the ledger has rows that a link names
     if view != FRONT_PAGE:
         return plain
     try:

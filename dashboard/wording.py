@@ -56,6 +56,7 @@ def outcome_text(outcome: Outcome) -> str:
 def code_span(text: str) -> str:
     """Escape text from a record or an address as a Markdown code span."""
     flat = on_one_line(text) or " "
+    # a fence must be longer than any run of backticks inside
     longest = max((len(run) for run in re.findall("`+", flat)), default=0)
     fence = "`" * (longest + 1)
     padding = " " if longest else ""
@@ -78,6 +79,7 @@ def current_attribute(*, is_current: bool) -> str:
 
 def shortened(text: str, *, length: int = 80) -> str:
     flat = on_one_line(text)
+    # the ellipsis counts as a character
     if len(flat) <= length:
         return flat
     return flat[: length - 1] + "…"
@@ -90,6 +92,7 @@ def natural_order(text: str) -> list[tuple[str, int]]:
 
 def percent(relative_change: float) -> str:
     """Write a signed percentage, or a factor from a doubling on."""
+    # `+150 %` is easily taken for 1.5 times
     if relative_change >= 1:
         return f"×{1 + relative_change:.3g}"
     # a sign before zero would say that something changed
@@ -113,6 +116,7 @@ def transition_text(change_point: ChangePoint) -> str:
 def change_text(change_point: ChangePoint) -> str:
     """Write `+33.0%`, or both levels if there is no ratio."""
     change = change_point.relative_change
+    # a change from zero, or to a failure, has no ratio
     if change is None:
         return transition_text(change_point)
     return percent(change)
@@ -177,6 +181,7 @@ def rate_metric(resource: str) -> Metric:
 def duration_text(ns: float) -> str:
     """Write `1.5 ms`, `4.2 min` or `3.1 h`."""
     if ns >= _NS_PER_HOUR:
+        # three digits would round large sums
         if ns < 1_000 * _NS_PER_HOUR:
             return f"{ns / _NS_PER_HOUR:,.3g} h"
         return f"{ns / _NS_PER_HOUR:,.0f} h"
@@ -211,6 +216,7 @@ def short_date(moment: datetime, zone: tzinfo) -> str:
 
 def device_text(runner_class: str) -> str:
     """Write the name of a runner's device without its maker."""
+    # the class is device, memory and power limit
     device = runner_class.partition(",")[0]
     for maker in _MAKERS:
         device = device.removeprefix(maker)

@@ -33,6 +33,7 @@ def bullet_html(share: float | None, peak_share: float | None) -> str:
     if share is None:
         return ""
     title = f"{share:.1%} of what is achievable (measured)"
+    # the end of what was measured, then the datasheet's
     marks = f'<b style="left:{100 / _FULL_SHARE:.1f}%"></b>'
     if peak_share is not None:
         title += f"; {share / peak_share:.1%} of the peak (datasheet)"
@@ -46,6 +47,7 @@ def bullet_html(share: float | None, peak_share: float | None) -> str:
 
 def sparkline_html(values: Sequence[float | None], dates: Sequence[datetime]) -> str:
     """Draw the shape of a series over dates; empty for fewer than two values."""
+    # a failed run has no value, and leaves a gap in time only
     dated = [(date, value) for date, value in zip(dates, values, strict=True) if value is not None]
     if len(dated) < 2:
         return ""

@@ -53,12 +53,14 @@ class ForestAxis:
     """An axis on which a change and its inverse are equally far from the middle."""
 
     def __init__(self, rows: Sequence[ForestRow]) -> None:
+        # on a log scale 2x and 0.5x are equally far
         sizes = [abs(math.log1p(row.change)) for row in rows if row.change > -1]
         widest = max(sizes, default=0.0) * 1.15
         self.log_width = min(max(widest, _LEAST_LOG_WIDTH), _MOST_LOG_WIDTH)
 
     def percent(self, change: float) -> float:
         """Return the place of a change; a far one is at the edge."""
+        # a time of zero has no logarithm
         if change <= -1:
             return 0.0
         share = 0.5 + math.log1p(change) / self.log_width / 2
@@ -77,6 +79,7 @@ class ForestAxis:
                 f'<i class="interval" style="left:{start:.1f}%;width:{end - start:.1f}%;'
                 f'background:{colour}"></i>'
             )
+        # hollow, so that it looks undecided without colour too
         kind, fill = row.verdict.value, colour
         if row.verdict is Verdict.INCONCLUSIVE:
             kind, fill = "undecided", "transparent"
@@ -88,6 +91,7 @@ class ForestAxis:
         )
 
     def _band(self) -> str:
+        # the inverse of the threshold, so that the band is symmetric
         low = self.percent(1 / (1 + THRESHOLDS.relative_change) - 1)
         high = self.percent(THRESHOLDS.relative_change)
         return (
@@ -97,6 +101,7 @@ class ForestAxis:
 
     def axis_html(self) -> str:
         """Write the ticks: equally large factors to both sides."""
+        # a tick at the very edge would be cut off
         far = math.expm1(self.log_width * 0.8)
         step = 10.0 ** math.floor(math.log10(far))
         tick = max(step * factor for factor in (1, 2, 5) if step * factor <= far)

@@ -242,6 +242,7 @@ class _Drawing:
         """Return one change of each commit and metric within the dates."""
         drawn: dict[tuple[str, str], ChangePoint] = {}
         for change in self.history.changes:
+            # the same change may be stored of several tensors or targets
             if self.dates.covers(change.commit.committed_at):
                 drawn.setdefault((change.commit.sha, change.series.metric), change)
         return list(drawn.values())
@@ -250,6 +251,7 @@ class _Drawing:
         band = self.history.series.band
         if not band:
             return ""
+        # up along the upper edge, and back along the lower one
         upper = [f"{self.x(point.commit):.2f},{self.y(point.high):.1f}" for point in band]
         lower = [f"{self.x(point.commit):.2f},{self.y(point.low):.1f}" for point in reversed(band)]
         return f'<polygon points="{" ".join(upper + lower)}" fill="{BLUE}" fill-opacity="0.2"/>'
@@ -288,6 +290,7 @@ class _Drawing:
     def roof_labels(self) -> str:
         labels: list[str] = []
         for roof in self.history.roofs:
+            # an arrow says that the roof lies outside the drawing
             direction = ""
             if roof.value > self.scale.high:
                 direction = "↑ "
@@ -306,6 +309,7 @@ class _Drawing:
 
     def change_labels(self) -> str:
         labels: list[str] = []
+        # more labels than these would cover one another; all keep their lines
         for change in self._drawn_changes()[:_MAX_CHANGE_LABELS]:
             x = self.x(change.commit)
             # towards the middle, away from the edge
@@ -326,6 +330,7 @@ def _polyline(places: Sequence[str], colour: str) -> str:
 def _change_label(change: ChangePoint, history: History) -> str:
     symbol = VERDICT_MARKS[change.verdict].symbol
     text = f"{symbol} {headline_text(change)}"
+    # a drop of the share is explained by the time that rose
     if change.series.metric != history.series.key.metric:
         text += f" {change.series.definition.title}"
     return escaped(shortened(text, length=30))

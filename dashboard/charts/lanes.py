@@ -52,6 +52,7 @@ def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lan
 
 def _lane_of(word: str) -> tuple[str, str]:
     """Return the lane of a change of the setup, and what is written there."""
+    # the lane already says driver, so its marks need not
     for prefix, lane in _LANE_OF_PREFIX.items():
         if word.startswith(prefix):
             return lane, word.removeprefix(prefix)
@@ -67,6 +68,7 @@ def lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
     for number, mark in enumerate(marks):
         start = dates.percent(mark.moment)
         following = marks[number + 1 :]
+        # a name may reach up to the next mark
         end = 100.0
         if following:
             end = dates.percent(following[0].moment)

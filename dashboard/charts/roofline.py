@@ -59,6 +59,7 @@ def points_of(
     cases: Iterable[CaseRecord], measurements: Iterable[Measurement]
 ) -> list[RooflinePoint]:
     """Return the measured cases that compute and move bytes."""
+    # a copy computes nothing and has no intensity
     placed = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
     return [
         RooflinePoint(placed[measurement.case_id], measurement, measurement.median_ns)
@@ -100,6 +101,7 @@ class _Roofline:
         return _HEIGHT - _BOTTOM - _share(rate, self.y_range) * (_HEIGHT - _TOP - _BOTTOM)
 
     def svg(self) -> str:
+        # a screen reader reads the points; more than twenty would be a table
         alternative = escaped("; ".join(point.title for point in self.points[:20]))
         return (
             f'<div class="rw-plot" style="border:0"><svg class="rw-roofline" role="img" '
@@ -138,6 +140,7 @@ class _Roofline:
         # a measured slope ends at a measured roof: the datasheet's would promise more
         comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
         top = min(max(comparable, default=self.y_range[1]), self.y_range[1])
+        # from where the slope enters the drawing
         start = max(self.x_range[0], self.y_range[0] / slope.per_s)
         end = min(top / slope.per_s, self.x_range[1])
         places = (

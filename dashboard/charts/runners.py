@@ -115,6 +115,7 @@ def hours_of(run: FleetRun) -> float:
 def hours_by_activity(runs: Iterable[FleetRun]) -> Iterator[Amount]:
     """Split device-hours by activity; the rest of a run is `not counted`."""
     for run in runs:
+        # activities of parallel devices may add up to more than the run
         rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0.0)
         for name, spent_ns in {**run.spent_ns, UNCOUNTED: rest_ns}.items():
             if spent_ns:
@@ -152,6 +153,7 @@ def spending_figure(
         bars = bars.assign(**{OTHERS: others})
     tick_format = "~s" if unit in _PREFIXED else "~g"
     figure = go.Figure()
+    # a pattern beside each colour: parts differ without it too
     for index, name in enumerate(map(str, bars)):
         label = escaped(shortened(name.replace("_", " ")))
         figure.add_bar(

@@ -74,6 +74,7 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         vertical_spacing=_GAP_PX / max(total_px, 1),
     )
     if telemetry is not None:
+        # readings are stored as offsets from the first
         offsets = [timedelta(milliseconds=offset_ms) for offset_ms in telemetry.offset_ms]
         times = clock_times((telemetry.started_at + offset for offset in offsets), zone)
         for row, lines in enumerate(panels.values(), start=1):
@@ -176,6 +177,7 @@ def _add_reasons(
         starts: list[datetime] = []
         lengths_ms: list[float] = []
         for is_set, group in groupby(range(len(is_given)), key=is_given.__getitem__):
+            # stretches without the reason are no bars
             if is_set:
                 readings = list(group)
                 # a reading stands until the next one
@@ -205,6 +207,7 @@ def _blocks(record: RunRecord) -> pd.DataFrame:
     for measurement in record.measurements:
         kernel = escaped(shortened(kernel_of[measurement.case_id]))
         for number, block in enumerate(measurement.blocks, start=1):
+            # from the first kernel of a launch to the end of its last, where that is known
             samples_ns = sum(block.span_ns or block.samples_ns)
             length_ms = samples_ns * measurement.launches_per_sample / 1e6
             state = block.device_state
@@ -282,6 +285,7 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     part_names = [name for name, _ in totals_ns.most_common(NAMED_PARTS)]
     parts: dict[str, list[DeviceActivity]] = {name: [] for name in [*part_names, OTHERS]}
     for activity in drawn:
+        # rare names share one colour
         members = parts.get(activity.name, parts[OTHERS])
         members.append(activity)
     figure = go.Figure()

@@ -29,6 +29,7 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     Args:
         sides: At most two, each with samples.
     """
+    # one hiccup of a second would flatten all others
     limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in sides.values())
     lowest_ns = min(min(side.samples_ns) for side in sides.values())
     scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)

@@ -50,6 +50,7 @@ def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
 
 def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:
     old_values, new_values = _named(previous), _named(setting)
+    # a setting may appear or vanish
     for name in dict.fromkeys([*old_values, *new_values]):
         old_value, new_value = old_values.get(name), new_values.get(name)
         if old_value != new_value:

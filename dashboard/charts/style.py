@@ -40,6 +40,7 @@ def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
         "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
     }
+    # Plotly would add the coordinates
     figure.update_traces(hoverinfo="text", selector=lambda trace: trace.hovertext is not None)
     return figure.update_layout({**common, "height": height, **layout})
 
@@ -79,6 +80,7 @@ def part_marker(index: int) -> dict[str, object]:
 
 def commit_ticks(commits: Sequence[CommitRef]) -> dict[str, object]:
     """Return a readable number of ticks, from the newest commit back."""
+    # from the newest back, which is the one that everybody looks for
     step = math.ceil(len(commits) / _MAX_COMMIT_TICKS) or 1
     tick_indices = list(range(len(commits) - 1, -1, -step))
     return {

@@ -36,6 +36,7 @@ class _Checked:
 
     @property
     def relative_to_torch(self) -> float | None:
+        # torch may be exact, and nothing is a multiple of zero
         if self.tensor is None or not self.tensor.baseline_rmse_ratio:
             return None
         return self.tensor.rmse_ratio / self.tensor.baseline_rmse_ratio

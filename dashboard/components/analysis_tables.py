@@ -17,6 +17,7 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
     def cost(proof: OverflowProof) -> OperatorCost | None:
         return cost_of.get(proof.case_key)
 
+    # a proof may stand without a cost
     def number(proof: OverflowProof, name: str) -> int | None:
         known_cost = cost(proof)
         if known_cost is None:

@@ -30,6 +30,7 @@ def show_bisection(part: TriagedRegression) -> None:
     """Show the newest bisection of a regression, or how to ask for one."""
     points = part.regression.change_points
     bisection = data.ask(questions.read_newest_bisection, part.triage.regression_id)
+    # steps that were taken are shown, also of a bisection that failed
     if bisection is not None:
         _show_steps(bisection)
     elif all(point.series.is_imported for point in points):
@@ -64,6 +65,7 @@ def _show(rows: Iterable[Row], *columns: HtmlColumn[Row]) -> None:
 
 def _answer_html(answer: Answer) -> str:
     named = f"<code>{escaped(answer.first.short_sha)}</code>"
+    # several commits if none between them could be measured
     if answer.last != answer.first:
         named += f" to <code>{escaped(answer.last.short_sha)}</code>"
     size = ""

@@ -36,6 +36,7 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         facts: Facts of this run, at least one.
         earlier: Facts of the previous measured commit, if any.
     """
+    # before the first commit there is nothing to compare with
     earlier_facts = {_key(fact): fact for fact in earlier or ()}
     changes = {_key(fact): "first commit" for fact in facts}
     if earlier is not None:
@@ -97,6 +98,7 @@ def _spills(facts: Sequence[StaticFacts]) -> dict[str, list[str]]:
     """Return targets by the sentence that says why a function spills there, as Markdown."""
     targets_of: dict[str, list[str]] = {}
     for fact in sorted(facts, key=lambda fact: natural_order(fact.target)):
+        # a sentence once for all targets on which it is true
         reason = explain_spills(fact)
         if reason is not None:
             sentence = f"{code_span(fact.function)} {reason.quoted(code_span)}"
@@ -137,8 +139,10 @@ def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
 def _changes_text(base: StaticFacts | None, head: StaticFacts) -> str:
     if base is None:
         return "new"
+    # code that no longer compiles has no facts to compare
     if base.outcome is not head.outcome:
         return f"{base.outcome.replace('_', ' ')} → {head.outcome.replace('_', ' ')}"
+    # the hash leaves out line information, so that comments do not change it
     if base.code_hash == head.code_hash:
         return "same machine code"
     facts = facts_in_words(fact_values(base), fact_values(head))

@@ -30,6 +30,7 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
         f"{_decision_html(view, row, base, head)}{_trend_html(view, row, base, head)}",
         key="compared",
     )
+    # another tool's values have neither samples nor a profile
     if row.claim is None:
         return
     base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
@@ -41,6 +42,7 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
             for measurement in record.measurements
             if measurement.implementation == row.key.implementation and measurement.blocks
         ]
+    # a run whose samples were aged has none
     if len(sides) == 2:
         show_markup(samples_html(dict(zip("AB", sides, strict=True))), key="samples")
     show_step_change(row, base_id, head_id)
@@ -74,6 +76,7 @@ def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetai
 
 def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
     key = row.key
+    # the share of the roof tells more than the time, where there is one
     if row.utilisations[1] is not None:
         key = replace(key, metric="utilisation")
     lines = view.read_series(key)

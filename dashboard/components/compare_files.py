@@ -45,6 +45,7 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
         "machine code": row.code_change,
         "found by the history": ", ".join(_found_of(row)),
     }
+    # columns of their own only for what was measured
     for name, sides in row.further.items():
         title = metric(name).title
         values[f"base {title}"], values[f"head {title}"] = sides
@@ -90,6 +91,7 @@ def to_csv(frame: pd.DataFrame) -> bytes:
     """
 
     def inert(value: object) -> object:
+        # a spreadsheet shows the text behind an apostrophe as it is
         if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA):
             return f"'{value}"
         return value

@@ -195,6 +195,7 @@ class _Forest:
             if len(rows) == 1:
                 body.append(self._row_html(rows[0], common, is_single=True))
                 continue
+            # what did not change is looked for, not at
             is_open = group is not Group.UNCHANGED and number < _OPEN_KERNELS
             is_open = is_open or self.chosen in rows
             body.append(self._kernel_html(kernel, rows, common, is_open=is_open))
@@ -220,6 +221,7 @@ class _Forest:
         geomean = geomean_of(rows)
         drawing, change = "<span></span>", ""
         if geomean is not None:
+            # all rows of a kernel are in one group, so the first tells its verdict
             mean = ForestRow(geomean.change, geomean.interval, _VERDICT_OF[rows[0].group])
             drawing = self.axis.row_html(mean)
             change = percent(geomean.change)
@@ -340,6 +342,7 @@ def no_verdict_html(rows: Iterable[ComparedRow]) -> str:
 
 
 def _ratio_text(row: ComparedRow) -> str:
+    # nothing is a multiple of zero
     if not row.base or row.head is None:
         return ""
     return f"{row.head / row.base:.3g}×"

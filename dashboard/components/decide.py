@@ -53,6 +53,7 @@ class _Button:
         data_fields = "".join(
             f' data-{name}="{escape(text)}"' for name, text in fields.items() if text is not None
         )
+        # the letter that presses it is underlined
         text = escape(self.text).replace(self.letter, f"<u>{self.letter}</u>", 1)
         return (
             f'<button type=button class=rw-button data-kind={self.kind} data-letter="'
@@ -108,6 +109,7 @@ def show_decisions(project: str, row: CommitEntry, marked: Sequence[CommitEntry]
     if failure is not None:
         st.warning(code_span(failure))
     signature, why_not = signature_here(project)
+    # decisions are stored in a database, which is not open here
     if data.reads_through_server():
         signature = None
         why_not = "Read-only: this dashboard reads through a server; use its triage route."
@@ -119,6 +121,7 @@ def show_decisions(project: str, row: CommitEntry, marked: Sequence[CommitEntry]
 
     def carry_out() -> None:
         fields = st.session_state[_KEY]["decision"]
+        # the component was drawn again, and nothing was pressed
         if fields is None:
             return
         # another page may be drawn while somebody presses a button of this one
@@ -182,6 +185,7 @@ def _parts_of(
     choice: object, row: CommitEntry, marked: Sequence[CommitEntry]
 ) -> list[TriagedRegression]:
     """Return the regressions that a choice of the form names."""
+    # without a choice the marks count, then the whole commit
     if choice in (None, "") and marked:
         parts: list[TriagedRegression] = []
         for marked_row in marked:
@@ -231,6 +235,7 @@ def _message_of(outcomes: Sequence[tuple[str, str]]) -> str:
     """Write what was decided, by kernel, or for many by what became of them."""
     if len(outcomes) <= _OUTCOMES_NAMED:
         return "; ".join(f"{kernel}: {outcome}" for kernel, outcome in outcomes)
+    # forty kernels in a sentence are no message
     counts = Counter(outcome for _, outcome in outcomes)
     return "; ".join(
         f"{count_of(count, 'regression')}: {outcome}" for outcome, count in counts.items()

@@ -56,6 +56,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     else:
         _show_samples(comparison)
         _show_code(view, comparison, base, head)
+    # what a profile shows, if both sides were profiled
     if comparison.launches:
         _show_launches(comparison.launches)
     if comparison.counters:
@@ -126,6 +127,7 @@ def _side_text(measurement: Measurement | None) -> str:
         if measurement.message:
             text += f" {code_span(measurement.message)}"
         return text
+    # how far a median can be trusted depends on its blocks
     blocks = count_of(len(measurement.blocks), "block")
     sample_count = len(measurement.samples_ns)
     return f"median {format_ns(measurement.median_ns)} of {blocks}, {sample_count} samples"
@@ -256,6 +258,7 @@ def _fact_text(change: StaticChange, name: str) -> str:
         return ""
     base_value = fact_values(evidence.base).get(name)
     head_value = fact_values(evidence.head).get(name)
+    # a fact that one side lacks is no change of it
     if base_value is None or head_value is None:
         return ""
     write = metric(name).format
@@ -267,6 +270,7 @@ def _fact_text(change: StaticChange, name: str) -> str:
 def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     base_digests = _disassemblies(base)
     head_digests = _disassemblies(head)
+    # a file of one side alone has no difference to show
     in_both = base_digests.keys() & head_digests.keys()
     differing = sorted(name for name in in_both if base_digests[name] != head_digests[name])
     if not differing:

@@ -18,6 +18,7 @@ _MAX_COUNTED = 100
 
 
 def show_quarantine(view: View) -> None:
+    # quarantined runs are kept in a project of their own
     waiting = data.ask(
         questions.list_fleet_runs,
         quarantine_name(view.project),

@@ -16,6 +16,7 @@ _ROWS = 2_000
 
 def values_of(record: RunRecord) -> list[ImportedValue]:
     """Return the values of another tool, those divided by a library's first."""
+    # shares of a step are shown with the step
     values = [row for row in record.imported if not row.metric.startswith(SHARE_OF_STEP)]
     return sorted(values, key=lambda row: RATIO_TO not in row.metric)
 

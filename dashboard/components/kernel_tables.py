@@ -43,6 +43,7 @@ class _Case:
 
     @property
     def lead(self) -> str:
+        # the only implementation leads nobody
         if self.best is None or self.best.comparison is None:
             return ""
         return f"{self.best.comparison.speedup:.2f}× as fast as {self.best.runner_up}"
@@ -113,6 +114,7 @@ def show_tried(tuned: Autotuning) -> None:
     values: dict[str, set[str]] = {}
     for configuration in configurations:
         for name in configuration:
+            # 1 and 1.0 are different settings
             values[name] = {repr(tried.get(name)) for tried in configurations}
     differing = [name for name, texts in values.items() if len(texts) > 1]
     if not differing:  # a single configuration was tried
@@ -148,6 +150,7 @@ def show_counters(counters: Sequence[Counters]) -> None:
 
     def launch_column(launch: Counters) -> Column[str]:
         title = f"{launch.case_id} · {launch.implementation} · {launch.function}"
+        # the first launch needs no number
         if launch.launch_index:
             title += f" #{launch.launch_index}"
 

@@ -81,10 +81,11 @@ def show_detail(
 
 def _chosen_change(view: View, row: CommitEntry) -> ChangePoint:
     changes = {key_of(point): point for point in row.change_points}
-    asked = st.query_params.get("change")
-    if asked in changes:
-        view.link.keep("change", asked)
-        return changes[asked]
+    requested = st.query_params.get("change")
+    if requested in changes:
+        view.link.keep("change", requested)
+        return changes[requested]
+    # a link from an alert names a regression rather than a change
     regression_id = st.query_params.get("regression")
     for part in row.parts:
         if part.regression_id == regression_id:
@@ -112,6 +113,7 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
         marks.append("↗ drift")
     badges = "".join(f"<span class=rw-mark>{escaped(mark)}</span>" for mark in marks)
     where = view.commit_html(commit)
+    # a range of commits has no single subject or author
     if regression.is_range:
         where = escaped(regression.range_text)
     link = view.anchor("Copy link", "ledger", attributes="data-copy", **row_choices(row))
@@ -119,6 +121,7 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     owned = chips = ""
     if owners:
         owned = f" · owner {escaped(', '.join(owners))}"
+    # a commit with one regression needs no choice
     if len(row.parts) > 1:
         chips = _part_links(view, row, part)
     st.html(
@@ -161,6 +164,7 @@ def _code_explanation(change: ChangePoint) -> str:
     if sides is None:
         return ""
     comparison = side_by_side(*sides, series.case_id, series.implementation)
+    # targets often have the same explanation
     details = dict.fromkeys(
         str(judged.detail) for judged in comparison.code if judged.detail is not None
     )
@@ -212,6 +216,7 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
 
 def _roofs(series: SeriesKey, cells: Sequence[RoofCell]) -> Iterator[RoofLine]:
     for cell in cells:
+        # the time at the roof: the share of it that the newest run took
         if cell.key == series and cell.utilisation:
             yield RoofLine("achievable (measured)", cell.values[-1] * cell.utilisation, True)
 
@@ -270,6 +275,7 @@ def _extent_text(regression: Regression, change: ChangePoint) -> str:
     same_metric = [
         point for point in regression.change_points if point.series.metric == change.series.metric
     ]
+    # what became faster at the same commit speaks neither for nor against it
     worse = [point for point in same_metric if (cost_of(point) > 0) == (cost_of(change) > 0)]
     places = sorted({device_text(point.series.runner_class) for point in worse} - {""})
     text = f"{len(worse)} series moved this way"
@@ -285,6 +291,7 @@ def _extent_text(regression: Regression, change: ChangePoint) -> str:
 def _clock_text(change: ChangePoint) -> str:
     if change.series.is_imported:
         return "Clocks: unknown, the other tool's file has none."
+    # compiled code
     if not change.series.runner_class:
         return "Clocks do not matter: machine code has no noise."
     if change.degraded_by:
@@ -326,6 +333,7 @@ def _measured_steps(view: View, row: CommitEntry) -> Iterator[str]:
     workloads = {case.case_id for case in cases if case.family == WORKLOADS}
     for point in row.change_points:
         series = point.series
+        # only the time of a step is a cost to somebody
         if series.case_id not in workloads or series.metric != TIME.key:
             continue
         where = device_text(series.runner_class)
@@ -366,6 +374,7 @@ def _step_costs(view: View, regression: Regression) -> list[str]:
     changes = list(changes_of(on_runner))
     if not changes:
         return []
+    # how much of a step each function takes, from profiles
     shares = data.ask(questions.list_step_shares, view.project, best.series.runner_class)
     if not shares:
         return []

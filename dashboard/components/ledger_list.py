@@ -51,6 +51,7 @@ def summary_html(summary: RangeSummary, title: str) -> str:
     if summary.roof_shares is not None:
         first, last = summary.roof_shares
         text = f"{last:.0%}"
+        # a share that did not move is written once
         if f"{first:.0%}" != text:
             text = f"{first:.0%} to {text}"
         parts.append(f"median case at {text} of its roof")
@@ -173,6 +174,7 @@ def _commit_link(view: View, row: CommitEntry) -> str:
 def bar_html(point: ChangePoint) -> str:
     """Draw a change as a bar with its size; orange is worse, blue is better."""
     cost = cost_of(point)
+    # a small change keeps a visible bar
     width = max(2, round(_BAR_PX * min(abs(cost) / _FULL_BAR, 1.0)))
     kind = _kind_of(cost)
     return (
@@ -248,6 +250,7 @@ def _decides_html(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
         state = "planned"
         if job.leased_until is not None:
             state = "running now"
+        # no job takes zero minutes
         minutes = max(1, round(job.expected_s / 60))
         return f"job <b>{job.kind}</b>, {state}, about {minutes} min"
     if change.is_imported:
@@ -287,6 +290,7 @@ def split_rows(rows: Sequence[CommitEntry]) -> Mapping[str, list[CommitEntry]]:
 
 def _group_of(row: CommitEntry) -> str:
     if row.verdict is Verdict.REGRESSED:
+        # what nobody has settled, and no snooze holds back
         if row.is_waiting:
             return "slower"
         return "settled"
@@ -305,6 +309,7 @@ def _runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
         for runner in view.runners
         if view.filters.admits_runner(runner.runner_class)
     ]
+    # few runners keep their columns, also where nothing changed
     if len(admitted) <= _MAX_RUNNERS:
         return admitted
     changed: set[str] = set()

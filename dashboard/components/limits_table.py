@@ -49,6 +49,7 @@ def limits_html(diagnoses: Sequence[Diagnosis], target: str | None) -> str:
 
 def estimated_ns(diagnosis: Diagnosis, target: str | None) -> float | None:
     """Return the time that the cycle model gives all launches of a call; None if one has none."""
+    # the device compiles for one target, while a record may hold others
     functions = {
         fact.function: fact for fact in diagnosis.evidence.compiled if fact.target == target
     }

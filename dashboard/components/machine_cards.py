@@ -122,6 +122,7 @@ def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
         runs = by_day.get(day, [])
         kind, words = "none", "no run"
         if runs:
+            # the worst run of a day, which an average would hide
             share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
             kind, words = "ok", count_of(len(runs), "run")
             if share > THROTTLED_SHARE:
@@ -149,6 +150,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     rates = _rates(machine)
     parts: list[str] = []
     for name, (resource, values) in rates.items():
+        # against itself: machines of one kind differ
         change = values[0] / statistics.median(values) - 1
         kind = "rw-slower" if change < -0.02 else "rw-soft"
         parts.append(
@@ -245,6 +247,7 @@ def _driver_html(view: View, machine: Machine) -> str:
     previous: FleetRun | None = None
     for run in reversed(machine.runs):
         driver = run.environment.driver_version
+        # not every record names its driver
         if driver is None:
             continue
         if previous is None:
@@ -270,6 +273,7 @@ def _time_html(machine: Machine, facts: FleetFacts) -> str:
     """Write where its time went: by job of the agenda, else by activity."""
     spent: Counter[str] = Counter()
     for job in facts.jobs:
+        # jobs are of a class: any of its machines takes them
         if job.runner_class == machine.runner_class and job.spent_s is not None:
             spent[str(job.kind)] += round(job.spent_s)
     since = facts.now - timedelta(days=DAYS)
@@ -281,6 +285,7 @@ def _time_html(machine: Machine, facts: FleetFacts) -> str:
                 spent[activity] += round(spent_ns / _NS_PER_S)
     if not spent:
         return ""
+    # rounded seconds may add up to none
     whole = sum(spent.values()) or 1
     parts = [
         f"{escaped(name.replace('_', ' '))} {escaped(duration_text(seconds * _NS_PER_S))} "

@@ -115,6 +115,7 @@ def _failed_text(run: FleetRun) -> str:
 def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
     calibrated = {noise.runner_class: noise for noise in data.read_runner_noise(view.project)}
     noise = calibrated.get(runner_class)
+    # a calibration is measured, the rest is estimated on the card
     if noise is not None:
         cases = [case for case in noise.cases if view.filters.admits_case(case.case_id)]
         st.caption(
@@ -220,6 +221,7 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
     note_whole_runs(view)
     by_run = [measured_ceilings(run.ceilings) for run in runs]
     seen = grouped(chain.from_iterable(by_run), ceiling_name)
+    # the newest run may have skipped the ceilings
     newest = next(filter(None, by_run), [])
     if not newest:
         st.info("No measured ceilings on this runner class.")

@@ -159,6 +159,7 @@ class View:
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
+        # a proxy may serve the dashboard under a path
         url = urljoin(st.context.url or "/", path_of(view))
         return f"{url}?{urlencode(self.query(**choices), doseq=True)}"
 
@@ -173,6 +174,7 @@ class View:
         for name, values in self.filters.chosen.items():
             if values:
                 shared[name] = list(values)
+        # short addresses: the default is not written
         if self.range.name != RANGE_AT_FIRST:
             shared["range"] = self.range.name
         return {**shared, **choices}
@@ -220,6 +222,7 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     }
     filters = Filters(facets, chosen, owners)
     runners = data.ask(questions.list_runner_coverage, project)
+    # ranges count from the newest commit, not from today
     newest = max((runner.newest_commit_at for runner in runners), default=None)
     releases = data.ask(questions.list_releases, project)
     ranges = list_ranges(releases, newest)

@@ -43,6 +43,7 @@ class Permalink:
     def read_some(self, label: str, options: Sequence[str], *, parameter: str) -> list[str]:
         """Return choices of the address, in the order of the options."""
         chosen = self._known(label, options, parameter)
+        # one choice has one address, in whatever order it was made
         in_order = [value for value in options if value in chosen]
         if in_order:
             self._chosen[parameter] = in_order

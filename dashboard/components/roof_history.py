@@ -93,6 +93,7 @@ _PARAMETERS = {"runner_class": "runner"}
 def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
     """Return the series of another metric of the chosen case that the address asks for."""
     name = view.link.asked_or_chosen("metric")
+    # an address may name a metric of a later version
     if name is None or name == chosen.key.metric or not is_metric(name):
         return None
     view.link.keep("metric", name)
@@ -134,6 +135,7 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
     )
     links: list[str] = []
     for key in keys:
+        # compiled code has no runner class
         is_here = key.runner_class in ("", chosen.key.runner_class)
         if key.case_id != chosen.key.case_id or not is_here:
             continue
@@ -213,6 +215,7 @@ def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:
 
 
 def _roofs(row: RoofRow, series: Series) -> tuple[RoofLine, ...]:
+    # only a share has its roof at 100 %
     if series.key.metric != "utilisation":
         return ()
     roofs = [RoofLine(_ACHIEVABLE, 1.0, is_measured=True)]
@@ -229,6 +232,7 @@ def changes_of_case(view: View, key: SeriesKey) -> tuple[ChangePoint, ...]:
     subject = (key.case_id, key.implementation)
     changes: list[ChangePoint] = []
     for regression in data.list_regressions(view.project):
+        # what recovered is no mark of today's level
         if regression.state is not RegressionState.OPEN:
             continue
         for change in regression.change_points:

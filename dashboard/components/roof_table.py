@@ -50,6 +50,7 @@ class RoofRow:
         """Return the sort key: what fails first, then the farthest from its roof, then the slowest
         beside the library, then what became slower, then the rest by name.
         """
+        # what has no library beside it counts as equal
         ratio = self.cell.ratio_to_reference
         share = self.cell.utilisation
         is_ok = self.cell.outcome is Outcome.OK
@@ -92,6 +93,7 @@ def _worst_changes(regressions: Iterable[Regression]) -> dict[SeriesKey, ChangeP
     for regression in regressions:
         for change in regression.change_points:
             previous = worst.get(change.series)
+            # what became faster is no reason to look
             if change.verdict is not Verdict.REGRESSED:
                 continue
             if previous is None or cost_of(change) > cost_of(previous):
@@ -191,6 +193,7 @@ def row_labels(rows: Sequence[RoofRow]) -> dict[SeriesKey, str]:
     named: dict[SeriesKey, str] = {}
     for row in rows:
         label = labels[row.key.case_id]
+        # the only implementation needs no name
         if counts[_place(row.key)] > 1:
             label = f"{label} · {row.key.implementation}".removeprefix(" · ")
         named[row.key] = label
@@ -201,6 +204,7 @@ def _value_columns(
     view: View, rows: Sequence[RoofRow], tokens: Mapping[str, float | None]
 ) -> Iterator[HtmlColumn[RoofRow]]:
     """Return the columns for which any row has data."""
+    # one runner stands in the header already
     if len({row.key.runner_class for row in rows}) > 1:
         yield HtmlColumn("Runner", _runner_html, "runner rw-cut")
     if any(row.cell.utilisation is not None for row in rows):
@@ -284,6 +288,7 @@ def _newest_html(row: RoofRow, tokens: Mapping[str, float | None]) -> str:
         return f'<span class="rw-slower">{escaped(outcome_text(cell.outcome))}</span>'
     if not cell.values:
         return ""
+    # people ask for the rate of a model, not for the time of its step
     token_count = tokens.get(row.key.case_id)
     if token_count:
         return escaped(metric("tokens_per_s").format(token_count / cell.values[-1] * 1e9))

@@ -71,6 +71,7 @@ def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
     for run in candidates[:_RUNS_TRIED]:
         part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
         if part is not None and part.cases:
+            # in the order of the branch: the newest before it
             earlier = [candidate for candidate in in_order if candidate.commit < run.commit]
             return KernelRun(run, part, next(iter(earlier), None))
     return None
@@ -86,6 +87,7 @@ def show_tabs(view: View, row: RoofRow) -> None:
         return
     names = list(tabs)
     chosen = view.link.asked_or_chosen("tab")
+    # a link may name a tab that this kernel has not
     if chosen not in names:
         chosen = names[0]
     view.link.keep("tab", chosen)
@@ -123,6 +125,7 @@ def _tabs_of(found_run: KernelRun) -> Mapping[str, Callable[[], None]]:
     points = points_of(part.cases, part.measurements)
     tuned: list[Autotuning] = []
     for measurement in part.measurements:
+        # a cached choice has no timings to show
         tuned += [tuning for tuning in measurement.autotuning if tuning.timings]
     candidates: tuple[tuple[str, object, Callable[[], None]], ...] = (
         ("step", is_workload, partial(show_step_values, part)),

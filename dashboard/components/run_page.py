@@ -65,6 +65,7 @@ def show_run(view: View, run_id: str) -> None:
         or_run=run_id,
         with_quarantine=True,
     )
+    # old runs are read too, by their id
     run = next((run for run in runs if run.run_id == run_id), None)
     view.link.keep("run", run_id)
     if run is None:
@@ -151,6 +152,7 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
         return
     energies: list[float] = []
     if record.telemetry is not None:
+        # the counter may be missing in single readings
         energies = [joules for joules in record.telemetry.energy_j if joules is not None]
     energy = "n/a"
     if energies:
@@ -189,6 +191,7 @@ def _show_comparison(view: View, head_run: FleetRun, runs: Iterable[FleetRun]) -
             "There is no recent run of an earlier commit on this runner class to compare with."
         )
         return
+    # by the time of the run: a commit may be measured late
     previous = max(earlier, key=lambda run: run.started_at)
     link = view.anchor(
         f"Compare with the previous run, of {escape(previous.commit.short_sha)}",

@@ -248,6 +248,7 @@ def show_profile(profile: CaseProfile) -> None:
 
 
 def show_environment(record: RunRecord) -> None:
+    # every field, also those of later versions
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
     named = {name.replace("_", " "): value for name, value in facts.items()}

@@ -69,6 +69,7 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
         ranges.append(TimeRange(name, f"{days} days", since))
     # releases after the days: most readers ask about this week
     ranges.append(TimeRange(_ALL, "all time"))
+    # the newest release is asked for most
     for base, head in reversed(list(pairwise(releases))):
         ranges.append(
             TimeRange(
@@ -110,6 +111,7 @@ class ShellHeader:
 
     def with_choice(self, parameter: str, value: str | Sequence[str]) -> str:
         """Return the address of this view with another choice; an empty one removes it."""
+        # the parameter is replaced rather than added
         query = {name: chosen for name, chosen in self.query.items() if name != parameter}
         if value:
             query[parameter] = value
@@ -214,6 +216,7 @@ def _chips_html(header: ShellHeader) -> str:
         classes = [runner.runner_class for runner in runners]
         # one chip for a device, whose drivers are runner classes of their own
         is_chosen = not chosen.isdisjoint(classes)
+        # of several classes of a device, the one that reported last
         state = state_of(max(runners, key=lambda runner: runner.result_times[0]), now)
         address = escape(header.with_choice("class", () if is_chosen else classes))
         current = current_attribute(is_current=is_chosen)
@@ -238,6 +241,7 @@ def _filters_html(header: ShellHeader) -> str:
                 f"<label>{label}<select name={parameter} multiple size=5>"
                 f"{''.join(options)}</select></label>"
             )
+    # a form sends its own fields only: the rest is hidden in it
     remaining = {name: header.query[name] for name in ("project", "range") if name in header.query}
     hidden = "".join(
         f'<input type=hidden name={name} value="{escape(str(value))}">'

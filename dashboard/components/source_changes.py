@@ -33,6 +33,7 @@ def source_html(view: View, change: ChangePoint) -> str:
     ]
     if not functions:
         return ""
+    # several cases share a function
     links = dict.fromkeys(
         view.sources.line_html(change.commit.sha, line.file, line.line) for line in functions
     )
@@ -92,6 +93,7 @@ def diff_html(lines: Sequence[str]) -> str:
         )
     rows: list[str] = []
     for line in lines:
+        # the path after the last ` b/`, which is that of the head
         if line.startswith("diff "):
             rows.append(f"<b>{escaped(line.rpartition(' b/')[2])}</b>")
         elif not line.startswith(("index ", "--- ", "+++ ")):

@@ -69,6 +69,7 @@ class Spent:
 
     def money_of(self, run: FleetRun) -> float | None:
         """Return the price of a run: that of the first pattern that matches its runner class."""
+        # the first pattern wins, so that special prices stand first
         matching = (
             price
             for pattern, price in self.prices.items()
@@ -81,6 +82,7 @@ class Spent:
 
     def share_of(self, activity: str) -> float | None:
         """Return an activity's share of wall time, over runs that report activities."""
+        # not every run reports its activities
         telling = [run for run in self.runs if run.spent_ns]
         wall_ns = sum(run.wall_ns for run in telling)
         if wall_ns:
@@ -171,6 +173,7 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
         title=lambda name: _TITLES[name],
         container=box,
     )
+    # families are of cases, which the filters narrow
     if not name.startswith("family"):
         note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)

@@ -206,6 +206,7 @@ def show_table(
     if frame.empty and if_empty is not None:
         st.text(if_empty)
         return
+    # a column without values may have been left out
     filled = [column for column in columns if column.name in frame]
     formats: dict[Any, Any] = {
         column.name: column.write for column in filled if column.write is not None

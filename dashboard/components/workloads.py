@@ -55,6 +55,7 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
         time = format_ns(measurement.median_ns)
         yield (*subject, "time", time, "median of the block medians")
         token_count = token_counts[measurement.case_id]
+        # a step without tokens has no rate
         if token_count:
             rate_text = rate.format(token_count / measurement.median_ns * 1e9)
             yield (
@@ -86,6 +87,7 @@ def show_step_change(row: ComparedRow, base_id: UUID, head_id: UUID) -> None:
         return
     records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
     title = f"{row.key.case_id} {row.key.implementation}"
+    # a record may hold several workloads
     ledgers = [ledger for ledger in ledgers_of_records(*records) if ledger.title == title]
     if not ledgers:
         return

@@ -64,6 +64,7 @@ def show() -> None:
         sides = [view.link.asked_or_chosen(name) or _SAME_RUNNER for name in _MACHINES]
         if base is None or head is None:
             return
+        # two machines were chosen, which no verdict can compare
         if _SAME_RUNNER not in sides:
             for name, side in zip(_MACHINES, sides, strict=True):
                 view.link.keep(name, side)
@@ -108,6 +109,7 @@ def _choose(
     """Choose a commit from a list, or by a name that is typed."""
     revision = view.link.asked_or_chosen(parameter) or default
     names = revisions.names
+    # a name that is typed must be an option too, or Streamlit drops it
     if revision not in names:
         names = [revision, *names]
     key = f"{view.name}:{parameter}"
@@ -134,6 +136,7 @@ def _sentence(view: View, base: CommitRef, head: CommitRef) -> str:
     ]
     count = head.first_parent_count - base.first_parent_count
     text = f"{texts[0]} → {texts[1]}"
+    # by dates alone, nobody knows how many commits lie between
     if not base.is_ordered_by_time:
         text += f", {count_of(abs(count), 'commit')}"
     if count < 0:
@@ -205,6 +208,7 @@ def _judge(base: RunDetail, head: RunDetail, *, is_judged: bool) -> PullRequestJ
     """Judge the records of two runs as the command line does; None if their samples are no longer
     stored, or are too many and no pair.
     """
+    # both sides were measured in one job
     is_pair = (
         base.pairing is not None
         and head.pairing is not None

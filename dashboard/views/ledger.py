@@ -46,16 +46,19 @@ def show() -> None:
         if not view.runners and not view.filters.is_narrow:
             show_first_steps(NO_RUNS)
         triaged = data.ask(questions.list_triaged, view.project)
+        # filters narrow the list, not what an alert was worth
         admitted = [entry for entry in triaged if view.filters.admits_regression(entry.regression)]
         every_row = rows_by_commit(admitted)
         in_range = [row for row in every_row if view.range.admits(row.commit.committed_at)]
         recent = data.ask(
             questions.read_recent_runs, view.project, runner_classes=view.filters.runner_classes
         )
+        # two values of each series are enough for a median
         cells = _read_cells(view)
         _show_summary(view, in_range, recent, cells)
         linked_row = _asked_row(view, every_row)
         listed = in_range
+        # what a link names is shown whatever the range
         if linked_row is not None and linked_row not in in_range:
             listed = [linked_row, *in_range]
         keys = view.link.read_some(

@@ -32,6 +32,7 @@ def show() -> None:
     with open_view(
         "machines", "Machines", "are the runners healthy, what do they do next, what do they cost"
     ) as view:
+        # a run is a page of its own, also one that is gone
         asked_run = st.query_params.get("run")
         if asked_run is not None:
             show_run(view, asked_run)

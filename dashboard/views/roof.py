@@ -48,6 +48,7 @@ def show() -> None:
             show_first_steps(NO_RUNS)
         admitted = [cell for cell in cells if view.filters.admits_case(cell.key.case_id)]
         triaged = data.ask(questions.list_triaged, view.project)
+        # what somebody settled is no reason to look
         unsettled = [part.regression for part in triaged if part.is_open]
         rows = roof_rows(admitted, newest_runs, unsettled)
         if not rows:
