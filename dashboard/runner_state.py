@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.dashboard.wording import age_text
 
+STATE_WORDS = ("silent", "throttled", "ok")
+"""The states, the most urgent first."""
 THROTTLED_SHARE = 0.05
 """Share of throttled or shared measurements from which a run counts as disturbed."""
 _FORGOTTEN_AFTER = timedelta(days=30)

@@ -11,7 +11,7 @@ from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard.charts.runners import ceiling_name, measured_ceilings
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.runner_state import THROTTLED_SHARE, runner_state
+from roofwatch.dashboard.runner_state import THROTTLED_SHARE, RunnerState, runner_state
 from roofwatch.dashboard.wording import (
     device_text,
     duration_text,
@@ -80,6 +80,13 @@ def _place_of(machine: Machine) -> tuple[str, int, str]:
     return machine.runner_class, -len(machine.runs), machine.machine or ""
 
 
+def state_of(machine: Machine, facts: FleetFacts) -> RunnerState:
+    """Return whether a machine reports, and undisturbed, by its newest run."""
+    degraded_share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
+    result_times = [run.finished_at for run in machine.runs]
+    return runner_state(result_times, degraded_share, datetime.now(UTC))
+
+
 def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
     """Write the card of a machine; siblings are the other machines of its runner class."""
     newest = machine.runs[0]
@@ -89,9 +96,7 @@ def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: 
     label = ""
     if machine.machine is not None:
         label = f" <code>{escaped(machine.machine[:6])}</code>"
-    degraded_share = facts.degraded_shares.get(newest.run_id, 0.0)
-    result_times = [run.finished_at for run in machine.runs]
-    state = runner_state(result_times, degraded_share, datetime.now(UTC))
+    state = state_of(machine, facts)
     lines = [
         ("30 days", _strip_html(view, machine, facts)),
         ("runs", _runs_text(view, machine)),

@@ -17,11 +17,13 @@ from roofwatch.dashboard.components.machine_cards import (
     card_html,
     machines_of,
     noise_of,
+    state_of,
 )
 from roofwatch.dashboard.components.machine_detail import RUNS_READ, show_machine
 from roofwatch.dashboard.components.page import View, note_whole_runs, open_view
 from roofwatch.dashboard.components.run_page import show_run
 from roofwatch.dashboard.components.spending import show_spending
+from roofwatch.dashboard.runner_state import STATE_WORDS
 from roofwatch.db.queries import questions
 from roofwatch.model.stored_results import FleetRun, RunnerCoverage
 
@@ -78,6 +80,8 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
         noise={machine.key: noise_of(machine, recent) for machine in machines},
         jobs=jobs,
     )
+    # what needs somebody stands first; sorting is stable
+    machines.sort(key=lambda machine: STATE_WORDS.index(state_of(machine, facts).word))
     cards: list[str] = []
     for machine in machines:
         siblings = [

@@ -40,7 +40,7 @@ def assert_protected(address: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_printed_address_answers_and_sigterm_exits_with_zero(
+def test_the_printed_address_answers_until_sigterm(
     database_url: URL, number: signal.Signals
 ) -> None:
     with serving(database_url=database_url) as served:
@@ -71,7 +71,7 @@ def test_sigterm_stops_the_embedded_database(tmp_path: Path) -> None:
     assert not embedded._is_alive(folder)
 
 
-def test_the_working_directory_is_not_imported_and_nothing_is_written_into_the_home_folder(
+def test_serving_uses_neither_the_working_directory_nor_the_home_folder(
     database_url: URL, tmp_path: Path
 ) -> None:
     home, cwd = tmp_path / "home", tmp_path / "work"
@@ -84,12 +84,15 @@ def test_the_working_directory_is_not_imported_and_nothing_is_written_into_the_h
     assert list(home.iterdir()) == []
 
 
-def test_a_port_in_use_and_an_address_that_is_not_of_this_machine_are_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(DashboardError, match=f"127.0.0.1:{port}.*--port"):
             serve(port=port, on_ready=print)
+
+
+def test_an_address_of_another_machine_is_named() -> None:
     with pytest.raises(DashboardError, match=r"192\.0\.2\.1: .*--address"):
         serve(port=None, on_ready=print, address="192.0.2.1")

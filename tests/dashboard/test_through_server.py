@@ -32,7 +32,7 @@ def _refuse() -> None:
 
 
 @pytest.mark.slow
-def test_views_read_through_a_server_and_report_when_it_is_down(
+def test_views_read_through_a_server_until_it_is_down(
     open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     slower = store_history(store)[0]

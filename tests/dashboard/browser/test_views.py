@@ -156,15 +156,16 @@ def bottom_of(place: Locator) -> float:
     return box["y"] + box["height"]
 
 
-def test_a_link_unfurls_and_one_to_something_gone_keeps_its_address(
-    light: BrowserContext, dashboard: str
-) -> None:
+def test_a_link_unfurls_as_what_it_names(light: BrowserContext, dashboard: str) -> None:
     path = in_project(VIEWS["ledger-commit"], "example/project")
     html = light.request.get(dashboard + path).text()
     assert re.search(r"<title>rms_norm \+42.0% on Example CPU since [0-9a-f]{8}</title>", html)
     assert '<meta property="og:description" content="rms_norm became 42 % slower' in html
     other = light.request.get(dashboard + in_project("/roof", "example/project")).text()
     assert "<title>Roof · example/project</title>" in other
+
+
+def test_a_link_to_something_gone_keeps_its_address(light: BrowserContext, dashboard: str) -> None:
     gone = in_project("/?regression=gone", "example/project")
     watched = watch(light, dashboard)
     watched.open(gone)
@@ -196,7 +197,7 @@ def test_slash_starts_a_search_whose_results_are_links(
     watched.close()
 
 
-def test_a_key_pressed_before_the_page_listens_counts_and_decisions_can_be_undone(
+def test_a_key_pressed_before_the_page_listens_decides_until_it_is_undone(
     light: BrowserContext, dashboard: str
 ) -> None:
     watched = watch(light, dashboard)

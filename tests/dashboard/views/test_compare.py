@@ -126,9 +126,7 @@ def test_a_pair_without_a_change_says_so(open_view: OpenView, store: Engine) -> 
     assert "Nothing changed." in texts(app)
 
 
-def test_of_300_kernels_each_has_one_row_the_first_are_drawn_and_the_file_has_all(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_of_300_kernels_the_first_rows_are_drawn(open_view: OpenView, store: Engine) -> None:
     for number in range(2):
         measurements = [
             make_measurement(f"kernel_{kernel:03}/n=4096/float32/fwd", median_ns=10_000.0 + kernel)

@@ -50,7 +50,7 @@ def test_a_run_without_results_is_no_error(open_view: OpenView, store: Engine, v
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_with_data_shows_no_error_and_its_address_opens_it_again(
+def test_the_address_of_a_view_opens_it_again_without_an_error(
     open_view: OpenView, judged: list[Regression], view: str
 ) -> None:
     first = open_view(view)

@@ -47,7 +47,7 @@ def amdgpu(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.parametrize(("view", "asked"), EVERY_PART)
 @pytest.mark.parametrize("history", ["liger", "amdgpu"])
-def test_a_view_of_imported_values_shows_no_error_and_says_nothing_false(
+def test_a_view_of_imported_values_says_nothing_false(
     open_view: OpenView,
     show_database: Callable[[URL], None],
     request: pytest.FixtureRequest,

@@ -86,7 +86,7 @@ def short(number: int) -> str:
     return make_commit_ref(number).short_sha
 
 
-def test_open_commits_come_first_and_settled_ones_are_folded(
+def test_settled_commits_are_folded_below_open_ones(
     open_view: OpenView, judged: list[Regression]
 ) -> None:
     app = open_view("ledger")
@@ -116,7 +116,7 @@ def test_a_mean_that_rounds_to_zero_has_neither_sign_nor_colour() -> None:
     assert "H100 <span class=rw-slower>+0.4%</span>" in html
 
 
-def test_a_range_leaves_older_commits_out_and_says_that_they_are_open(
+def test_a_range_counts_the_open_commits_that_it_leaves_out(
     open_view: OpenView, store: Engine
 ) -> None:
     store_history(store)
@@ -178,7 +178,7 @@ def test_a_short_link_without_a_project_opens_the_project_of_its_commit(
 
 
 @pytest.mark.parametrize("asked", [{"commit": "f" * 40}, {"regression": "gone"}])
-def test_a_link_to_something_gone_says_so_and_keeps_its_address(
+def test_a_link_to_something_gone_keeps_its_address(
     open_view: OpenView, judged: list[Regression], asked: dict[str, str]
 ) -> None:
     app = open_view("ledger", **asked)
@@ -195,7 +195,7 @@ def test_inconclusive_changes_are_a_group_of_their_own(open_view: OpenView, stor
     assert "Cannot say 1" in " ".join(texts(open_view("ledger")).split())
 
 
-def test_acknowledged_ones_stay_and_expected_ones_are_settled(
+def test_an_expected_one_is_settled_but_an_acknowledged_one_stays(
     open_view: OpenView, store: Engine
 ) -> None:
     slower, _spills, broken, *_ = store_history(store)
@@ -336,7 +336,7 @@ def test_without_a_provider_a_browser_elsewhere_may_only_read(
         ({}, False),
     ],
 )
-def test_on_loopback_git_says_who_decides_and_a_proxy_ends_that(
+def test_git_says_who_decides_on_loopback_without_a_proxy(
     monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], *, may_decide: bool
 ) -> None:
     class Context:
@@ -432,14 +432,20 @@ def test_elsewhere_changed_lines_are_a_link_to_the_forge(
     assert re.search(rf'/compare/[0-9a-f]{{40}}\.\.\.[0-9a-f]{{40}}#diff-{part}"', html)
 
 
-def test_unchanged_files_say_that_the_change_is_elsewhere_and_unknown_commits_say_nothing(
-    changed_kernel: Path,
-) -> None:
+def test_unchanged_files_say_that_the_change_is_elsewhere(changed_kernel: Path) -> None:
     head = git(changed_kernel, "rev-parse", "HEAD")
     assert source_changes.changed_lines(changed_kernel, head, head, ["kernels/rms_norm.py"]) == []
     assert "the change is elsewhere" in source_changes.diff_html([])
-    for file in ("../outside.py", "/etc/passwd"):
-        assert not source_changes.changed_lines(changed_kernel, head, head, [file])
+
+
+@pytest.mark.parametrize("file", ["../outside.py", "/etc/passwd"])
+def test_a_file_outside_the_repository_has_no_changes(changed_kernel: Path, file: str) -> None:
+    head = git(changed_kernel, "rev-parse", "HEAD")
+    assert not source_changes.changed_lines(changed_kernel, head, head, [file])
+
+
+def test_a_commit_that_is_not_here_has_no_changes(changed_kernel: Path) -> None:
+    head = git(changed_kernel, "rev-parse", "HEAD")
     assert source_changes.changed_lines(changed_kernel, sha_of(1), head, ["a.py"]) is None
 
 
@@ -457,8 +463,16 @@ def test_a_link_unfurls_as_what_became_slower(
     assert preview_of("/", {"project": PROJECT, "commit": "gone"})[0] == f"Ledger · {PROJECT}"
 
 
-def test_commits_and_lines_link_to_the_repository() -> None:
-    assert LINKS.commit("abc") == "[`abc`](https://github.com/owner/kernels/commit/abc)"
+def test_a_commit_links_to_the_repository() -> None:
+    commit = make_commit_ref()
+    url = f"https://github.com/owner/kernels/commit/{commit.sha}"
+    assert LINKS.commit_html(commit) == (
+        f'<a href="{url}" target="_blank"><code>{commit.short_sha}</code></a>'
+    )
+    assert SourceLinks(None).commit_html(commit) == f"<code>{commit.short_sha}</code>"
+
+
+def test_a_line_links_to_the_repository() -> None:
     url = "https://github.com/owner/kernels/blob/abc/kernels/soft%20max.py#L12"
     assert f'href="{url}"' in LINKS.line_html("abc", "kernels/soft max.py", 12)
 

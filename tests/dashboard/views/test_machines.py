@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -38,7 +39,7 @@ from tests.builders import (
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, RUN_COUNT, SOFTMAX, gpu, gpu_record, store_gpu_history
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD
-from tests.dashboard.seen import address, choice, figures, read_at_most, table, texts
+from tests.dashboard.seen import address, choice, figures, markup, read_at_most, table, texts
 from tests.dashboard.values import make_fleet_run
 
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
@@ -100,6 +101,27 @@ def test_a_machine_with_one_run_of_long_ago_is_silent(open_view: OpenView, store
     assert "● ok" not in words(card)
 
 
+def test_a_silent_machine_stands_before_those_that_report(
+    open_view: OpenView, store: Engine
+) -> None:
+    """Although it is the last by name, and made fewer runs."""
+    now = datetime.now(UTC)
+    other = make_environment(device_name="A GPU that reports")
+    for number in range(6):
+        started_at = now - timedelta(hours=6 - number)
+        finished_at = started_at + timedelta(minutes=5)
+        record = make_record(
+            number, environment=other, started_at=started_at, finished_at=finished_at
+        )
+        ingest_record(store, record)
+    ingest_record(store, make_record(6, environment=make_environment(device_name="Z GPU")))
+
+    silent, reporting = cards(open_view("machines"))
+
+    assert "○ silent" in words(silent)
+    assert "● ok" in words(reporting)
+
+
 def test_a_new_driver_leads_to_what_changed_with_it(open_view: OpenView, store: Engine) -> None:
     for number, driver in enumerate(("570.86", "570.86", "580.65")):
         environment = make_environment(driver_version=driver)
@@ -111,9 +133,7 @@ def test_a_new_driver_leads_to_what_changed_with_it(open_view: OpenView, store: 
     assert f"base={sha_of(1)}&amp;head={sha_of(2)}" in card
 
 
-def test_a_card_counts_all_runs_and_marks_throttled_days_and_silence(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_a_card_says_what_all_runs_of_a_machine_show(open_view: OpenView, store: Engine) -> None:
     store_gpu_history(store)
     (card,) = cards(open_view("machines"))
     assert f"{RUN_COUNT + 2} since 1 Mar, 2 of them in pairs" in words(card)
@@ -200,16 +220,26 @@ def test_the_noise_table_shows_floor_and_detectable_changes(
 
 
 @pytest.mark.usefixtures("records")
-def test_the_history_of_a_case_counts_degraded_runs_and_ceilings_are_shown_beside_the_datasheet(
-    open_view: OpenView,
-) -> None:
-    runner = {"runner": gpu().runner_class}
-    app = open_view("machines", **runner, history="open", case=SOFTMAX, implementation="triton")
+def test_the_history_of_a_case_counts_degraded_runs(open_view: OpenView) -> None:
+    app = open_view(
+        "machines",
+        runner=gpu().runner_class,
+        history="open",
+        case=SOFTMAX,
+        implementation="triton",
+    )
     # six runs and both sides of the calibration
     assert "8 runs" in texts(app)
     assert "in 1 of them" in texts(app)
-    ceilings = table(open_view("machines", **runner, ceilings="open"), "datasheet")
-    ceilings = ceilings.set_index("ceiling")
+    assert "<b>SM clock</b>" in markup(app)
+    assert not app.get("plotly_chart"), "no figure that loads megabytes"
+
+
+@pytest.mark.usefixtures("records")
+def test_ceilings_are_shown_beside_the_datasheet(open_view: OpenView) -> None:
+    app = open_view("machines", runner=gpu().runner_class, ceilings="open")
+    assert "peak (datasheet) 4.8 TB/s" in markup(app)
+    ceilings = table(app, "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["cache", "datasheet"] == ""
 
@@ -310,7 +340,7 @@ def test_a_run_shows_launched_kernels_with_their_share_of_time(
     assert not {"block", "longest", "occupancy"} & set(rows)
 
 
-def test_a_run_on_a_cpu_says_what_it_lacks_and_has_no_empty_headings(
+def test_a_run_on_a_cpu_says_what_it_lacks_instead_of_empty_headings(
     open_view: OpenView, store: Engine
 ) -> None:
     record = make_record()
@@ -321,13 +351,17 @@ def test_a_run_on_a_cpu_says_what_it_lacks_and_has_no_empty_headings(
     assert "Profiles and other files" not in [part.value for part in app.header]
 
 
-def test_an_older_run_opens_by_its_address_and_one_that_is_gone_keeps_it(
+def test_an_older_run_opens_by_its_address(
     open_view: OpenView, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_most(monkeypatch, 2)
     app = open_view("machines", run=str(records[0].run_id))
     assert address(app)["run"] == [str(records[0].run_id)]
     assert "Duration 30 s" in texts(app)
+
+
+@pytest.mark.usefixtures("records")
+def test_a_run_that_is_gone_keeps_its_address(open_view: OpenView) -> None:
     gone = open_view("machines", run=str(UUID(int=7)))
     assert "not stored any more" in words(body(gone))
     assert address(gone)["run"] == [str(UUID(int=7))]
@@ -415,7 +449,7 @@ def half_trusted(store: Engine) -> Engine:
     return store
 
 
-def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
+def test_a_quarantined_run_that_its_link_opens_is_marked(
     open_view: OpenView, half_trusted: Engine
 ) -> None:
     linked = open_view("machines", run=str(DOUBTED.run_id))
@@ -423,6 +457,10 @@ def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
     assert "in quarantine: it is from an untrusted source" in linked.warning[0].value
     assert "Duration 5 min" in texts(linked)
     assert "Compare with" not in texts(linked)
+
+
+@pytest.mark.usefixtures("half_trusted")
+def test_a_quarantined_run_costs_nothing(open_view: OpenView) -> None:
     costs = open_view("machines", costs="open")
     assert table(costs, "per commit")["runs"].tolist() == [2]
 
@@ -439,7 +477,7 @@ def test_machines_counts_quarantined_runs_and_links_to_them(
 # --- costs
 
 
-def test_the_fleet_adds_up_device_time_and_energy_and_its_bars_can_be_chosen(
+def test_the_fleet_adds_up_device_time_and_energy(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("machines", costs="open")
@@ -452,6 +490,11 @@ def test_the_fleet_adds_up_device_time_and_energy_and_its_bars_can_be_chosen(
     assert runners["runs"].tolist() == [RUN_COUNT + 2]
     assert "cost" not in runners.columns
     assert runners["checks"].item() == pytest.approx(9 / 30)
+
+
+@pytest.mark.usefixtures("records")
+def test_the_bars_of_costs_can_be_chosen(open_view: OpenView) -> None:
+    app = open_view("machines", costs="open")
     for show in ("runner", "family", "runner-energy", "family-energy", "activity"):
         choice(app, "Bars").set_value(show).run()
         assert not app.exception
@@ -483,13 +526,14 @@ def test_time_without_an_activity_is_not_counted() -> None:
     ]
 
 
-def test_the_first_pattern_that_matches_a_runner_class_is_its_price_and_what_is_known_is_added_up() -> (
-    None
-):
+def test_the_first_pattern_that_matches_a_runner_class_is_its_price() -> None:
     spent = Spent([make_fleet_run()], {}, {"NVIDIA H200*": 6.0, "NVIDIA*": 2.0}, "USD")
     assert spent.money == 3.0
     assert Spent(spent.runs, {}, {"NVIDIA L4*": 6.0, "NVIDIA*": 2.0}, "USD").money == 1.0
     assert spent.money_of(make_fleet_run(environment=make_environment())) is None
+
+
+def test_what_is_known_of_costs_is_added_up() -> None:
     runs = [make_fleet_run(0, environment=make_environment()), make_fleet_run(1), make_fleet_run(2)]
     spent = Spent(runs, {"run 1": 100.0, "run 2": 300.0}, {"NVIDIA*": 2.0}, "USD")
     assert (spent.energy_j, spent.money, spent.watched.commit_count) == (400.0, 2.0, 2)
