@@ -9,27 +9,33 @@ from roofwatch.model.history import SeriesKey
 
 _NEXT_PARAMETER = re.compile(r",(?=[A-Za-z_]\w*=)")
 """Values of other tools' parameters may have commas too."""
+_LONGEST = 80
 
 
 def case_labels(keys: Iterable[SeriesKey]) -> Mapping[str, str]:
     """Return a label by case id; empty for the only case of a kernel that another tool measured."""
-    parts_by_case: dict[str, list[str]] = {}
-    imported_by_kernel: defaultdict[str, set[str]] = defaultdict(set)
     labels: dict[str, str] = {}
+    imported_by_kernel: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
     for key in keys:
         rest = key.case_id.removeprefix(key.kernel).removeprefix("/")
-        labels[key.case_id] = shortened(rest, length=80)
         # our own ids are short, and have the same parts everywhere
+        labels[key.case_id] = shortened(rest, length=_LONGEST)
         if key.is_imported:
-            parts_by_case[key.case_id] = _NEXT_PARAMETER.split(rest)
-            imported_by_kernel[key.kernel].add(key.case_id)
-    for case_ids in imported_by_kernel.values():
-        counts = Counter[str]()
-        for case_id in case_ids:
-            # a parameter counts once for each case
-            counts.update(set(parts_by_case[case_id]))
-        for case_id in case_ids:
-            # what all cases share tells none of them apart
-            differing = [part for part in parts_by_case[case_id] if counts[part] < len(case_ids)]
-            labels[case_id] = shortened(", ".join(differing), length=80)
+            imported_by_kernel[key.kernel][key.case_id] = _NEXT_PARAMETER.split(rest)
+    for parts_by_case in imported_by_kernel.values():
+        labels |= _differing_parts(parts_by_case)
+    return labels
+
+
+def _differing_parts(parts_by_case: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the parts of each case that not every case of its kernel has."""
+    counts = Counter[str]()
+    for parts in parts_by_case.values():
+        # a parameter counts once for each case
+        counts.update(set(parts))
+    labels: dict[str, str] = {}
+    for case_id, parts in parts_by_case.items():
+        # what all cases share tells none of them apart
+        differing = [part for part in parts if counts[part] < len(parts_by_case)]
+        labels[case_id] = shortened(", ".join(differing), length=_LONGEST)
     return labels

@@ -6,6 +6,7 @@ Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
 from roofwatch.dashboard.wording import escaped, rate_text
@@ -14,7 +15,9 @@ from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns, metric
 
 _WIDTH, _HEIGHT = 760, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 12, 14, 40
+_LEFT, _TOP = 92, 14
+_END, _BASE = _WIDTH - 12, _HEIGHT - 40
+"""Where the plot ends at the right and at the bottom."""
 _SYMBOLS = (("●", BLUE), ("■", ORANGE), ("▲", GREEN), ("◆", PURPLE), ("✚", SKY_BLUE))
 _ROOM = 3.0
 """Factor of intensity that is drawn on both sides of points and ridges."""
@@ -43,15 +46,14 @@ class RooflinePoint:
 
     @property
     def title(self) -> str:
+        measurement = self.measurement
+        rate = rate_text("compute", self.flop_per_s)
         text = (
-            f"{self.case.case_id} {self.measurement.implementation}: "
-            f"{metric('flop_per_s').format(self.flop_per_s)} in {format_ns(self.time_ns)}"
+            f"{self.case.case_id} {measurement.implementation}: {rate} in {format_ns(self.time_ns)}"
         )
-        if self.measurement.utilisation is not None:
-            text += (
-                f", {metric('utilisation').format(self.measurement.utilisation)} of the "
-                f"{self.measurement.bound} roof"
-            )
+        if measurement.utilisation is not None:
+            share = metric("utilisation").format(measurement.utilisation)
+            text += f", {share} of the {measurement.bound} roof"
         return text
 
 
@@ -81,6 +83,9 @@ def roofline_svg(points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -
 class _Roofline:
     def __init__(self, points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -> None:
         self.points = points
+        # a symbol for each colour: the implementations differ without it too
+        names = sorted({point.measurement.implementation for point in points})
+        self.symbols = dict(zip(names, cycle(_SYMBOLS), strict=False))
         self.slopes = [ceiling for ceiling in ceilings if ceiling.resource == "memory"]
         dtypes = {point.case.dtype for point in points}
         flats = [ceiling for ceiling in ceilings if ceiling.resource == "compute"]
@@ -95,10 +100,10 @@ class _Roofline:
         self.y_range = _padded(rates, _ROOM)
 
     def x(self, intensity: float) -> float:
-        return _LEFT + _share(intensity, self.x_range) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + _share(intensity, self.x_range) * (_END - _LEFT)
 
     def y(self, rate: float) -> float:
-        return _HEIGHT - _BOTTOM - _share(rate, self.y_range) * (_HEIGHT - _TOP - _BOTTOM)
+        return _BASE - _share(rate, self.y_range) * (_BASE - _TOP)
 
     def svg(self) -> str:
         # a screen reader reads the points; more than twenty would be a table
@@ -111,26 +116,31 @@ class _Roofline:
         )
 
     def _axes(self) -> str:
-        bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-        parts = [
-            f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="{GREY}"/>',
-            f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 4}" text-anchor="middle">'
-            "arithmetic intensity (FLOP per byte)</text>",
+        middle = (_LEFT + _END) / 2
+        ticks = [
+            *map(self._intensity_tick, _decades(self.x_range)),
+            *map(self._rate_tick, _decades(self.y_range)),
         ]
-        for intensity in _decades(self.x_range):
-            x = self.x(intensity)
-            parts.append(
-                f'<path d="M{x:.1f} {_TOP}V{bottom}" stroke="{GREY}" stroke-opacity="0.2"/>'
-                f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{intensity:g}</text>'
-            )
-        for rate in _decades(self.y_range):
-            y = self.y(rate)
-            parts.append(
-                f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="{GREY}" stroke-opacity="0.2"/>'
-                f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-                f"{escaped(metric('flop_per_s').format(rate))}</text>"
-            )
-        return "".join(parts)
+        return (
+            f'<path d="M{_LEFT} {_TOP}V{_BASE}H{_END}" fill="none" stroke="{GREY}"/>'
+            f'<text x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">'
+            f"arithmetic intensity (FLOP per byte)</text>{''.join(ticks)}"
+        )
+
+    def _intensity_tick(self, intensity: float) -> str:
+        x = f"{self.x(intensity):.1f}"
+        return (
+            f'<path d="M{x} {_TOP}V{_BASE}" stroke="{GREY}" stroke-opacity="0.2"/>'
+            f'<text x="{x}" y="{_BASE + 16}" text-anchor="middle">{intensity:g}</text>'
+        )
+
+    def _rate_tick(self, rate: float) -> str:
+        y = self.y(rate)
+        text = escaped(rate_text("compute", rate))
+        return (
+            f'<path d="M{_LEFT} {y:.1f}H{_END}" stroke="{GREY}" stroke-opacity="0.2"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+        )
 
     def _roofs(self) -> str:
         return "".join([*map(self._slope, self.slopes), *map(self._flat, self.flats)])
@@ -159,7 +169,7 @@ class _Roofline:
         if comparable:
             start = max(start, flat.per_s / max(comparable))
         y = self.y(flat.per_s)
-        places = (self.x(start), y, float(_WIDTH - _RIGHT), y)
+        places = (self.x(start), y, float(_END), y)
         name = f"{flat.dtype or 'compute'} {rate_text('compute', flat.per_s)}"
         return self._line(flat, places, name, is_at_start=False)
 
@@ -190,27 +200,22 @@ class _Roofline:
             f'<text x="{x2 - 4:.1f}" y="{y2 + offset:.1f}" text-anchor="end">{escaped(text)}</text>'
         )
 
-    def _names(self) -> list[str]:
-        return sorted({point.measurement.implementation for point in self.points})
-
     def _marks(self) -> str:
-        names = self._names()
         marks: list[str] = []
         for point in self.points:
-            # a symbol for each colour: the implementations differ without it too
-            symbol, colour = _SYMBOLS[names.index(point.measurement.implementation) % len(_SYMBOLS)]
+            symbol, colour = self.symbols[point.measurement.implementation]
+            x, y = self.x(point.intensity), self.y(point.flop_per_s) + 5
             marks.append(
-                f'<text x="{self.x(point.intensity):.1f}" y="{self.y(point.flop_per_s) + 5:.1f}" '
-                f'fill="{colour}" font-size="15" text-anchor="middle">{symbol}'
-                f"<title>{escaped(point.title)}</title></text>"
+                f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" font-size="15" '
+                f'text-anchor="middle">{symbol}<title>{escaped(point.title)}</title></text>'
             )
         return "".join(marks)
 
     def _legend(self) -> str:
-        names: list[str] = []
-        for index, name in enumerate(self._names()):
-            symbol, colour = _SYMBOLS[index % len(_SYMBOLS)]
-            names.append(f'<span style="color:{colour}">{symbol}</span> {escaped(name)}')
+        names = [
+            f'<span style="color:{colour}">{symbol}</span> {escaped(name)}'
+            for name, (symbol, colour) in self.symbols.items()
+        ]
         return f'<p class="rw-soft">{" &nbsp; ".join(names)}</p>'
 
 

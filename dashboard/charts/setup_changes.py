@@ -1,5 +1,6 @@
 """Where driver, toolchain, harness or timing of a series changed."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,22 +23,28 @@ def setting_changes(series: Iterable[Series]) -> list[SetupMark]:
     Settings are followed per runner class, timings per series, because cases of one run may differ
     in timing.
     """
-    by_class: dict[str, dict[str, SeriesPoint]] = {}
     changes: list[SetupMark] = []
+    points_by_class: defaultdict[str, dict[str, SeriesPoint]] = defaultdict(dict)
     for line in series:
-        points_of_class = by_class.setdefault(line.key.runner_class, {})
-        # every case of a run has the same setting, so one point stands for the run
-        points_of_class.update({point.run_id: point for point in line.points})
         changes += _timing_changes(line.points)
-    for points in by_class.values():
-        ordered = sorted(points.values(), key=lambda point: (point.commit, point.measured_at))
-        settings = [(point.commit, point.setting) for point in ordered]
-        # imported runs know no setting, which is no change
-        known_settings = [(commit, setting) for commit, setting in settings if setting is not None]
-        for (_, previous), (commit, setting) in pairwise(known_settings):
-            if previous != setting:
-                changes.append(SetupMark(commit, tuple(_differences(previous, setting))))
+        for point in line.points:
+            # every case of a run has the same setting, so one point stands for the run
+            points_by_class[line.key.runner_class][point.run_id] = point
+    for points in points_by_class.values():
+        changes += _setting_changes(points.values())
     return sorted(dict.fromkeys(changes), key=lambda change: change.commit)
+
+
+def _setting_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
+    """Find the changes of a runner class, by one point of each run."""
+    previous: RunSetting | None = None
+    for point in sorted(points, key=lambda point: (point.commit, point.measured_at)):
+        # imported runs know no setting, which is no change
+        if point.setting is None:
+            continue
+        if previous is not None and previous != point.setting:
+            yield SetupMark(point.commit, tuple(_differences(previous, point.setting)))
+        previous = point.setting
 
 
 def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
