@@ -29,11 +29,16 @@ DAYS = 30
 _NOISY = 1.5
 """Times the noise of its siblings from which a machine stands out."""
 _NS_PER_S = 1e9
+_WORN = -0.02
+"""Change of a ceiling against its own median from which it stands out."""
 _JOBS_SHOWN = 3
+_ACTIVITIES_SHOWN = 5
 
 
 MachineKey = tuple[str, str | None]
 """Runner class and machine."""
+_Rates = dict[str, tuple[str, list[float]]]
+"""Resource and measured rates of each ceiling, the newest first, by name."""
 
 
 @dataclass(frozen=True)
@@ -121,24 +126,25 @@ def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
     for run in machine.runs:
         by_day[run.started_at.astimezone(view.zone).date()].append(run)
     last_day = facts.now.astimezone(view.zone).date()
-    cells: list[str] = []
-    for age in range(DAYS - 1, -1, -1):
-        day = last_day - timedelta(days=age)
-        runs = by_day.get(day, [])
-        kind, words = "none", "no run"
-        if runs:
-            # the worst run of a day, which an average would hide
-            share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
-            kind, words = "ok", count_of(len(runs), "run")
-            if share > THROTTLED_SHARE:
-                kind, words = "throttled", f"{words}, {share:.0%} throttled or shared"
-        cells.append(f'<i class={kind} title="{day:%-d %b}: {words}"></i>')
-    first_day = last_day - timedelta(days=DAYS - 1)
+    days = [last_day - timedelta(days=age) for age in reversed(range(DAYS))]
+    cells = "".join(_day_html(day, by_day[day], facts) for day in days)
     return (
-        f"<span class=rw-strip role=img aria-label='Runs of {DAYS} days'>{''.join(cells)}</span>"
-        f"<span class=rw-strip-dates><span>{first_day:%-d %b}</span>"
+        f"<span class=rw-strip role=img aria-label='Runs of {DAYS} days'>{cells}</span>"
+        f"<span class=rw-strip-dates><span>{days[0]:%-d %b}</span>"
         f"<span>{last_day:%-d %b}</span></span>"
     )
+
+
+def _day_html(day: date, runs: Sequence[FleetRun], facts: FleetFacts) -> str:
+    kind, words = "none", "no run"
+    if runs:
+        kind, words = "ok", count_of(len(runs), "run")
+        # the worst run of a day, which an average would hide
+        share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
+        if share > THROTTLED_SHARE:
+            kind = "throttled"
+            words += f", {share:.0%} throttled or shared"
+    return f'<i class={kind} title="{day:%-d %b}: {words}"></i>'
 
 
 def _runs_text(view: View, machine: Machine) -> str:
@@ -157,32 +163,36 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     for name, (resource, values) in rates.items():
         # against itself: machines of one kind differ
         change = values[0] / statistics.median(values) - 1
-        kind = "rw-slower" if change < -0.02 else "rw-soft"
-        parts.append(
-            f"{escaped(name)} {escaped(rate_text(resource, values[0]))} "
+        kind = "rw-soft"
+        if change < _WORN:
+            kind = "rw-slower"
+        rate = escaped(rate_text(resource, values[0]))
+        against_itself = (
             f"<span class={kind} title='against its own median'>{percent(change)}</span>"
         )
-    sibling_rates = [_rates(sibling) for sibling in siblings]
-    # the median over ceilings: one that a sibling never measured does not count
-    ratios: list[float] = []
-    for name, (_, values) in rates.items():
-        medians = [
-            statistics.median(rates_of_sibling[name][1])
-            for rates_of_sibling in sibling_rates
-            if name in rates_of_sibling
-        ]
-        if medians:
-            ratios.append(statistics.median(values) / statistics.median(medians) - 1)
+        parts.append(f"{escaped(name)} {rate} {against_itself}")
+    ratios = _ratios_to(siblings, rates)
     if ratios:
+        change = statistics.median(ratios) - 1
         count = count_of(len(siblings), "sibling")
-        text = f"all {percent(statistics.median(ratios))} against its {count}"
-        parts.append(f"<span class=rw-soft>{text}</span>")
+        parts.append(f"<span class=rw-soft>all {percent(change)} against its {count}</span>")
     return "<br>".join(parts)
 
 
-def _rates(machine: Machine) -> dict[str, tuple[str, list[float]]]:
+def _ratios_to(siblings: Iterable[Machine], rates: _Rates) -> list[float]:
+    """Return the median rate of each ceiling over that of the siblings that measured it too."""
+    sibling_rates = list(map(_rates, siblings))
+    ratios: list[float] = []
+    for name, (_, values) in rates.items():
+        medians = [statistics.median(rates[name][1]) for rates in sibling_rates if name in rates]
+        if medians:
+            ratios.append(statistics.median(values) / statistics.median(medians))
+    return ratios
+
+
+def _rates(machine: Machine) -> _Rates:
     """Return the measured ceilings by name, with their resource, the newest first."""
-    rates: dict[str, tuple[str, list[float]]] = {}
+    rates: _Rates = {}
     for run in machine.runs:
         for ceiling in measured_ceilings(run.ceilings):
             _, values = rates.setdefault(ceiling_name(ceiling), (ceiling.resource, []))
@@ -258,71 +268,86 @@ def _driver_html(view: View, machine: Machine) -> str:
         if previous is None:
             lane.append(escaped(driver))
         elif driver != previous.environment.driver_version:
-            when = short_date(run.started_at, view.zone)
-            # what the driver did is what changed between the last commit before it and the first
-            compared = view.anchor(
-                "what changed",
-                "compare",
-                base=previous.commit.sha,
-                head=run.commit.sha,
-                runner=run.runner_class,
-            )
-            lane.append(
-                f"{escaped(driver)} <span class=rw-soft>from {escape(when)}</span> {compared}"
-            )
+            lane.append(_new_driver_html(view, driver, previous, run))
         previous = run
     return " → ".join(lane[-3:])
 
 
+def _new_driver_html(view: View, driver: str, previous: FleetRun, run: FleetRun) -> str:
+    when = escape(short_date(run.started_at, view.zone))
+    # what the driver did is what changed between the last commit before it and the first
+    compared = view.anchor(
+        "what changed",
+        "compare",
+        base=previous.commit.sha,
+        head=run.commit.sha,
+        runner=run.runner_class,
+    )
+    return f"{escaped(driver)} <span class=rw-soft>from {when}</span> {compared}"
+
+
 def _time_html(machine: Machine, facts: FleetFacts) -> str:
     """Write where its time went: by job of the agenda, else by activity."""
-    spent: Counter[str] = Counter()
-    for job in facts.jobs:
-        # jobs are of a class: any of its machines takes them
-        if job.runner_class == machine.runner_class and job.spent_s is not None:
-            spent[str(job.kind)] += round(job.spent_s)
-    since = facts.now - timedelta(days=DAYS)
-    recent = [run for run in machine.runs if run.started_at >= since]
     # a machine without jobs of the agenda was started by hand: its runs say what took the time
-    if not spent:
-        for run in recent:
-            for activity, spent_ns in run.spent_ns.items():
-                spent[activity] += round(spent_ns / _NS_PER_S)
-    if not spent:
+    spent_s = _spent_on_jobs(machine, facts) or _spent_on_activities(machine, facts)
+    if not spent_s:
         return ""
     # rounded seconds may add up to none
-    whole = sum(spent.values()) or 1
-    parts = [
-        f"{escaped(name.replace('_', ' '))} {escaped(duration_text(seconds * _NS_PER_S))} "
-        f"<span class=rw-soft>{seconds / whole:.0%}</span>"
-        for name, seconds in spent.most_common(5)
-    ]
-    bars = "".join(
-        f'<i style="width:{100 * seconds / whole:.1f}%" title="{escaped(name)}"></i>'
-        for name, seconds in spent.most_common(5)
-    )
-    return f"<span class=rw-stack>{bars}</span>{' · '.join(parts)}"
+    whole_s = sum(spent_s.values()) or 1
+    parts: list[str] = []
+    bars: list[str] = []
+    for name, seconds in spent_s.most_common(_ACTIVITIES_SHOWN):
+        share = seconds / whole_s
+        duration = escaped(duration_text(seconds * _NS_PER_S))
+        parts.append(
+            f"{escaped(name.replace('_', ' '))} {duration} <span class=rw-soft>{share:.0%}</span>"
+        )
+        bars.append(f'<i style="width:{share:.1%}" title="{escaped(name)}"></i>')
+    return f"<span class=rw-stack>{''.join(bars)}</span>{' · '.join(parts)}"
+
+
+def _spent_on_jobs(machine: Machine, facts: FleetFacts) -> Counter[str]:
+    """Return seconds by kind of job; jobs are of a class: any of its machines takes them."""
+    spent_s = Counter[str]()
+    for job in facts.jobs:
+        if job.runner_class == machine.runner_class and job.spent_s is not None:
+            spent_s[str(job.kind)] += round(job.spent_s)
+    return spent_s
+
+
+def _spent_on_activities(machine: Machine, facts: FleetFacts) -> Counter[str]:
+    """Return seconds by activity, over the runs of the strip."""
+    spent_s = Counter[str]()
+    since = facts.now - timedelta(days=DAYS)
+    for run in machine.runs:
+        if run.started_at >= since:
+            for activity, spent_ns in run.spent_ns.items():
+                spent_s[activity] += round(spent_ns / _NS_PER_S)
+    return spent_s
 
 
 def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     planned = [
         job for job in facts.jobs if job.runner_class == runner_class and job.finished_at is None
     ]
-    rows: list[str] = []
-    for job in planned[:_JOBS_SHOWN]:
-        mark, origin = "○", ""
-        if job.leased_until is not None:
-            mark = "◐ now"
-        if job.is_requested:
-            origin = " asked for"
-        rows.append(
-            f"<li>{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> "
-            f"{escaped(duration_text(job.expected_s * _NS_PER_S))}"
-            f" <span class=rw-soft>{escaped(shortened(job.reason, length=70))}</span></li>"
-        )
+    rows = [f"<li>{_job_html(job)}</li>" for job in planned[:_JOBS_SHOWN]]
     more = len(planned) - _JOBS_SHOWN
     if more > 0:
         rows.append(f"<li class=rw-soft>and {more} more</li>")
     if rows:
         return f"<ul class=rw-list>{''.join(rows)}</ul>"
     return ""
+
+
+def _job_html(job: StoredJob) -> str:
+    mark, origin = "○", ""
+    if job.leased_until is not None:
+        mark = "◐ now"
+    if job.is_requested:
+        origin = " asked for"
+    duration = escaped(duration_text(job.expected_s * _NS_PER_S))
+    reason = escaped(shortened(job.reason, length=70))
+    return (
+        f"{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> {duration}"
+        f" <span class=rw-soft>{reason}</span>"
+    )

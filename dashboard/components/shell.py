@@ -17,6 +17,7 @@ from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
 from roofwatch.dashboard.runner_state import RunnerState, runner_state
 from roofwatch.dashboard.wording import current_attribute, device_text, escaped, shortened
 from roofwatch.db.queries import questions
+from roofwatch.model.history import CommitRef
 from roofwatch.model.stored_results import RunnerCoverage, TaggedCommit
 
 _ASSETS = Path(__file__).parents[1] / "assets"
@@ -206,29 +207,34 @@ def _option(value: str, title: str, chosen: Iterable[str]) -> str:
 
 def _chips_html(header: ShellHeader) -> str:
     """Write a link for each device that shows its runner classes only, or all again."""
-    now = datetime.now(UTC)
     by_device: dict[str, list[RunnerCoverage]] = {}
     for runner in header.runners:
         by_device.setdefault(device_text(runner.runner_class), []).append(runner)
-    chosen = set(header.filters.runner_classes)
-    chips: list[str] = []
-    for device, runners in list(by_device.items())[:_CHIPS]:
-        classes = [runner.runner_class for runner in runners]
-        # one chip for a device, whose drivers are runner classes of their own
-        is_chosen = not chosen.isdisjoint(classes)
-        # of several classes of a device, the one that reported last
-        state = state_of(max(runners, key=lambda runner: runner.result_times[0]), now)
-        address = escape(header.with_choice("class", () if is_chosen else classes))
-        current = current_attribute(is_current=is_chosen)
-        chips.append(
-            f'<a class=rw-chip href="{address}" title="{escaped(state.explanation)}"{current}>'
-            f'<span class={state.word} aria-label="{state.word}">{state.symbol}</span> '
-            f"{escaped(device)}</a>"
-        )
+    shown = list(by_device.items())[:_CHIPS]
+    chips = [_chip_html(header, device, runners) for device, runners in shown]
     if len(by_device) > _CHIPS:
         address = escape(header.address("machines", header.query))
         chips.append(f'<a class=rw-chip href="{address}">+{len(by_device) - _CHIPS}</a>')
     return "".join(chips)
+
+
+def _chip_html(header: ShellHeader, device: str, runners: Sequence[RunnerCoverage]) -> str:
+    """Write one chip for a device, which may have several runner classes."""
+    classes = [runner.runner_class for runner in runners]
+    is_chosen = not set(header.filters.runner_classes).isdisjoint(classes)
+    choice: Sequence[str] = classes
+    # the chip of what is chosen shows all again
+    if is_chosen:
+        choice = ()
+    address = escape(header.with_choice("class", choice))
+    current = current_attribute(is_current=is_chosen)
+    # the class that reported last
+    state = state_of(max(runners, key=lambda runner: runner.result_times[0]), datetime.now(UTC))
+    mark = f'<span class={state.word} aria-label="{state.word}">{state.symbol}</span>'
+    return (
+        f'<a class=rw-chip href="{address}" title="{escaped(state.explanation)}"{current}>'
+        f"{mark} {escaped(device)}</a>"
+    )
 
 
 def _filters_html(header: ShellHeader) -> str:
@@ -275,31 +281,37 @@ def _results_html(header: ShellHeader, text: str) -> str:
         return ""
     matches = data.ask(questions.search, header.project, text)
     shared = {"project": header.project}
-    rows = [
-        _result("kernel", kernel, header.address("roof", {**shared, "kernel": kernel}))
-        for kernel in matches.kernels
-    ]
+    rows: list[str] = []
+    for kernel in matches.kernels:
+        address = header.address("roof", {**shared, "kernel": kernel})
+        rows.append(_result("kernel", kernel, address))
     for case_id in matches.cases:
         kernel = case_id.partition("/")[0]
-        query = {**shared, "kernel": kernel, "case": case_id}
-        rows.append(_result("case", case_id, header.address("roof", query)))
+        address = header.address("roof", {**shared, "kernel": kernel, "case": case_id})
+        rows.append(_result("case", case_id, address))
     for measured in matches.commits:
         commit = measured.commit
-        query = {**shared, "range": _ALL, "commit": commit.sha}
         title = f"{commit.short_sha} {commit.subject} · {commit.author}"
-        rows.append(_result("commit", title, header.address("ledger", query)))
-    for release in matches.releases:
-        query = {**shared, "range": _ALL, "commit": release.commit.sha}
-        rows.append(_result("release", release.name, header.address("ledger", query)))
+        rows.append(_result("commit", title, _commit_address(header, commit)))
+    rows.extend(
+        _result("release", release.name, _commit_address(header, release.commit))
+        for release in matches.releases
+    )
     for runner_class in matches.runner_classes:
-        query = {**shared, "runner": runner_class}
-        rows.append(_result("runner", runner_class, header.address("machines", query)))
+        address = header.address("machines", {**shared, "runner": runner_class})
+        rows.append(_result("runner", runner_class, address))
     if rows:
         return "".join(rows)
     return (
         "<p>Nothing matches. Kernels, cases, commits, pull requests, authors, runners and releases "
         "are searched.</p>"
     )
+
+
+def _commit_address(header: ShellHeader, commit: CommitRef) -> str:
+    # in all ranges: what is searched for may be old
+    query = {"project": header.project, "range": _ALL, "commit": commit.sha}
+    return header.address("ledger", query)
 
 
 def _result(kind: str, name: str, address: str) -> str:
