@@ -90,10 +90,10 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
         ],
         attributes=lambda _: " data-row",
     )
-    read = count_of(len(runs), "run")
+    read = str(len(runs))
     # there may be more than were read
     if len(runs) >= RUNS_READ:
-        read += " read"
+        read = f"the newest {read}"
     return f"<h2>Runs <span class=rw-soft>{read}</span></h2>{scrolled(table)}"
 
 

@@ -156,7 +156,7 @@ def test_what_holds_for_most_rows_is_said_once(open_view: OpenView, store: Engin
 
     assert html.count("undecided: separate runs, unless a row says more") == 1
     rows = [row for row in html.split("<a ") if "rw-case" in row]
-    more = [row for row in rows if "undecided" in row]
+    more = [row for row in rows if "undecided: separate runs" in row]
     assert len(rows) == len(names)
     assert len(more) == 1
     assert "implementation_3" in more[0]

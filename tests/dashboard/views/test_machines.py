@@ -258,7 +258,7 @@ def test_the_runs_of_a_class_lead_to_each_run(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("machines", runner=gpu().runner_class)
-    assert f"Runs {RUN_COUNT + 2} runs" in words(body(app))
+    assert f"Runs {RUN_COUNT + 2} started" in words(body(app))
     for record in records:
         assert f"run={record.run_id}" in body(app)
 
