@@ -210,7 +210,7 @@ def rows_of(
         )
     for pair in imported:
         subject = pair.case_id, pair.implementation
-        # an imported case has several metrics, of which only one may have changed
+        # an imported case may have several metrics, and only one that changed
         changes = [
             change for change in changes_by_subject[subject] if change.series.metric == pair.metric
         ]

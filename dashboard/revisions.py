@@ -74,7 +74,7 @@ class Revisions:
             return None
         if re.fullmatch(r"[0-9a-f]{4,64}", name):
             matches = [commit for commit in self.commits if commit.sha.startswith(name)]
-            # of two commits that begin alike, neither is meant
+            # a beginning that two commits share names neither
             if len(matches) == 1:
                 return matches[0]
             return None

@@ -229,7 +229,7 @@ def _suspects_html(regression: Regression) -> str:
         return f"<p>{escaped(str(regression.cause))}; no causes were weighed.</p>"
     rows: list[str] = []
     for number, suspect in enumerate(regression.suspects[:3]):
-        # what is all but excluded would only take the place of the reasons beside it
+        # what is all but excluded would only take place
         if number and suspect.weight < _LEAST_WEIGHT:
             continue
         width = round(40 * suspect.weight)

@@ -188,7 +188,6 @@ def _show_history(view: View, runner_class: str) -> None:
         container=choices,
     )
     series = history[implementation]
-    st.header("Time, clock and temperature", anchor=False)
     _show_histories(view, case_histories(series), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)

@@ -50,7 +50,7 @@ class RoofRow:
         """Return the sort key: what fails first, then the farthest from its roof, then the slowest
         beside the library, then what became slower, then the rest by name.
         """
-        # what has no library beside it counts as equal
+        # a case without a library counts as equal
         ratio = self.cell.ratio_to_reference
         share = self.cell.utilisation
         is_ok = self.cell.outcome is Outcome.OK

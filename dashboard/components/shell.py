@@ -210,8 +210,8 @@ def _chips_html(header: ShellHeader) -> str:
     by_device: dict[str, list[RunnerCoverage]] = {}
     for runner in header.runners:
         by_device.setdefault(device_text(runner.runner_class), []).append(runner)
-    shown = list(by_device.items())[:_CHIPS]
-    chips = [_chip_html(header, device, runners) for device, runners in shown]
+    first_devices = list(by_device.items())[:_CHIPS]
+    chips = [_chip_html(header, device, runners) for device, runners in first_devices]
     if len(by_device) > _CHIPS:
         address = escape(header.address("machines", header.query))
         chips.append(f'<a class=rw-chip href="{address}">+{len(by_device) - _CHIPS}</a>')
