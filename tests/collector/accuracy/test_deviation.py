@@ -83,6 +83,16 @@ def test_nonfinite_elements_are_the_worst(pairs: list[tuple[float, float]]) -> N
     assert set(worst) <= marked
 
 
+def test_infinity_is_right_beyond_the_range_of_the_result_and_only_there() -> None:
+    expected = torch.tensor([70_000.0, -70_000.0, 60_000.0, 70_000.0], dtype=torch.float64)
+    overflowed = torch.tensor([math.inf, -math.inf, 60_000.0, math.inf], dtype=torch.float16)
+    assert deviation(expected, overflowed).nonfinite_count == 0
+    assert deviation(expected, overflowed.float()).nonfinite_count == 3
+    wrong_sign = torch.tensor([-math.inf, -math.inf, math.inf, math.nan], dtype=torch.float16)
+    mask, _worst = wrong_elements(expected, wrong_sign, limit=0.1)
+    assert mask.tolist() == [True, False, True, True]
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.int32]
 )
