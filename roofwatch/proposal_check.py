@@ -70,7 +70,7 @@ def _reasons(workers: WorkerPool, kernels: Sequence[KernelInfo]) -> dict[str, st
         job = ProveCase(
             case_id=kernel.cases[0].case_id,
             implementation=kernel.implementations[0].name,
-            target=DEFAULT_TARGETS[0],
+            targets=DEFAULT_TARGETS[:1],
         )
         reply = workers.request(job, timeout_s=_TIMEOUT_S)
         if reply.failure is not None:

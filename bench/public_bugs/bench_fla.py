@@ -3,6 +3,7 @@
 Small cases are compared with a plain reference. Large ones are analysed and never run.
 """
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -322,5 +323,43 @@ declare(
         "scales": ("B", "T", "H", 8),
     },
     small={"B": 1, "T": 80, "H": 1},
+    directions=("fwd",),
+)
+
+
+def comba_reference(q: Any, k: Any, v: Any, p: Any, gate: Any, beta: Any) -> torch.Tensor:
+    """A decaying state that is corrected by what keys of its own read; Hu et al., 2025."""
+    heads_of_each = v.shape[2] // q.shape[2]
+    q, k, p = (F.normalize(x, dim=-1).repeat_interleave(heads_of_each, 2) for x in (q, k, p))
+    decay, rate = F.logsigmoid(gate).exp()[..., None, None], beta.sigmoid()[..., None]
+    state = v.new_zeros(v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])
+    outputs: list[torch.Tensor] = []
+    for t in range(v.shape[1]):
+        # read before the decay
+        known_values = torch.einsum("bhkv,bhk->bhv", state, p[:, t])
+        correction = (v[:, t] - known_values) * rate[:, t]
+        state = state * decay[:, t] + torch.einsum("bhk,bhv->bhkv", k[:, t], correction)
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, t], state))
+    return torch.stack(outputs, 1) / math.sqrt(q.shape[-1])
+
+
+def grouped_comba(q: Any, k: Any, v: Any, p: Any, gate: Any, beta: Any) -> Any:
+    q, k, p = (F.normalize(x, dim=-1) for x in (q, k, p))
+    return call("ops.comba", "chunk_comba")(q, k, v, p, F.logsigmoid(gate), beta.sigmoid())[0]
+
+
+declare(
+    "grouped_comba",
+    grouped_comba,
+    comba_reference,
+    {
+        "q": ("B", "T", 1, 32),
+        "k": ("B", "T", 1, 32),
+        "v": ("B", "T", "H", 32),
+        "p": ("B", "T", 1, 32),
+        "gate": ("B", "T", "H"),
+        "beta": ("B", "T", "H"),
+    },
+    small={"B": 1, "T": 40, "H": 2},
     directions=("fwd",),
 )

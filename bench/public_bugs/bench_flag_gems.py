@@ -107,3 +107,36 @@ declare(
     launch=lambda x, weight: flag_gems.conv1d(x, weight, stride=(1,), dilation=(2,)),
     shape={"C": 8, "T": 40},
 )
+
+
+declare(
+    name="sum",
+    make_inputs=matrix,
+    reference=lambda x: x.sum(),
+    launch=lambda x: flag_gems.sum(x),
+    shape={"n_rows": 12, "n_cols": 50},
+)
+declare(
+    name="contiguous",
+    make_inputs=matrix,
+    reference=lambda x: x.T.contiguous(),
+    launch=lambda x: flag_gems.contiguous(x.T),
+    shape={"n_rows": 12, "n_cols": 50},
+)
+declare(
+    name="cat",
+    make_inputs=matrix,
+    reference=lambda x: torch.cat((x.new_empty(0), x)),
+    launch=lambda x: flag_gems.cat((x.new_empty(0), x)),
+    shape={"n_rows": 12, "n_cols": 50},
+)
+declare(
+    name="truncated_division",
+    make_inputs=lambda case, make: {
+        "x": make.integers(case["n_rows"], high=2**40),
+        "y": make.integers(case["n_rows"], low=1, high=100),
+    },
+    reference=lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    launch=lambda x, y: flag_gems.div_mode(x, y, rounding_mode="trunc"),
+    shape={"n_rows": 300},
+)

@@ -382,6 +382,14 @@ BUGS = (
         symptom="rows past the end read their scales (#1142)",
     ),
     Bug(
+        package=FLA,
+        kernel="grouped_comba",
+        broken="0.5.2",
+        fixed="0.6.0",
+        claim="bounds",
+        symptom="more heads of values than of keys are indexed as if equal",
+    ),
+    Bug(
         package=UNSLOTH,
         kernel="weight_dequant",
         broken="2026.6.9",

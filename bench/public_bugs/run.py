@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.public_bugs.flag_gems_bugs import FLAG_GEMS_BUGS
 from bench.public_bugs.known_bugs import BUGS, Bug
+from bench.public_bugs.liger_option_bugs import LIGER_OPTION_BUGS
 from roofwatch.ci.static.analyses import analyses_of, judge_analyses
 from roofwatch.measurement.proofs import Proved, proofs_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
@@ -151,7 +152,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="A kernel.")
     parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
     options = parser.parse_args()
-    bugs = [bug for bug in (*BUGS, *FLAG_GEMS_BUGS) if options.only in ("", bug.kernel)]
+    listed = (*BUGS, *LIGER_OPTION_BUGS, *FLAG_GEMS_BUGS)
+    bugs = [bug for bug in listed if options.only in ("", bug.kernel)]
     suites = check_releases(bugs, options.folder)
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from roofwatch.spec import Case, Implementation, KernelSpec, UnsupportedError
 
 _MOST_CONFIGURATIONS = 4
 """Of an autotuned function: configurations rarely differ in how they compute offsets."""
+_MOST_TARGETS = 3
 _LARGEST_INPUTS = 2**40
 """Bytes of inputs up to which sizes are tried: several times the memory of any GPU."""
 _LIMITS_BUDGET_S = 6.0
@@ -39,12 +40,36 @@ _MAX_GRID_X = 2**31 - 1
 _MAX_GRID_YZ = 65_535
 """Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
 _CANNOT_TELL = "unknown index"
+_ALL_POINTERS = "all"
+"""Stands for the accesses of a launch that was not compiled."""
 
 
 @dataclass
 class _Trace:
     launches: list[TracedLaunch] = field(default_factory=list)
     counts: CallCounts = field(default_factory=CallCounts)
+
+
+def prove_for_first_target(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    targets: Sequence[str],
+) -> CaseProof:
+    """Analyse one case for the first of a few targets that all its kernels compile for, else for
+    the first.
+    """
+    proofs: list[CaseProof] = []
+    for target in targets[:_MOST_TARGETS]:
+        proof = prove_case(spec, implementation, case, target)
+        if not _has_launch_without_ir(proof):
+            return proof
+        proofs.append(proof)
+    return proofs[0]
+
+
+def _has_launch_without_ir(proof: CaseProof) -> bool:
+    return any(access.pointer == _ALL_POINTERS for access in proof.overflow.unproven)
 
 
 def prove_case(
@@ -215,7 +240,7 @@ class _Prover:
 def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
     return UnprovenAccess(
         function=launch.function,
-        pointer="all",
+        pointer=_ALL_POINTERS,
         kind="launch",
         proof=Proof.UNKNOWN,
         reason=reason,

@@ -17,7 +17,7 @@ from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import installed_names
 from roofwatch.collector.compile.pretended_device import as_on_gpu
-from roofwatch.collector.compile.proof import prove_case
+from roofwatch.collector.compile.proof import prove_for_first_target
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.target_device import LaunchedAtImportError, pretending_driver
@@ -194,11 +194,11 @@ class SuiteJobs:
                 configurations=job.configurations or implementation.configs,
             )
             return Reply(configured=configured)
-        proof = prove_case(
+        proof = prove_for_first_target(
             spec=spec,
             implementation=implementation,
             case=case,
-            target=job.target,
+            targets=job.targets,
         )
         return Reply(proof=proof)
 

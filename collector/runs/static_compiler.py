@@ -196,20 +196,20 @@ def prove_subjects(
     *,
     on_begin: OnBegin = lambda _: None,
 ) -> Iterator[tuple[Subject, CaseProof]]:
-    """Analyse each subject for the first target of the plan; cached results come first.
+    """Analyse each subject for the first target of the plan that its kernels compile for; cached
+    results come first.
 
     Raises:
         SuiteError: the suite cannot be loaded.
     """
     cache = cache or DiskCache.of_user()
-    target = plan.targets[0]
-    keys = _cache_keys(workers, subjects, ("proof", target))
+    keys = _cache_keys(workers, subjects, ("proof", *plan.targets))
     missing: list[ProveCase] = []
     for subject in subjects:
         try:
             proof = CaseProof.model_validate(cache.get(keys[subject]))
         except ValidationError:
-            missing.append(ProveCase(**subject.named, target=target))
+            missing.append(ProveCase(**subject.named, targets=plan.targets))
         else:
             yield subject, proof
     if not missing:

@@ -231,7 +231,8 @@ class CompileConfigurations(CaseJob):
 
 class ProveCase(CaseJob):
     job: Literal["prove_case"] = "prove_case"
-    target: str
+    targets: tuple[str, ...]
+    """The first that the kernels compile for counts."""
 
     @property
     def group(self) -> str:

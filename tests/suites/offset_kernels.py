@@ -42,6 +42,15 @@ def flat_kernel(x_ptr, y_ptr, n_elements, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
 
 
+@triton.jit
+def float8_kernel(x_ptr, y_ptr, n_elements, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_elements
+    x = tl.load(x_ptr + offs, mask=mask)
+    # GPUs before sm_89 cannot convert to this format
+    tl.store(y_ptr + offs, x.to(tl.float8e4nv).to(x.dtype), mask=mask)
+
+
 tuned_kernel = triton.autotune(
     [triton.Config({}, num_warps=count) for count in (2, 4)], key=["n_elements"]
 )(flat_kernel)
@@ -191,6 +200,12 @@ def by_column(kernel: Any) -> Launch:
 def flat(x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
     flat_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
+    return y
+
+
+def in_float8(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    float8_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
     return y
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.compile.proof import prove_case
+from roofwatch.collector.compile.proof import prove_case, prove_for_first_target
 from roofwatch.model.proofs import OverflowProof, Proof
 from tests.suites import offset_kernels as kernels
 
@@ -173,3 +173,15 @@ def test_a_launcher_that_fails_says_why() -> None:
     assert proof.proof is Proof.UNKNOWN
     assert proof.message is not None
     assert "needs 3 dimensions, got 2" in proof.message
+
+
+def test_a_kernel_that_needs_a_newer_gpu_is_analysed_for_the_first_that_it_compiles_for() -> None:
+    spec = kernels.declare(kernels.in_float8, n_rows=4, n_cols=96)
+    (implementation,) = spec.implementations.values()
+    (case, *_others) = spec.cases
+    old = prove_for_first_target(spec, implementation, case, ("sm_80",))
+    assert old.overflow.proof is Proof.UNKNOWN
+    newer = prove_for_first_target(spec, implementation, case, ("sm_80", "sm_90", "sm_100"))
+    assert newer.overflow.proof is Proof.FITS
+    assert newer.cost is not None
+    assert newer.cost.target == "sm_90"

@@ -1,0 +1,152 @@
+"""Functions of Liger-Kernel with options where a release was wrong."""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  the usual name
+
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+MadeInputs = dict[str, Any]
+"""Inputs of a case by name."""
+
+
+def apply(module: str, function: str, *arguments: Any) -> Any:
+    """Call an autograd function of the release that is on the import path."""
+    return getattr(import_module(f"liger_kernel.ops.{module}"), function).apply(*arguments)
+
+
+def declare(
+    name: str,
+    make_inputs: Any,
+    reference: Any,
+    launch: Any,
+    shape: dict[str, int],
+    gradients: tuple[str, ...] | None = None,
+) -> None:
+    """Declare a function with one size."""
+    spec = KernelSpec(
+        name=name,
+        inputs=make_inputs,
+        reference=reference,
+        cases=cases(shapes=[shape], dtypes=["float32"], directions=["fwd", "bwd"], tags=["quick"]),
+        gradients=gradients,
+        flop_count=lambda _case: 0,
+        memory_bytes=lambda _case: 0,
+        interpreted_shape=shape,
+    )
+    spec.implementation("triton")(launch)
+    globals()[name] = spec
+
+
+def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    tokens, hidden, vocabulary = case["tokens"], case["hidden"], case["vocabulary"]
+    return {
+        "x": make.normal(tokens, hidden),
+        "weight": make.normal(vocabulary, hidden, scale=0.1),
+        "bias": make.normal(vocabulary),
+        "target": make.integers(tokens, high=vocabulary),
+    }
+
+
+def fused_head_loss(x: Any, weight: Any, bias: Any, target: Any, reduction: str) -> Any:
+    options = (None, -100, 0.0, 0.0, reduction)
+    function = "LigerFusedLinearCrossEntropyFunction"
+    return apply("fused_linear_cross_entropy", function, x, weight, target, bias, *options)[0]
+
+
+HEAD = {"tokens": 8, "hidden": 32, "vocabulary": 100}
+declare(
+    name="head_loss_of_each_token",
+    make_inputs=head_inputs,
+    reference=lambda x, weight, bias, target: F.cross_entropy(
+        x @ weight.T + bias, target, reduction="none"
+    ),
+    launch=lambda x, weight, bias, target: fused_head_loss(x, weight, bias, target, "none"),
+    shape=HEAD,
+)
+declare(
+    name="head_loss",
+    make_inputs=head_inputs,
+    reference=lambda x, weight, bias, target: F.cross_entropy(x @ weight.T + bias, target),
+    launch=lambda x, weight, bias, target: fused_head_loss(x, weight, bias, target, "mean"),
+    shape=HEAD,
+)
+
+
+def rotary_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    tokens = case["tokens"]
+    return {
+        "q": make.normal(1, 2, tokens, 64),
+        "k": make.normal(1, 2, tokens, 64),
+        "angles": make.normal(tokens, case["rotated"] // 2),
+    }
+
+
+def rotate_halves(x: Any, angles: Any) -> Any:
+    """Rotate the first columns, twice as many as there are angles."""
+    rotated_count = 2 * angles.shape[-1]
+    first, second = x[..., :rotated_count].chunk(2, -1)
+    cos, sin = angles.cos(), angles.sin()
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    return torch.cat((rotated, x[..., rotated_count:]), -1)
+
+
+def partial_rotary(q: Any, k: Any, angles: Any) -> Any:
+    of_both_halves = torch.cat((angles, angles), -1)[None]
+    return apply("rope", "LigerRopeFunction", q, k, of_both_halves.cos(), of_both_halves.sin())
+
+
+declare(
+    name="partial_rotary",
+    make_inputs=rotary_inputs,
+    reference=lambda q, k, angles: (rotate_halves(q, angles), rotate_halves(k, angles)),
+    launch=partial_rotary,
+    shape={"tokens": 6, "rotated": 32},
+    gradients=("q", "k"),
+)
+
+
+def policy_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    batch, tokens, vocabulary = case["batch"], case["tokens"], case["vocabulary"]
+    return {
+        "logits": make.logits(batch, tokens + 1, vocabulary),
+        "old_logp": make.normal(batch, tokens, scale=0.3),
+        "ref_logp": make.normal(batch, tokens, scale=0.3),
+        "token": make.integers(batch, tokens, high=vocabulary),
+        "advantage": make.normal(batch),
+    }
+
+
+def policy_reference(
+    logits: Any, old_logp: Any, ref_logp: Any, token: Any, advantage: Any
+) -> torch.Tensor:
+    """Losses of group sequence policy optimisation, with a divergence weighted by the ratio."""
+    logp = logits[:, :-1].log_softmax(-1).gather(-1, token[..., None])[..., 0]
+    ratio = (logp - old_logp).mean(-1, keepdim=True).exp()
+    surprise = ref_logp - logp
+    divergence = (surprise.exp() - surprise - 1) * ratio
+    gain = advantage[:, None]
+    return 0.5 * divergence - torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
+
+
+def policy_loss(
+    logits: Any, old_logp: Any, ref_logp: Any, token: Any, advantage: Any
+) -> torch.Tensor:
+    no_mask, in_place, length, is_reduced, delta = None, False, None, False, None
+    clipping = (1.0, 0.5, 0.2, 0.2)
+    options = (in_place, "grpo", length, is_reduced, "sequence", 1.0, 1.05, None, delta, True)
+    inputs = (logits, old_logp, ref_logp, token, advantage, no_mask)
+    loss: torch.Tensor = apply("grpo_loss", "GrpoLossFunction", *inputs, *clipping, *options)[0]
+    return loss
+
+
+declare(
+    name="sequence_policy",
+    make_inputs=policy_inputs,
+    reference=policy_reference,
+    launch=policy_loss,
+    shape={"batch": 3, "tokens": 5, "vocabulary": 40},
+    gradients=("logits",),
+)
