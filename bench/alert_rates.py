@@ -70,6 +70,7 @@ class AlertScore:
         """False alarms per 1,000 values, after so many values."""
         value_count = 0
         for count in self.value_counts:
+            # a series that ended before the span adds nothing
             seen_within = min(count, high) - low
             value_count += max(seen_within, 0)
         false_count = sum(low < seen_count <= high for seen_count in self.false_at)
@@ -94,8 +95,11 @@ def alerting_steps(values: Values, seen_counts: Iterable[int]) -> Iterator[tuple
     for seen in seen_counts:
         # The service analyses all values whenever one is new.
         seen_values = values[:seen]
-        steps = find_time_steps(seen_values, np.full(seen, math.nan))
-        for step, chance in zip(steps, chances_of_steps(seen_values, steps), strict=True):
+        # histories of others have no spread of each value
+        unknown_spreads = np.full(seen, math.nan)
+        steps = find_time_steps(seen_values, unknown_spreads)
+        chances = chances_of_steps(seen_values, steps)
+        for step, chance in zip(steps, chances, strict=True):
             if is_sure_step(step, chance):
                 yield seen, step
 
@@ -121,13 +125,17 @@ def _score_series(planted: PlantedSeries, total: AlertScore) -> None:
             is_found = True
             total.delays.append(delay)
             total.are_real.append(True)
-        elif any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices):
-            # the same step, seen again with more values
+        elif _is_repeated(step, alarm_indices):
             continue
         else:
             total.false_at.append(seen)
             total.are_real.append(False)
         alarm_indices.append(step.index)
+
+
+def _is_repeated(step: Step, alarm_indices: Sequence[int]) -> bool:
+    """Whether a step is one that has raised an alarm, seen again with more values."""
+    return any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices)
 
 
 def _delay(planted: PlantedSeries, step: Step, seen: int) -> int | None:
@@ -154,9 +162,11 @@ def _draw_log_step(width: float, rng: np.random.Generator) -> float:
     if not steps:
         steps.append(_LARGE_STEP)
         shares.append(1.0)
+    # the shares of the steps that are left add up to one again
     weights = np.array(shares) / sum(shares)
-    size = math.log1p(rng.choice(steps, p=weights))
-    return size * float(rng.choice([-1, 1]))
+    relative_step = rng.choice(steps, p=weights)
+    sign = float(rng.choice([-1, 1]))
+    return sign * math.log1p(relative_step)
 
 
 def _series(
@@ -178,8 +188,11 @@ def _print_reliability(scores: Mapping[str, AlertScore]) -> None:
     print("\nReal alarms by their stated probability\n")
     bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
     print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
-    all_real_count = sum(sum(score_of_source.are_real) for score_of_source in scores.values())
-    alarm_count = sum(len(score_of_source.are_real) for score_of_source in scores.values())
+    all_real_count = 0
+    alarm_count = 0
+    for score_of_source in scores.values():
+        all_real_count += sum(score_of_source.are_real)
+        alarm_count += len(score_of_source.are_real)
     for name, score_of_source in scores.items():
         are_real = score_of_source.are_real
         # The prior is the share of the other sources: a project begins without alarms of its own.
@@ -187,6 +200,7 @@ def _print_reliability(scores: Mapping[str, AlertScore]) -> None:
         other_alarm_count = alarm_count - len(are_real)
         prior = other_real_count / other_alarm_count
         chances: list[float] = []
+        # each alarm has the probability that the alarms before it gave
         for count in range(len(are_real)):
             earlier_real_count = sum(are_real[:count])
             chances.append(share_real(earlier_real_count, count, prior=prior))

@@ -60,12 +60,14 @@ def _row(cells: Iterable[str]) -> str:
 def _table_head(*text_columns: str, number_columns: Sequence[str]) -> Iterator[str]:
     """The header of a table whose numbers are aligned to the right."""
     yield _row([*text_columns, *number_columns])
-    alignments = [*["---"] * len(text_columns), *["--:"] * len(number_columns)]
-    yield f"|{'|'.join(alignments)}|"
+    text_alignments = ["---"] * len(text_columns)
+    number_alignments = ["--:"] * len(number_columns)
+    yield f"|{'|'.join([*text_alignments, *number_alignments])}|"
 
 
 def _target_lines(folder: Path, record: RunRecord | None) -> Iterator[str]:
-    yield from ("| target | measured | met |", "|---|---|---|")
+    yield "| target | measured | met |"
+    yield "|---|---|---|"
     for target in measured_targets(folder, record):
         is_met = "yes" if target.is_met else "no"
         yield _row([target.text, f"{target.value:.3g}", is_met])
@@ -141,8 +143,13 @@ def compare_timers(records: Mapping[str, RunRecord]) -> Iterator[str]:
                 rows.setdefault(subject, {})[timer] = measurement.median_ns
     yield from _table_head("case", "implementation", number_columns=[*records, "difference"])
     for subject, times_ns in rows.items():
-        # A timer may not support a kernel.
-        cells = [format_ns(times_ns[timer]) if timer in times_ns else "" for timer in records]
+        cells: list[str] = []
+        for timer in records:
+            # A timer may not support a kernel.
+            text = ""
+            if timer in times_ns:
+                text = format_ns(times_ns[timer])
+            cells.append(text)
         difference = ""
         if len(times_ns) > 1:
             ratio = max(times_ns.values()) / min(times_ns.values())
@@ -154,8 +161,10 @@ def _counter_lines(folder: Path) -> Iterator[str]:
     """What Nsight Compute counted, with the executed beside the declared arithmetic."""
     rows: list[str] = []
     for file in sorted(folder.glob("counters-*.json")):
-        for call in json.loads(file.read_text())["calls"]:
+        document = json.loads(file.read_text())
+        for call in document["calls"]:
             declared = _declared_flop_count(folder, call["case_id"])
+            # a call may launch several functions
             rows.extend(_counter_row(call, counters, declared) for counters in call["counters"])
     # Nsight Compute needs permissions that many machines do not give
     if not rows:
@@ -176,15 +185,17 @@ def _counter_row(
     declared_flop_count: float | None,
 ) -> str:
     values = counters["values"]
-    cell_texts = {name: format_counter(name, values[name]) for name in _COUNTERS if name in values}
+    cells = [f"{call['case_id']} {call['implementation']}", counters["function"]]
+    for name in _COUNTERS:
+        # not every GPU has every counter
+        text = ""
+        if name in values:
+            text = format_counter(name, values[name])
+        cells.append(text)
     executed = _flop_text(values.get("executed_flop_count"))
-    cells = [
-        f"{call['case_id']} {call['implementation']}",
-        counters["function"],
-        *(cell_texts.get(name, "") for name in _COUNTERS),
-        f"{executed} / {_flop_text(declared_flop_count)}",
-    ]
-    return f"| {' | '.join(cells)} |"
+    declared = _flop_text(declared_flop_count)
+    cells.append(f"{executed} / {declared}")
+    return _row(cells)
 
 
 def _flop_text(flop_count: float | None) -> str:
@@ -210,8 +221,12 @@ def _prediction_lines(file: Path, record: RunRecord) -> Iterator[str]:
     # another GPU has other rates
     if document is None or target not in RATES:
         return
-    all_facts = [StaticFacts.model_validate(entry) for entry in document["static_facts"]]
-    device_facts = [facts for facts in all_facts if facts.target == target]
+    device_facts: list[StaticFacts] = []
+    for entry in document["static_facts"]:
+        facts = StaticFacts.model_validate(entry)
+        # predictions are made for several targets
+        if facts.target == target:
+            device_facts.append(facts)
     rows = list(_prediction_rows(device_facts, record))
     if not rows:
         return

@@ -31,16 +31,17 @@ _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 def made_up_history(commit_count: int, series_count: int) -> str:
     """A `data.js` of github-action-benchmark, with steps of single series and one of all."""
     numbers = np.random.default_rng(7)
+    # about 60 µs, from microseconds to milliseconds
     levels = [math.exp(numbers.normal(11, 1)) for _ in range(series_count)]
     runs: list[dict[str, Any]] = []
     for position in range(commit_count):
         for series in range(series_count):
+            # mostly regressions, as in a history that nobody watched
             if numbers.random() < _STEPS_PER_SERIES / commit_count:
                 levels[series] *= numbers.choice([0.8, 1.1, 1.2, 1.3])
         # A new driver, or another machine: every series changes at once.
         if position == commit_count // 2:
             levels = [1.08 * level for level in levels]
-        time_of_run = _FIRST + timedelta(hours=12 * position)
         time_of_run = _FIRST + timedelta(hours=12 * position)
         benches: list[dict[str, Any]] = []
         for series, level in enumerate(levels):
@@ -94,6 +95,7 @@ def main() -> None:
                 text=True,
             )
             seconds = time.perf_counter() - began
+            # cores that were busy on average, with those of other processes
             busy = (_busy_s() - busy_before) / seconds
             total_s += seconds
             print(f"{arguments[0]}: {seconds:.1f} s, busy {busy:.2f} cores")

@@ -67,8 +67,10 @@ def post(
     while time.monotonic() < ends_s:
         record = copy_of(real, draw, project=f"fleet/{number % _PROJECTS}", commit=commit)
         commit += 1
-        is_sent_twice = draw.random() < _SENT_TWICE
-        for _ in range(2 if is_sent_twice else 1):
+        send_count = 1
+        if draw.random() < _SENT_TWICE:
+            send_count = 2
+        for _ in range(send_count):
             answer = sender.send(record)
             # A server that asks for patience gets it; each runner waits another time.
             while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
@@ -83,14 +85,17 @@ def post(
 def api_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
     """Query the API as a dashboard or a CI job does."""
     token = service.make_token("reader")
-    shas = [hashlib.sha256(str(commit).encode()).hexdigest()[:40] for commit in range(2)]
+    # as `copy_of` makes them from the numbers of commits
+    shas: list[str] = []
+    for commit in range(2):
+        digest = hashlib.sha256(str(commit).encode()).hexdigest()
+        shas.append(digest[:40])
 
     def get(path: str, **query: str) -> None:
         parameters = urllib.parse.urlencode({"project": "fleet/0", **query})
+        address = f"{service.url}{path}?{parameters}"
         headers = {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(  # noqa: S310  our own address
-            f"{service.url}{path}?{parameters}", headers=headers
-        )
+        request = urllib.request.Request(address, headers=headers)  # noqa: S310  our own address
         with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
             answer.read()
 
@@ -138,7 +143,8 @@ def post_and_read(
     observed = Observed()
     sender = HttpSender(service.url, service.token, timeout_s=300)
     draw = random.Random("before")  # noqa: S311  not for security
-    for commit in range(2):  # for the comparison
+    # the comparison needs two commits from the first question on
+    for commit in range(2):
         record = copy_of(real, draw, project="fleet/0", commit=commit)
         sender.send(record)
         observed.acknowledged[record.run_id] = record.content_hash
@@ -164,8 +170,10 @@ def post_and_read(
     with Session(service.engine) as session:
         rows = session.execute(select(RunRow.run_id, RunRow.content_hash)).all()
         stored = {row.run_id: row.content_hash for row in rows}
-        chosen = draw.sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))
-        loaded = {run_id: load_record(session, run_id).content_hash for run_id in chosen}
+        loaded_count = min(_LOADED, len(acknowledged))
+        run_ids = draw.sample(sorted(acknowledged), loaded_count)
+        # the stored hash was sent; that of a loaded record is computed from its content
+        loaded = {run_id: load_record(session, run_id).content_hash for run_id in run_ids}
     changed_count = 0
     for run_id, content_hash in (*stored.items(), *loaded.items()):
         # A record that is stored without an acknowledgement will be sent again.

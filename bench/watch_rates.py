@@ -70,7 +70,6 @@ class PairNoise:
     @classmethod
     def read(cls, *files: Path) -> "PairNoise":
         bases: list[Values] = []
-        bases: list[Values] = []
         heads: list[Values] = []
         for file in files:
             for line in file.read_text().splitlines():
@@ -78,6 +77,7 @@ class PairNoise:
                 # A pair with an effect has no residuals of noise alone.
                 if row["effect"] != 0:
                     continue
+                # logarithms, so that noise is relative to the time
                 base = np.log(row["base"])
                 head = np.log(row["head"])
                 centre = np.median(np.concatenate([base, head]))
@@ -132,7 +132,10 @@ class SimulatedWatch:
     def _changes_code(self, commit: int) -> bool:
         if not self.has_code_pairs:
             return False
-        return commit == self.series.step_at or bool(self.rng.random() < _CODE_SHARE)
+        # a change of the time is one of the code here
+        if commit == self.series.step_at:
+            return True
+        return bool(self.rng.random() < _CODE_SHARE)
 
     def _confirmed(self, commit: int, measured: Sequence[int]) -> Alerts:
         """Measure pairs until nothing is suspect; then tell which commits changed the time."""
@@ -180,6 +183,7 @@ class SimulatedWatch:
         if step_at is not None and base < step_at <= head:
             log_change = self.series.log_step
         base_noise, head_noise = self.noise.blocks(self.rng)
+        # the noise of the pair, scaled to that of the series
         base_ns = np.exp(base_noise * self.series.width)
         head_ns = np.exp(head_noise * self.series.width + log_change)
         block_count = FIRST_LOOK_BLOCKS
@@ -230,8 +234,9 @@ def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
 
     def alerts(values: Values) -> Alerts:
         for index in range(1, len(values)):
-            log_change = math.log(values[index] / values[index - 1])
-            if abs(log_change) > math.log1p(limit):
+            ratio = values[index] / values[index - 1]
+            # the same for a value that is slower and one that is faster by the limit
+            if abs(math.log(ratio)) > math.log1p(limit):
                 yield index + 1, index
 
     return alerts
@@ -244,6 +249,7 @@ def perfherder(values: Values) -> Alerts:
         for index in range(window, seen - window + 1):
             before = values[index - window : index]
             after = values[index : index + window]
+            # of the difference of two means of equally many values
             variance = before.var(ddof=1) + after.var(ddof=1)
             error = math.sqrt(variance / window)
             distance = abs(after.mean() - before.mean())
@@ -257,9 +263,13 @@ def three_in_a_row(values: Values) -> Alerts:
     limit = math.log1p(0.05)
     for seen in range(13, len(values) + 1):
         newest = values[seen - 3 : seen]
-        level = float(np.median(values[seen - 13 : seen - 3]))
+        earlier = values[seen - 13 : seen - 3]
+        level = float(np.median(earlier))
         changes = np.log(newest / level)
-        if np.all(changes > limit) or np.all(changes < -limit):
+        # three values on one side, so that one slow run raises no alert
+        is_slower = np.all(changes > limit)
+        is_faster = np.all(changes < -limit)
+        if is_slower or is_faster:
             yield seen, seen - 3
 
 
@@ -305,6 +315,7 @@ class RuleScore:
 
     def row(self) -> str:
         cells = [f"{self._share_within(nights):.0%}" for nights in _NIGHTS]
+        # a rate per value: sources have series of other lengths
         false_rate = 1_000 * self.false_count / self.value_count
         cells.append(f"{false_rate:.1f}")
         # Rules without pairs time each commit once.
@@ -325,12 +336,15 @@ def make_series(
     series: list[PlantedSeries] = []
     for noise in draw_series(histories, synth, count, _PLACES, rng):
         # Drawn for each series: the published figures depend on the order of the draws.
-        drawn_size = float(rng.uniform(*_WIDTHS)) * noise.width
+        widths = float(rng.uniform(*_WIDTHS))
+        drawn_size = widths * noise.width
         size = max(drawn_size, math.log1p(_SMALLEST_STEP))
         logs = noise.logs
         log_step = 0.0
         if noise.step_at is not None:
-            log_step = size * float(rng.choice([-1, 1]))
+            # as many improvements as regressions
+            sign = float(rng.choice([-1, 1]))
+            log_step = size * sign
             logs[noise.step_at :] += log_step
         planted = PlantedSeries(
             values=1_000 * np.exp(logs),
@@ -375,7 +389,11 @@ def main() -> None:
             count=arguments.series,
             rng=series_rng,
         )
-        noise = pair_noise["synthetic" if source == "synthetic" else "gpu"]
+        # pairs were measured on GPUs; synthetic series have synthetic pairs
+        if source == "synthetic":
+            noise = pair_noise["synthetic"]
+        else:
+            noise = pair_noise["gpu"]
         for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
             score = _score_watch(series, noise, rng, has_code_pairs=has_code_pairs)
             print(f"| {source} | {name} | {score.row()} |", flush=True)

@@ -27,7 +27,7 @@ from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.model.metrics import Better
 from roofwatch.model.proofs import OverflowProof, Proof, UnprovenAccess
-from roofwatch.model.record import Artefact, Commit, PairMember, RunRecord, Side, SourceLine
+from roofwatch.model.record import Artefact, Commit, PairMember, RunRecord, Side
 from roofwatch.model.results import (
     Accuracy,
     CaseProfile,
@@ -36,6 +36,7 @@ from roofwatch.model.results import (
     StaticFacts,
     TensorError,
 )
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Verdict
 from roofwatch.model.worker_protocol import ImplementationInfo, KernelInfo
 

@@ -17,13 +17,15 @@ MadeInputs = dict[str, Any]
 """Inputs of a case by name."""
 
 Shapes = dict[str, tuple[str | int, ...]]
+"""Dims of each input: names of dims of the case, or fixed lengths."""
 
 
 def call(module: str, function: str) -> Callable[..., Any]:
     """A function of the release that is on the import path, imported when it is called."""
 
     def launch(*inputs: Any, **arguments: Any) -> Any:
-        return getattr(import_module(f"fla.{module}"), function)(*inputs, **arguments)
+        launcher = getattr(import_module(f"fla.{module}"), function)
+        return launcher(*inputs, **arguments)
 
     return launch
 
@@ -53,7 +55,9 @@ def declare(
     def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
         inputs: MadeInputs = {}
         for key, dims in shapes.items():
-            inputs[key] = make.normal(*[case[d] if isinstance(d, str) else d for d in dims])
+            # a name is a dim of the case, a number a fixed length
+            lengths = [case[dim] if isinstance(dim, str) else dim for dim in dims]
+            inputs[key] = make.normal(*lengths)
         return inputs
 
     spec = KernelSpec(
@@ -61,6 +65,7 @@ def declare(
         inputs=make_inputs,
         reference=reference,
         cases=[*small_cases, *large_cases],
+        # only right and wrong count here, and no speed
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small or {},
@@ -237,19 +242,19 @@ declare(
     small={"B": 1, "T": 5, "D": 64},
 )
 declare(
-    "mean_pooling",
-    lambda x: call("ops.utils.pooling", "mean_pooling")(x, 4),
-    lambda x: x.unflatten(1, (-1, 4)).mean(2),
-    {"x": BTHD},
-    {"B": 16, "T": 65_536, "H": 32, "D": 128},
+    name="mean_pooling",
+    launch=lambda x: call("ops.utils.pooling", "mean_pooling")(x, 4),
+    reference=lambda x: x.unflatten(1, (-1, 4)).mean(2),
+    shapes={"x": BTHD},
+    large={"B": 16, "T": 65_536, "H": 32, "D": 128},
     small={"B": 1, "T": 8, "H": 2, "D": 16},
 )
 declare(
-    "row_softmax",
-    call("ops.utils.softmax", "softmax_fwd"),
-    lambda x: x.softmax(-1).float(),
-    {"x": ("T", "D")},
-    {"T": 131_072, "D": 32_768},
+    name="row_softmax",
+    launch=call("ops.utils.softmax", "softmax_fwd"),
+    reference=lambda x: x.softmax(-1).float(),
+    shapes={"x": ("T", "D")},
+    large={"T": 131_072, "D": 32_768},
     small={"T": 3, "D": 50},
     directions=("fwd",),
 )
@@ -265,27 +270,29 @@ def gated_sum(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
 
 
 declare(
-    "hgrn",
-    lambda x, g: call("ops.hgrn.fused_recurrent", "fused_recurrent_hgrn")(x, F.logsigmoid(g))[0],
-    gated_sum,
-    {"x": ("B", "T", "D"), "g": ("B", "T", "D")},
-    {"B": 65_536, "T": 128, "D": 64},
+    name="hgrn",
+    launch=lambda x, g: call("ops.hgrn.fused_recurrent", "fused_recurrent_hgrn")(
+        x, F.logsigmoid(g)
+    )[0],
+    reference=gated_sum,
+    shapes={"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    large={"B": 65_536, "T": 128, "D": 64},
     small={"B": 2, "T": 5, "D": 16},
 )
 declare(
-    "chunk_hgrn",
-    lambda x, g: call("ops.hgrn.chunk", "chunk_hgrn")(x, F.logsigmoid(g))[0],
-    gated_sum,
-    {"x": ("B", "T", "D"), "g": ("B", "T", "D")},
-    {"B": 16, "T": 131_072, "D": 1_024},
+    name="chunk_hgrn",
+    launch=lambda x, g: call("ops.hgrn.chunk", "chunk_hgrn")(x, F.logsigmoid(g))[0],
+    reference=gated_sum,
+    shapes={"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    large={"B": 16, "T": 131_072, "D": 1_024},
 )
 declare(
-    "wide_attention",
-    lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
-    lambda q, k, v: F.scaled_dot_product_attention(
+    name="wide_attention",
+    launch=lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
+    reference=lambda q, k, v: F.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
     ).transpose(1, 2),
-    {"q": BTHD, "k": BTHD, "v": ("B", "T", "H", "V")},
+    shapes={"q": BTHD, "k": BTHD, "v": ("B", "T", "H", "V")},
     small={"B": 1, "T": 16, "H": 1, "D": 16, "V": 128},
 )
 
@@ -310,12 +317,12 @@ def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.T
 
 
 declare(
-    "log_linear_attention",
-    lambda q, k, v, g, scales: call("ops.log_linear_attn.chunk", "chunk_log_linear_attn")(
+    name="log_linear_attention",
+    launch=lambda q, k, v, g, scales: call("ops.log_linear_attn.chunk", "chunk_log_linear_attn")(
         q, k, v, F.logsigmoid(g), scales
     )[0],
-    log_linear_reference,
-    {
+    reference=log_linear_reference,
+    shapes={
         "q": ("B", "T", 1, 64),
         "k": ("B", "T", 1, 64),
         "v": ("B", "T", "H", 16),

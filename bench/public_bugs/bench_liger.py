@@ -16,38 +16,21 @@ MadeInputs = dict[str, Any]
 
 def apply(module: str, function: str, *arguments: Any) -> Any:
     """Call an autograd function of the release that is on the import path."""
-    return getattr(import_module(f"liger_kernel.ops.{module}"), function).apply(*arguments)
-
-
-def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **shape: int) -> None:
-    """Declare a function of matrices, at a small and a large size."""
-
-    def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
-        return {key: make.normal(case["n_rows"], case["n_cols"]) for key in inputs}
-
-    # backward passes of Liger write gradients into what the forward pass saved
-    mutates = tuple(inputs) if name in {"swiglu", "geglu"} else ()
-    spec = declare(
-        name=name,
-        make_inputs=make_inputs,
-        reference=reference,
-        large=shape,
-        mutates=mutates,
-        n_rows=4,
-        n_cols=96,
-    )
-    spec.implementation("triton")(launch)
+    # only now: the suite can be listed without a release
+    operators = import_module(f"liger_kernel.ops.{module}")
+    return getattr(operators, function).apply(*arguments)
 
 
 def declare(
     name: str,
     make_inputs: Any,
     reference: Any,
+    launch: Any,
     large: dict[str, int] | None = None,
     gradients: tuple[str, ...] | None = None,
     mutates: tuple[str, ...] = (),
     **small: int,
-) -> KernelSpec:
+) -> None:
     """Declare a kernel with a small case that is compared and a large one that is analysed."""
     of_every_case: Any = {"dtypes": ["bfloat16"], "directions": ["fwd", "bwd"]}
     large_cases = []
@@ -60,18 +43,41 @@ def declare(
         cases=[*cases(shapes=[small], tags=["quick"], **of_every_case), *large_cases],
         gradients=gradients,
         mutates=mutates,
+        # only right and wrong count here, and no speed
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=small,
     )
+    spec.implementation("triton")(launch)
+    # the suite finds its kernels among the names of the module
     globals()[name] = spec
-    return spec
+
+
+def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **shape: int) -> None:
+    """Declare a function of matrices, at a small and a large size."""
+
+    def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
+        return {key: make.normal(case["n_rows"], case["n_cols"]) for key in inputs}
+
+    # backward passes of Liger write gradients into what the forward pass saved
+    mutates = tuple(inputs) if name in {"swiglu", "geglu"} else ()
+    declare(
+        name=name,
+        make_inputs=make_inputs,
+        reference=reference,
+        launch=launch,
+        large=shape,
+        mutates=mutates,
+        n_rows=4,
+        n_cols=96,
+    )
 
 
 def sparsemax_reference(x: torch.Tensor) -> torch.Tensor:
     """The projection onto the simplex; Martins and Astudillo, 2016."""
     ordered = x.sort(-1, descending=True).values
     counts = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    # the largest values whose mean excess over 1 they all exceed
     excess = ordered.cumsum(-1) - 1
     support = (ordered * counts > excess).sum(-1, keepdim=True)
     return torch.relu(x - excess.gather(-1, support - 1) / support)
@@ -118,44 +124,36 @@ def norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     }
 
 
-rms = declare(
-    name="rms_norm",
-    make_inputs=norm_inputs,
-    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
-    large={"n_rows": 1_000_000, "n_cols": 4_096},
-    n_rows=4,
-    n_cols=96,
-)
-rms.implementation("triton")(
-    lambda x, weight: apply("rms_norm", "LigerRMSNormFunction", x, weight, 1e-6)
-)
-rms_rows = declare(
-    name="rms_norm_rows",
-    make_inputs=norm_inputs,
-    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
-    large={"n_rows": 16_777_216, "n_cols": 256},
-    n_rows=4,
-    n_cols=96,
-)
-rms_rows.implementation("triton")(
-    lambda x, weight: apply("rms_norm", "LigerRMSNormFunction", x, weight, 1e-6)
-)
+# many short rows overflow other offsets than few long ones
+for norm_name, n_rows, n_cols in (
+    ("rms_norm", 1_000_000, 4_096),
+    ("rms_norm_rows", 16_777_216, 256),
+):
+    declare(
+        name=norm_name,
+        make_inputs=norm_inputs,
+        reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+        launch=lambda x, weight: apply("rms_norm", "LigerRMSNormFunction", x, weight, 1e-6),
+        large={"n_rows": n_rows, "n_cols": n_cols},
+        n_rows=4,
+        n_cols=96,
+    )
 
 
 def layer_norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
     return {**norm_inputs(case, make), "bias": make.weights(case["n_cols"])}
 
 
-layer = declare(
+declare(
     name="layer_norm",
     make_inputs=layer_norm_inputs,
     reference=lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, 1e-6),
+    launch=lambda x, weight, bias: apply(
+        "layer_norm", "LigerLayerNormFunction", x, weight, bias, 1e-6
+    ),
     large={"n_rows": 1_000_000, "n_cols": 4_096},
     n_rows=4,
     n_cols=96,
-)
-layer.implementation("triton")(
-    lambda x, weight, bias: apply("layer_norm", "LigerLayerNormFunction", x, weight, bias, 1e-6)
 )
 
 
@@ -168,16 +166,14 @@ def dyt_inputs(case: Case, make: InputMaker) -> MadeInputs:
     }
 
 
-dyt = declare(
+declare(
     name="dyt",
     make_inputs=dyt_inputs,
     reference=lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
+    launch=lambda x, alpha, gamma, beta: apply("dyt", "LigerDyTFunction", x, alpha, gamma, beta),
     large={"n_rows": 60_000, "n_cols": 65_536},
     n_rows=4,
     n_cols=96,
-)
-dyt.implementation("triton")(
-    lambda x, alpha, gamma, beta: apply("dyt", "LigerDyTFunction", x, alpha, gamma, beta)
 )
 
 
@@ -201,18 +197,16 @@ def rope_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
     return rotated(q), rotated(k)
 
 
-rope = declare(
+declare(
     name="rope",
     make_inputs=rope_inputs,
     reference=rope_reference,
+    launch=lambda q, k, cos, sin: apply("rope", "LigerRopeFunction", q, k, cos, sin),
     large={"batch": 1, "tokens": 1_048_576, "heads": 32},
     gradients=("q", "k"),
     batch=1,
     tokens=4,
     heads=2,
-)
-rope.implementation("triton")(
-    lambda q, k, cos, sin: apply("rope", "LigerRopeFunction", q, k, cos, sin)
 )
 
 
@@ -220,15 +214,15 @@ def pair_of_values(case: Case, make: InputMaker) -> MadeInputs:
     return {key: make.normal(case["n_rows"], case["n_cols"], dtype="float32") for key in "pq"}
 
 
-tvd = declare(
+declare(
     name="tvd",
     make_inputs=pair_of_values,
     reference=lambda p, q: (p - q).abs().sum() / 2 / p.shape[0],
+    launch=lambda p, q: apply("tvd", "LigerTVDLossFunction", p, q),
     gradients=("p",),
     n_rows=4,
     n_cols=96,
 )
-tvd.implementation("triton")(lambda p, q: apply("tvd", "LigerTVDLossFunction", p, q))
 
 
 def image_inputs(case: Case, make: InputMaker) -> MadeInputs:
@@ -239,17 +233,15 @@ def image_inputs(case: Case, make: InputMaker) -> MadeInputs:
     }
 
 
-group = declare(
+declare(
     name="group_norm",
     make_inputs=image_inputs,
     reference=lambda x, weight, bias: F.group_norm(x, 2, weight, bias, 1e-6),
+    launch=lambda x, weight, bias: apply(
+        "group_norm", "LigerGroupNormFunction", x, weight, bias, 8, 2, 1e-6
+    ),
     batch=2,
     height=4,
-)
-group.implementation("triton")(
-    lambda x, weight, bias: apply(
-        "group_norm", "LigerGroupNormFunction", x, weight, bias, 8, 2, 1e-6
-    )
 )
 
 
@@ -260,23 +252,23 @@ def loss_inputs(case: Case, make: InputMaker) -> MadeInputs:
     }
 
 
-loss = declare(
-    name="cross_entropy",
-    make_inputs=loss_inputs,
-    reference=lambda x, target: F.cross_entropy(x, target),
-    mutates=("x",),
-    n_rows=8,
-    n_cols=512,
-)
-
-
-@loss.implementation("triton")
-def cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
+def cross_entropy_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
     function = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction
     # before 0.5, classes had no weights
     has_weights = "weight" in signature(function.forward).parameters
     options = [None] if has_weights else []
     return function.apply(x, target, *options)[0]
+
+
+declare(
+    name="cross_entropy",
+    make_inputs=loss_inputs,
+    reference=lambda x, target: F.cross_entropy(x, target),
+    launch=cross_entropy_loss,
+    mutates=("x",),
+    n_rows=8,
+    n_cols=512,
+)
 
 
 def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
@@ -290,19 +282,17 @@ def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
     }
 
 
-head = declare(
+declare(
     name="linear_cross_entropy",
     make_inputs=head_inputs,
     reference=lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
+    launch=lambda x, weight, target: apply(
+        "fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction", x, weight, target
+    )[0],
     large={"tokens": 8_192, "hidden": 4_096, "vocabulary": 128_256},
     tokens=8,
     hidden=64,
     vocabulary=512,
-)
-head.implementation("triton")(
-    lambda x, weight, target: apply(
-        "fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction", x, weight, target
-    )[0]
 )
 
 
@@ -316,18 +306,18 @@ def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
     return apply("cross_entropy", "LigerCrossEntropyFunction", x, target, *options)[0]
 
 
-capped = declare(
+declare(
     name="capped_cross_entropy",
     make_inputs=lambda case, make: {
         "x": make.logits(case["n_rows"], case["n_cols"], dtype="float32"),
         "target": make.integers(case["n_rows"], high=case["n_cols"]),
     },
     reference=lambda x, target: F.cross_entropy(20 * torch.tanh(x / 20), target),
+    launch=capped_loss,
     mutates=("x",),
     n_rows=4,
     n_cols=100,
 )
-capped.implementation("triton")(capped_loss)
 
 
 def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
@@ -340,39 +330,35 @@ def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     return (divergence_of_p + divergence_of_q) / 2 / x.shape[0]
 
 
-jsd = declare(
+declare(
     name="jsd",
     make_inputs=pair_of_logits,
     reference=jsd_reference,
+    launch=lambda x, target_logits: apply(
+        "jsd", "LigerJSDFunction", x.log_softmax(-1), target_logits.log_softmax(-1), None, 0.5, -100
+    ),
     gradients=("x",),
     n_rows=4,
     n_cols=100,
 )
-jsd.implementation("triton")(
-    lambda x, target_logits: apply(
-        "jsd", "LigerJSDFunction", x.log_softmax(-1), target_logits.log_softmax(-1), None, 0.5, -100
-    )
-)
 
-kl = declare(
+declare(
     name="kl_div",
     make_inputs=pair_of_logits,
     reference=lambda x, target_logits: F.kl_div(
         x.log_softmax(-1), target_logits.softmax(-1), reduction="sum"
     ),
-    gradients=("x",),
-    n_rows=2,
-    n_cols=70_000,
-)
-kl.implementation("triton")(
-    lambda x, target_logits: apply(
+    launch=lambda x, target_logits: apply(
         "kl_div",
         "LigerKLDivLossFunction",
         x.log_softmax(-1),
         target_logits.softmax(-1),
         "sum",
         False,
-    )
+    ),
+    gradients=("x",),
+    n_rows=2,
+    n_cols=70_000,
 )
 
 
@@ -391,11 +377,14 @@ def block_reference(values: Any, query: Any, weight: Any) -> Any:
     return (shares * values).sum(0)
 
 
-blocks = declare(name="attn_res", make_inputs=block_inputs, reference=block_reference, blocks=40)
-blocks.implementation("triton")(
-    lambda values, query, weight: apply(
+declare(
+    name="attn_res",
+    make_inputs=block_inputs,
+    reference=block_reference,
+    launch=lambda values, query, weight: apply(
         "attn_res", "LigerAttnResFunction", values, query, weight, 1e-6
-    )
+    ),
+    blocks=40,
 )
 
 
@@ -410,6 +399,7 @@ def sections_inputs(case: Case, make: InputMaker) -> MadeInputs:
 
 def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
     """Each third of the columns has the angles of its own coordinate: time, height, width."""
+    # the sections of Qwen2-VL: 16 columns for time, 24 each for height and width
     coordinates = torch.tensor([0] * 16 + [1] * 24 + [2] * 24)
 
     def of_coordinates(angles: Any) -> Any:
@@ -419,18 +409,16 @@ def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
     return rope_reference(q=q, k=k, cos=of_coordinates(cos), sin=of_coordinates(sin))
 
 
-sections = declare(
+declare(
     name="mrope",
     make_inputs=sections_inputs,
     reference=sections_reference,
+    launch=lambda q, k, cos, sin: apply(
+        "qwen2vl_mrope", "LigerQwen2VLMRopeFunction", q.clone(), k.clone(), cos, sin, [16, 24, 24]
+    ),
     large={"batch": 64, "tokens": 16_384, "heads": 32},
     gradients=("q", "k"),
     batch=2,
     tokens=4,
     heads=2,
-)
-sections.implementation("triton")(
-    lambda q, k, cos, sin: apply(
-        "qwen2vl_mrope", "LigerQwen2VLMRopeFunction", q.clone(), k.clone(), cos, sin, [16, 24, 24]
-    )
 )

@@ -40,6 +40,7 @@ def install(package: str, release: str, folder: Path) -> Path:
     if not target.exists():
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
         options = ["--no-deps", "--no-compile", "--target", str(target)]
+        # a dependency such as torch is that of this environment
         subprocess.run([*pip, *options, f"{package}=={release}"], check=True)
         for module in target.iterdir():
             # Python prefers an installed package to a folder without one
@@ -79,15 +80,18 @@ def check_release(
         raise SystemExit(f"{package} {release}: {checked.stderr}")
     document: JsonObject = json.loads(checked.stdout)
     reports = [_known_fields(report) for report in document["reports"]]
+    proofs = [OverflowProof.model_validate(proof) for proof in document["overflow_proofs"]]
+    costs = [OperatorCost.model_validate(cost) for cost in document["operator_costs"]]
     return CheckedSuite(
         reports=tuple(reports),
-        overflow_proofs=tuple(map(OverflowProof.model_validate, document["overflow_proofs"])),
-        operator_costs=tuple(map(OperatorCost.model_validate, document["operator_costs"])),
+        overflow_proofs=tuple(proofs),
+        operator_costs=tuple(costs),
     )
 
 
 def _known_fields(report: JsonObject) -> CheckReport:
     """Read a report without the printed fields that are not stored."""
+    # such as the command that repeats it
     fields = CheckReport.model_fields
     stored = {name: value for name, value in report.items() if name in fields}
     return CheckReport.model_validate_json(json.dumps(stored))
@@ -159,11 +163,16 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     wrong_count = 0
     for bug in bugs:
-        broken = of_kernel(suites[bug.package, bug.broken, suite_of(bug)], bug.kernel)
-        fixed = of_kernel(suites[bug.package, bug.fixed, suite_of(bug)], bug.kernel)
+        suite = suite_of(bug)
+        broken_suite = suites[bug.package, bug.broken, suite]
+        fixed_suite = suites[bug.package, bug.fixed, suite]
+        # a release is checked for several bugs at once
+        broken = of_kernel(broken_suite, bug.kernel)
+        fixed = of_kernel(fixed_suite, bug.kernel)
         is_found, words = describe(bug, broken, fixed)
         is_alarm, alarm = describe(bug, fixed, broken)
         broken_mark = bug.broken
+        # both are errors: a bug that is missed, and a fixed release that is accused
         if not is_found:
             wrong_count += 1
             broken_mark += " NOT FLAGGED"
@@ -174,7 +183,7 @@ def main() -> None:
         cells = [bug.package, bug.kernel, bug.symptom, broken_mark, fixed_mark, words]
         print("|", " | ".join(cells), "|")
     print(f"\n{len(bugs)} bugs, {wrong_count} wrong answers")
-    raise SystemExit(1 if wrong_count else 0)
+    raise SystemExit(int(wrong_count > 0))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.files import JsonObject
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Verdict
 
 MAX_ANNOTATIONS = 100

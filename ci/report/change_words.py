@@ -12,7 +12,7 @@ from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.comparison import CodeEvidence, is_listed
 from roofwatch.model.metrics import metric
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
 VERDICT_ORDER = (

@@ -24,7 +24,7 @@ from roofwatch.ci.report.change_words import (
 )
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.files import JsonObject
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
 SARIF_SCHEMA_URL = (

@@ -42,7 +42,8 @@ from roofwatch.ci.static.same_code import toolchain_of
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome
-from roofwatch.model.record import Commit, RunRecord, SourceLine
+from roofwatch.model.record import Commit, RunRecord
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.stored_results import StepShare
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 

@@ -36,7 +36,7 @@ from roofwatch.model.case_key import kernel_of
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import metric
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
 
 _Changed = TypeVar("_Changed", bound=Change[Any])

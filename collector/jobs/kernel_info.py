@@ -21,7 +21,7 @@ from roofwatch.collector.workers.lazy_imports import (
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.measurement import CaseRecord
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CaseKind,

@@ -8,8 +8,8 @@ from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import CaseRecord, Measurement, with_references
 from roofwatch.model.proofs import OperatorCost, OverflowProof
-from roofwatch.model.record import SourceLine
 from roofwatch.model.results import Accuracy, CaseProfile, ImportedValue, StaticFacts
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.timing_method import TimingMethod
 from roofwatch.model.worker_protocol import Subject
 

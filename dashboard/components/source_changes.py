@@ -12,7 +12,7 @@ from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.wording import escaped
 from roofwatch.model.errors import GitError
 from roofwatch.model.history import ChangePoint
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 
 _FUNCTIONS_SHOWN = 6
 _LINES_SHOWN = 40

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from uuid import UUID
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.files import (
@@ -35,6 +35,7 @@ from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.proofs import OperatorCost, OverflowProof
 from roofwatch.model.provenance import ForeignCodeError, LoadedFile
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
+from roofwatch.model.source_line import SourceFile, SourceLine
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"
@@ -43,7 +44,6 @@ MAX_RECORD_BYTES = 512 * 2**20
 MAX_DEPTH = 32
 """Nested arrays and objects; a record has seven, the rest is for fields of newer versions."""
 MAX_ARTEFACT_BYTES = 256 * 2**20
-MAX_LINE = 10_000_000
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+@=,-]{0,199}$"
 """A file name that is safe on any system, in a shell and in a page."""
@@ -70,37 +70,6 @@ class Artefact(Part):
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size_bytes: Count
-
-
-def _check_relative(path: str) -> str:
-    parts = path.split("/")
-    if (
-        not path.isprintable()
-        or "\\" in path
-        or ":" in path
-        or {"", ".", "..", ".git"} & set(parts)
-    ):
-        raise ValueError(
-            "a source file is named by its path from the root of its repository, with / between "
-            "names"
-        )
-    return path
-
-
-SourceFile = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_relative)]
-"""A path in the repository, with `/` between names."""
-
-
-class SourceLine(Part):
-    """The line of a function's `def`."""
-
-    kernel: Name
-    implementation: Name
-    function: Name
-    file: SourceFile
-    line: Annotated[int, Field(ge=1, le=MAX_LINE)]
-    is_jitted: bool = False
-    """Compiled by Triton; otherwise the launcher."""
 
 
 class Side(StrEnum):

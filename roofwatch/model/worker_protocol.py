@@ -13,9 +13,9 @@ from roofwatch.model.machine import Ceiling, Configuration, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import Origin
-from roofwatch.model.record import SourceLine
 from roofwatch.model.regime import Regime
 from roofwatch.model.results import CaseProfile, StaticFacts, TensorError
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
 from roofwatch.model.tuning import ConfiguredCode

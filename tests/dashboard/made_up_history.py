@@ -28,7 +28,8 @@ from roofwatch.model.history import Regression
 from roofwatch.model.measurement import (
     Measurement,
 )
-from roofwatch.model.record import Commit, PairMember, RunRecord, Side, SourceLine
+from roofwatch.model.record import Commit, PairMember, RunRecord, Side
+from roofwatch.model.source_line import SourceLine
 from tests.dashboard.made_up_plan import COMMIT_COUNT, GPUS, KERNELS, PLANTED, Gpu
 from tests.dashboard.made_up_results import (
     make_case,

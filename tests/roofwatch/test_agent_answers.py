@@ -84,7 +84,7 @@ def test_twelve_judged_rows_fit_into_a_short_answer() -> None:
     assert cut["result"][0]["head"] == 28.12
 
 
-def test_what_passed_is_left_out_and_what_failed_has_its_pointer() -> None:
+def test_only_what_failed_is_answered_by_its_pointer() -> None:
     reports: list[dict[str, Any]] = [
         {"case_id": f"case {number}", "outcome": "ok", "failed": False, "repeat": "x" * 200}
         for number in range(60)

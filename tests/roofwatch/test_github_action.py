@@ -120,7 +120,7 @@ def test_a_search_for_a_commit_is_not_queued() -> None:
         commands("measure", "issue_comment", {}, runner_class="h100", verb="bisect", series="a/b")
 
 
-def test_a_queue_needs_the_service_from_the_job_and_not_from_a_file() -> None:
+def test_a_queue_takes_the_service_from_the_job_alone() -> None:
     variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": "push", "GITHUB_SHA": HEAD}
     with pytest.raises(ForgeError, match="server-url"):
         list(

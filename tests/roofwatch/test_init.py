@@ -275,27 +275,30 @@ def test_set_up_brings_what_no_file_of_the_repository_names(repository: Path) ->
     )
 
 
-def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(
-    repository: Path,
-) -> None:
+@pytest.fixture
+def on_gitlab(repository: Path) -> Path:
     (repository / "requirements.txt").write_text("torch\n")
     run_git(repository, "remote", "add", "origin", "git@gitlab.example.com:owner/my-kernels.git")
-    (shown,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
-    _, files = propose(repository, InstallSource("roofwatch/roofwatch", "<commit>"))
+    return repository
+
+
+def test_a_repository_on_gitlab_gets_the_documented_pipeline(on_gitlab: Path) -> None:
+    (documented,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
+    _, files = propose(on_gitlab, InstallSource("roofwatch/roofwatch", "<commit>"))
     proposed = {
         path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()
     }
-    assert proposed[".gitlab-ci.yml"] == shown
+    assert proposed[".gitlab-ci.yml"] == documented
     assert not {path for path in files if ".github" in path.parts}
 
-    (repository / ".gitlab-ci.yml").write_text("stages: [test]\n")
-    done = roofwatch("init", "--from", SOURCE, "--yes", cwd=repository)
+
+def test_a_pipeline_of_its_own_is_kept_on_gitlab(on_gitlab: Path) -> None:
+    (on_gitlab / ".gitlab-ci.yml").write_text("stages: [test]\n")
+    done = roofwatch("init", "--from", SOURCE, "--yes", cwd=on_gitlab)
     assert "include: [{ local: .gitlab/roofwatch.yml }]" in done.output
-    assert (repository / ".gitlab-ci.yml").read_text() == "stages: [test]\n"
-    assert yaml.safe_load((repository / ".gitlab" / "roofwatch.yml").read_text()).keys() == {
-        "measure",
-        "report",
-    }
+    assert (on_gitlab / ".gitlab-ci.yml").read_text() == "stages: [test]\n"
+    pipeline = yaml.safe_load((on_gitlab / ".gitlab" / "roofwatch.yml").read_text())
+    assert pipeline.keys() == {"measure", "report"}
 
 
 def test_nothing_is_written_without_a_yes(repository: Path) -> None:

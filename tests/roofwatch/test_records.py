@@ -97,16 +97,20 @@ def test_a_device_without_faults_is_one_line() -> None:
     ]
 
 
-def test_memory_temperature_and_the_state_before_the_run_are_said_if_known() -> None:
-    telemetry = READINGS.model_copy(
-        update={"health": {"performance_state": 0.0, "pcie_width": 8.0}}
-    )
-    record = record_with(state(memory_temperature_c=71)).model_copy(update={"telemetry": telemetry})
+def test_the_memory_temperature_is_said_if_known() -> None:
+    record = record_with(state(memory_temperature_c=71))
 
-    readings, health = device_summary(record)
+    assert device_summary(record)[0].endswith("up to 52 °C, memory up to 71 °C")
 
-    assert readings.endswith("up to 52 °C, memory up to 71 °C")
-    assert health == "device before the run: P0, PCIe x8"
+
+def test_the_state_before_the_run_is_said_if_known() -> None:
+    health = {"performance_state": 0.0, "pcie_width": 8.0}
+    telemetry = READINGS.model_copy(update={"health": health})
+    record = record_with(state()).model_copy(update={"telemetry": telemetry})
+
+    _, health_line = device_summary(record)
+
+    assert health_line == "device before the run: P0, PCIe x8"
 
 
 def test_faults_come_first_with_their_number_of_blocks() -> None:

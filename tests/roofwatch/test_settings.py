@@ -70,24 +70,39 @@ def test_a_file_of_a_variable_that_cannot_be_read_is_named(
         load_settings(tmp_path)
 
 
-def test_settings_in_tables_come_from_file_and_environment(
+TABLES = """
+[retention]
+samples_days = 90
+telemetry_days = 30
+[device_hour_prices]
+"NVIDIA H200*" = 3.5
+"""
+
+
+def test_settings_in_tables_come_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "roofwatch.toml").write_text(TABLES)
+
+    settings = load_settings(tmp_path)
+
+    assert settings.device_hour_prices == {"NVIDIA H200*": 3.5}
+    assert settings.retention.samples_days == 90
+    assert settings.retention.quarantined_days is None
+
+
+def test_the_environment_replaces_settings_in_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "roofwatch.toml").write_text(
-        '[retention]\nsamples_days = 90\ntelemetry_days = 30\n[device_hour_prices]\n"NVIDIA '
-        'H200*" = 3.5\n'
-    )
-    assert load_settings(tmp_path).device_hour_prices == {"NVIDIA H200*": 3.5}
+    (tmp_path / "roofwatch.toml").write_text(TABLES)
     monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
     monkeypatch.setenv("ROOFWATCH_RETENTION_TELEMETRY_DAYS", "7")
 
-    assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
-    retention = load_settings(tmp_path).retention
-    assert (retention.samples_days, retention.telemetry_days, retention.quarantined_days) == (
-        90,
-        7,
-        None,
-    )
+    settings = load_settings(tmp_path)
+
+    assert settings.device_hour_prices == {"*": 1.0}
+    retention = settings.retention
+    # the others stay those of the file
+    assert (retention.samples_days, retention.telemetry_days) == (90, 7)
+    assert retention.quarantined_days is None
 
 
 @pytest.mark.parametrize(

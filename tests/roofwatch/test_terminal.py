@@ -190,27 +190,39 @@ def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixt
     )
 
 
-def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def printed_series(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Cells of two series of a metric that this version does not know, one row each."""
     points = (
         SeriesPoint(make_commit_ref(0), "a", NOON, Outcome.OK, 1.25),
         SeriesPoint(make_commit_ref(1), "b", NOON, Outcome.CRASHED, None),
         # a machine that cannot time it is no failure of the kernel
         SeriesPoint(make_commit_ref(2), "c", NOON, Outcome.UNSUPPORTED, None),
     )
-
     keys = [make_series_key("of_tomorrow", runner_class=name) for name in ("H100", "H200")]
     both = [Series(keys[0], points), Series(keys[1], points[1:])]
-    print_table(series_table(list(zip(both, [None, SeriesNoise(0.0123, 0.0567)], strict=True))))
-
+    noises = [None, SeriesNoise(0.0123, 0.0567)]
+    print_table(series_table(list(zip(both, noises, strict=True))))
     rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
-    cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
-    assert [row[1] for row in cells] == ["H100", "H200"]
-    assert [row[2:] for row in cells] == [
-        ["3", "1", "▄", "1.25", make_commit_ref(0).short_sha, "", ""],
-        ["2", "1", "", "", "", "±1.2%", "5.7%"],
-    ]
+    return [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+
+
+def test_series_are_listed_by_runner_class(printed_series: list[list[str]]) -> None:
+    assert [row[1] for row in printed_series] == ["H100", "H200"]
+
+
+def test_failures_of_a_series_are_counted(printed_series: list[list[str]]) -> None:
+    assert [row[2:4] for row in printed_series] == [["3", "1"], ["2", "1"]]
+
+
+def test_a_value_of_an_unknown_metric_is_shown_as_a_number(
+    printed_series: list[list[str]],
+) -> None:
+    assert printed_series[0][4:] == ["▄", "1.25", make_commit_ref(0).short_sha, "", ""]
+
+
+def test_a_series_without_a_value_still_has_its_noise(printed_series: list[list[str]]) -> None:
+    assert printed_series[1][4:] == ["", "", "", "±1.2%", "5.7%"]
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁ ▇"), ("ascii", ". #")])
@@ -422,14 +434,13 @@ def without_escapes(shown: str) -> str:
     return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?\x1b\\)", "", shown)
 
 
-def test_a_table_that_cannot_fit_has_its_rows_under_headings_and_names_what_it_lacks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def narrow_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines below the first of a table that is wider than its terminal."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "48")
     rows = [("scale/n=1", "torch", "3 ms", "0.87"), ("scale/n=1", "triton", "12 ms", "1.1")]
     remark = ["  the clock changed"]
-
     print_table(
         make_table(
             ("case", "implementation", "median", "utilisation of the roof"),
@@ -437,17 +448,23 @@ def test_a_table_that_cannot_fit_has_its_rows_under_headings_and_names_what_it_l
             left_column_count=2,
         )
     )
+    lines = without_escapes(capsys.readouterr().out).splitlines()
+    return [line.strip() for line in lines[1:]]
 
-    lines = [line.strip() for line in without_escapes(capsys.readouterr().out).splitlines()]
-    assert lines[1:] == [
+
+def test_a_table_that_cannot_fit_has_its_rows_under_headings(narrow_table: list[str]) -> None:
+    assert narrow_table[:-1] == [
         "scale/n=1",
         "torch             3 ms",
         "the clock changed",
         "triton           12 ms",
         "scale/n=2",
         "triton           12 ms",
-        "not shown at this width: utilisation of the roof",
     ]
+
+
+def test_a_table_that_cannot_fit_names_what_it_lacks(narrow_table: list[str]) -> None:
+    assert narrow_table[-1] == "not shown at this width: utilisation of the roof"
 
 
 def test_numbers_are_not_broken_at_their_commas_nor_values_before_their_unit() -> None:

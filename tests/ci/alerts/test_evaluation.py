@@ -24,7 +24,7 @@ from roofwatch.db.regressions.alerts import acknowledge, list_alerts, list_deliv
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.alert import Alert, AlertCondition, AlertState, Delivery, Message, Severity
 from roofwatch.model.metrics import Better
-from roofwatch.model.record import SourceLine
+from roofwatch.model.source_line import SourceLine
 from tests.builders import (
     NOON,
     PROJECT,

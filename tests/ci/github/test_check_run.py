@@ -24,7 +24,8 @@ from roofwatch.ci.github.comment import (
 from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.model.record import RunRecord, SourceLine
+from roofwatch.model.record import RunRecord
+from roofwatch.model.source_line import SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
 from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import SITUATIONS

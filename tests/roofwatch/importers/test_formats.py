@@ -486,7 +486,9 @@ def test_bencher_measures_without_a_definition_have_no_direction(tmp_path: Path)
     assert only(run, case="b").outcome is Outcome.CRASHED
 
 
-def test_pytorch_entries_keep_their_commit_and_every_value(tmp_path: Path) -> None:
+@pytest.fixture
+def pytorch_run(tmp_path: Path) -> ImportedRun:
+    """Two values with their target, and an entry without a value."""
     entry = {
         "benchmark": {
             "name": "Helion",
@@ -500,18 +502,28 @@ def test_pytorch_entries_keep_their_commit_and_every_value(tmp_path: Path) -> No
         "timestamp": 1_700_000_000,
     }
     empty = entry | {"metric": {"name": "latency", "benchmark_values": []}}
-    run = read(write(tmp_path, [entry, empty]))
+    return read(write(tmp_path, [entry, empty]))
 
-    assert [(row.metric, row.value, row.statistic) for row in run.rows] == [
+
+def test_pytorch_entries_keep_every_value(pytorch_run: ImportedRun) -> None:
+    assert [(row.metric, row.value, row.statistic) for row in pytorch_run.rows] == [
         ("speedup", 1.5, "sample"),
         ("speedup", 1.6, "sample"),
         ("speedup", 2.0, "target"),
         ("latency", None, "value"),
     ]
-    assert run.rows[-1].outcome is Outcome.CRASHED
-    assert (run.commit.sha, run.device, run.rows[0].implementation) == ("a" * 40, "B200", "helion")
     # the format defines neither unit nor direction
-    assert {(row.unit, str(row.better)) for row in run.rows} == {("", "unknown")}
+    assert {(row.unit, str(row.better)) for row in pytorch_run.rows} == {("", "unknown")}
+
+
+def test_a_pytorch_entry_without_values_failed(pytorch_run: ImportedRun) -> None:
+    assert pytorch_run.rows[-1].outcome is Outcome.CRASHED
+
+
+def test_pytorch_entries_keep_their_commit(pytorch_run: ImportedRun) -> None:
+    assert pytorch_run.commit.sha == "a" * 40
+    assert pytorch_run.device == "B200"
+    assert pytorch_run.rows[0].implementation == "helion"
 
 
 @pytest.mark.parametrize("name", [*EXPECTED, "data.js"])

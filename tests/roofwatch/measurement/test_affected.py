@@ -42,19 +42,27 @@ def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) ->
     assert found.summary == "skipped, source unchanged: second"
 
 
-def test_uncommitted_changes_and_new_kernels_count_and_a_data_file_affects_every_kernel(
-    repository: Path,
-) -> None:
+def add_third_kernel(repository: Path) -> None:
     (repository / "third.py").write_text("def third_times(x):\n    return x + x\n")
     (repository / "bench" / "bench_third.py").write_text(benchmark_of("third"))
 
-    found = find_affected(repository / "bench", "HEAD", None)
 
-    assert (found.kernels, found.skipped) == (("third",), ("first", "second"))
+def test_a_new_kernel_counts_before_it_is_committed(repository: Path) -> None:
+    add_third_kernel(repository)
+
+    affected = find_affected(repository / "bench", "HEAD", None)
+
+    assert (affected.kernels, affected.skipped) == (("third",), ("first", "second"))
+
+
+def test_a_changed_data_file_affects_every_kernel(repository: Path) -> None:
+    add_third_kernel(repository)
     (repository / "body.cu").write_text("// two\n")
-    found = find_affected(repository / "bench", "HEAD", None)
-    assert (found.kernels, found.skipped) == (("first", "second", "third"), ())
-    assert found.summary == "every kernel is affected: body.cu changed"
+
+    affected = find_affected(repository / "bench", "HEAD", None)
+
+    assert (affected.kernels, affected.skipped) == (("first", "second", "third"), ())
+    assert affected.summary == "every kernel is affected: body.cu changed"
 
 
 @pytest.fixture

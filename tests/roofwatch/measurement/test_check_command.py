@@ -209,27 +209,31 @@ def test_nothing_is_proven_by_an_interpreter_that_could_not_be_corrected() -> No
     assert claims_of(CheckedSuite((wrong, untried)))["results"].result is Proved.REFUTED
 
 
-def test_an_overflow_refutes_the_check_and_a_size_limit_is_named() -> None:
-    limit = SizeLimit(dimension="n_rows", declared=8, largest=1_000, first=make_unproven_access())
-    fits = make_overflow_proof(access_count=2, limits=(limit,))
-    unsafe = make_overflow_proof(
-        case_id="k/n=9/float32/fwd", proof=Proof.UNSAFE, unproven=(make_unproven_access(),)
-    )
-    reports = (make_check_report(),)
-    offsets = claims_of(CheckedSuite(reports, (fits,)))["offsets"]
+ROW_LIMIT = SizeLimit(dimension="n_rows", declared=8, largest=1_000, first=make_unproven_access())
+FITS_UP_TO_LIMIT = make_overflow_proof(access_count=2, limits=(ROW_LIMIT,))
+
+
+def test_the_proof_of_offsets_names_a_size_limit() -> None:
+    offsets = claims_of(CheckedSuite((make_check_report(),), (FITS_UP_TO_LIMIT,)))["offsets"]
+
     assert offsets.result is Proved.PROVEN
     assert offsets.detail == "all 2 accesses of 1 case fit into 32 bits, up to n_rows = 1,000"
 
-    suite = CheckedSuite(reports, (fits, unsafe, unsafe))
-    offsets = claims_of(suite)["offsets"]
-    assert offsets.result is Proved.REFUTED
+
+def test_an_overflow_refutes_the_check() -> None:
+    unsafe = make_overflow_proof(
+        case_id="k/n=9/float32/fwd", proof=Proof.UNSAFE, unproven=(make_unproven_access(),)
+    )
+    suite = CheckedSuite((make_check_report(),), (FITS_UP_TO_LIMIT, unsafe, unsafe))
+
+    assert claims_of(suite)["offsets"].result is Proved.REFUTED
     assert exit_status(suite) == 1
     (text,) = explain_overflows(suite.overflow_proofs)
     assert text.startswith("\nk/n=9/float32/fwd: overflows: load of x_ptr in _kernel")
     assert text.endswith("; the same in 1 more")
 
 
-def test_failures_of_one_kind_are_explained_once_and_named() -> None:
+def test_failures_of_one_kind_are_explained_once() -> None:
     layouts = [Layout(tensor=name, arrangement=Arrangement.ROW_STRIDED) for name in ("x", "weight")]
     reports = [
         make_check_report(

@@ -88,6 +88,10 @@ def test_a_preset_sets_sampling_and_blocks(preset: Preset) -> None:
         effort.sampling,
         effort.block_count,
     )
+
+
+@pytest.mark.parametrize("preset", Preset)
+def test_a_number_of_blocks_replaces_that_of_the_preset(preset: Preset) -> None:
     assert plan(preset=preset, blocks=7).block_count == 7
     assert plan(preset=preset, blocks=7).preset is preset
 

@@ -108,15 +108,18 @@ def asked(
     return dict(more(*records)), lines[0]
 
 
-def test_only_undecided_cases_get_more_blocks_and_those_close_to_a_verdict_come_first() -> None:
-    wanted, line = asked(make_analysed(), budget_s=1_000)
+def test_only_undecided_cases_get_more_blocks() -> None:
+    block_counts, line = asked(make_analysed(), budget_s=1_000)
 
-    assert wanted == {Subject(NEAR, "torch"): 12, Subject(FAR, "torch"): 12}
+    assert block_counts == {Subject(NEAR, "torch"): 12, Subject(FAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
-    # four more blocks on each of two sides, at a second each
-    wanted, line = asked(make_analysed(), budget_s=8.5)
 
-    assert wanted == {Subject(NEAR, "torch"): 12}
+
+def test_with_little_time_left_cases_close_to_a_verdict_come_first() -> None:
+    # four more blocks on each of two sides, at a second each
+    block_counts, line = asked(make_analysed(), budget_s=8.5)
+
+    assert block_counts == {Subject(NEAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
@@ -133,35 +136,44 @@ def test_the_budget_starts_with_the_first_analysis() -> None:
     assert lines[1].endswith("1 s left, not enough for another block")
 
 
-def test_a_change_is_confirmed_first_and_once() -> None:
-    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY}
-    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+def looked_at(base: list[Measurement], head: list[Measurement]) -> tuple[RunRecord, RunRecord]:
+    """Both sides after 32 s of timing."""
+    fields = {"spent_ns": {str(Activity.TIMING): 32 * 10**9}}
+    return make_records(base, head, base_fields=fields, head_fields=fields)
+
+
+def more_blocks(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
+    ask = AdaptiveBlocks(
+        judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0))
+    )
+    return dict(ask(*records))
+
+
+@pytest.fixture(scope="module")
+def first_look() -> tuple[RunRecord, RunRecord]:
+    """One case is slower, the other undecided."""
+    base = [make_timed(DECIDED, levels=EIGHT_QUIET), make_timed(NEAR, levels=EIGHT_NOISY)]
     slower = make_timed(DECIDED, median_ns=1.4e6, levels=EIGHT_QUIET[::-1])
-    spent_ns = {str(Activity.TIMING): 32 * 10**9}
+    return looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
 
-    def looked_at(base: list[Measurement], head: list[Measurement]) -> tuple[RunRecord, RunRecord]:
-        spent = {"spent_ns": spent_ns}
-        return make_records(base, head, base_fields=spent, head_fields=spent)
 
-    first = looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
+def test_a_change_is_confirmed_before_others_are_decided(
+    first_look: tuple[RunRecord, RunRecord],
+) -> None:
+    confirmed = {Subject(DECIDED, "torch"): 12}
+
+    assert more_blocks(first_look, budget_s=17.0) == confirmed
+    assert more_blocks(first_look, budget_s=1_000.0) == {**confirmed, Subject(NEAR, "torch"): 12}
+
+
+def test_a_change_is_confirmed_once() -> None:
     twelve = (*EIGHT_QUIET, *EIGHT_QUIET[:4])
-    second = looked_at(
+    second_look = looked_at(
         [make_timed(DECIDED, levels=twelve)],
         [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])],
     )
 
-    def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
-        ask = AdaptiveBlocks(
-            judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0))
-        )
-        return dict(ask(*records))
-
-    assert more(first, budget_s=17.0) == {Subject(DECIDED, "torch"): 12}
-    assert more(first, budget_s=1_000.0) == {
-        Subject(DECIDED, "torch"): 12,
-        Subject(NEAR, "torch"): 12,
-    }
-    assert more(second, budget_s=1_000.0) == {}
+    assert more_blocks(second_look, budget_s=1_000.0) == {}
 
 
 # --- what is told before anything is measured

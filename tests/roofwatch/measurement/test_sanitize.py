@@ -71,6 +71,9 @@ def test_errors_are_counted_once_and_shown_without_their_backtrace() -> None:
         "    Address 0x7f2b0fa00102 is misaligned\n"
         "    and is inside the nearest allocation at 0x7f2b0fa00000 of size 512 bytes"
     )
+
+
+def test_without_errors_there_is_nothing_to_describe() -> None:
     assert describe_errors(NOTHING_WRONG) is None
 
 

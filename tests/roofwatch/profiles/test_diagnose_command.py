@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.model.record import RunRecord
 from roofwatch.profiles.diagnosing import diagnose_record, to_lines
 from tests.ci.ailments import AILMENTS, NORM
@@ -24,21 +25,33 @@ def test_a_record_is_diagnosed_in_sentences(tmp_path: Path) -> None:
     assert "Try: Issue less work" in done.output
 
 
-def test_of_several_results_the_most_to_gain_comes_first_and_advice_once() -> None:
-    diagnosed = [
+@pytest.fixture(scope="module")
+def diagnosed_three() -> list[Diagnosis]:
+    """One of which nothing is known, and two that the host holds up."""
+    return [
         *diagnose_record(AILMENTS["nothing is known"](), "rms_norm", None, name="idle"),
         *diagnose_record(AILMENTS["host"](), "rms_norm", None, name="first"),
         *diagnose_record(AILMENTS["host"](), "rms_norm", None, name="second"),
     ]
 
-    lines = list(to_lines(diagnosed))
 
-    assert lines[0] == (
+def test_of_several_results_the_most_to_gain_comes_first(
+    diagnosed_three: list[Diagnosis],
+) -> None:
+    assert next(to_lines(diagnosed_three)) == (
         f"the most to gain of 3: {NORM} triton: the host is slower than the device "
         "(at most 4 times as fast)"
     )
+
+
+def test_advice_for_several_results_is_given_once(diagnosed_three: list[Diagnosis]) -> None:
+    lines = list(to_lines(diagnosed_three))
+
     assert sum("Try: Issue less work" in line for line in lines) == 1
-    assert next(to_lines(diagnosed[1:2])) == f"{NORM} triton"
+
+
+def test_one_result_begins_with_its_name(diagnosed_three: list[Diagnosis]) -> None:
+    assert next(to_lines(diagnosed_three[1:2])) == f"{NORM} triton"
 
 
 def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:
@@ -71,7 +84,7 @@ def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:
         ("not timed", 0),
     ],
 )
-def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
+def test_the_exit_status_tells_a_failure_from_an_unknown(
     tmp_path: Path, ailment: str, status: int
 ) -> None:
     path = record_of(ailment, tmp_path)

@@ -147,9 +147,9 @@ def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
     assert "Nsight Compute is not installed" in done.error
 
 
-def test_the_longest_stall_comes_first_and_advice_has_estimates(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def described_counters(capsys: pytest.CaptureFixture[str]) -> str:
+    """What is printed of two stalls and two rules."""
     counters = Counters(
         case_id=CASE_ID,
         implementation="triton",
@@ -162,16 +162,23 @@ def test_the_longest_stall_comes_first_and_advice_has_estimates(
             ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
         ),
     )
-    for shown in describe([CountedCall(CASE_ID, "triton", ("ncu",), (counters,))]):
-        if not isinstance(shown, str):
-            print_table(shown)
-    text = capsys.readouterr().out
+    for part in describe([CountedCall(CASE_ID, "triton", ("ncu",), (counters,))]):
+        if not isinstance(part, str):
+            print_table(part)
+    return capsys.readouterr().out
 
+
+def test_the_longest_stall_comes_first(described_counters: str) -> None:
     assert re.search(
         r"waits for data from device memory, L2 or L1 +│ +60.0% │\n.*fixed latency.*│ +20.0% │",
-        text,
+        described_counters,
     )
-    assert text.index("31%") < text.index("90% of a part")
+
+
+def test_an_estimate_of_the_whole_kernel_comes_before_one_of_a_part(
+    described_counters: str,
+) -> None:
+    assert described_counters.index("31%") < described_counters.index("90% of a part")
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,7 @@ def test_a_database_is_pruned_exported_backed_up_and_restored(
     assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
 
 
-def test_damaged_data_is_named_and_gives_status_1(
-    store: Engine, db: Command, tmp_path: Path
-) -> None:
+def test_damaged_data_is_named_with_status_1(store: Engine, db: Command, tmp_path: Path) -> None:
     record = make_record()
     ingest_record(store, record)
     with store.begin() as connection:
