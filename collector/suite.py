@@ -1,7 +1,6 @@
 """Load a suite of kernels, bundled or from a benchmark file."""
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from types import ModuleType
 
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.module_file import NotPythonError, load_module
 from roofwatch.collector.user_code import frame_in_user_code, short_path
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import SuiteError
@@ -105,15 +105,9 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
 
 def _load_kernels_from(folder: Path) -> None:
     """Load `roofwatch.kernels` from another checkout; the rest of roofwatch stays as installed."""
-    name = "roofwatch.kernels"
-    module_spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if module_spec is None or module_spec.loader is None or not folder.is_dir():
+    if not folder.is_dir():
         raise ImportError(f"{folder} is missing")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
-    module_spec.loader.exec_module(module)
+    load_module("roofwatch.kernels", folder / "__init__.py", folder=folder)
 
 
 def benchmark_files(path: Path) -> list[Path]:
@@ -159,19 +153,14 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
                 _join_package(top / file.relative_to(top).parts[0])
             module_name = ".".join(file.relative_to(top).with_suffix("").parts)
             return importlib.import_module(module_name)
-        name = f"roofwatch_suite_{file.stem}"
-        module_spec = importlib.util.spec_from_file_location(name, file)
-        if module_spec is None or module_spec.loader is None:
-            raise SuiteError(f"{file}: not a Python file; a benchmark file ends in .py")
-        module = importlib.util.module_from_spec(module_spec)
-        sys.modules[name] = module
-        module_spec.loader.exec_module(module)
+        return load_module(f"roofwatch_suite_{file.stem}", file)
     except SuiteError:
         raise
+    except NotPythonError:
+        raise SuiteError(f"{file}: not a Python file; a benchmark file ends in .py") from None
     except (Exception, SystemExit) as error:
         problem = f"{type(error).__name__}: {error}"
         raise SuiteError(f"{file}: {_where(error, file)}{problem}") from error
-    return module
 
 
 def _join_package(folder: Path) -> None:

@@ -6,7 +6,6 @@ on the bytes of the outputs, which it checks, and on its own clock.
 """
 
 import contextlib
-import importlib.util
 import json
 import mmap
 import os
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from roofwatch.collector.module_file import load_module
 from roofwatch.collector.workers.candidate_limits import MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.sandbox import Policy, isolate
 from roofwatch.model.files import JsonObject
@@ -168,7 +168,9 @@ class _Server:
         stride: Any,
         offset: int,
     ) -> Any:
-        storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
+        storage_bytes = self._arena[start : start + byte_count]
+        storage = storage_bytes.view(getattr(self._torch, dtype))
+        # the arena is one storage: offsets count from its beginning
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
 
     def _declare_operands(self, spans: Sequence[Mapping[str, Any]]) -> None:
@@ -239,13 +241,7 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _load_candidate(file: Path, entry: str) -> Callable[..., Any]:
-    module_spec = importlib.util.spec_from_file_location("candidate", file)
-    if module_spec is None or module_spec.loader is None:
-        raise ImportError(f"{file.name} is not a Python file")
-    module = importlib.util.module_from_spec(module_spec)
-    # Triton and dataclasses look a function's module up by name.
-    sys.modules["candidate"] = module
-    module_spec.loader.exec_module(module)
+    module = load_module("candidate", file)
     launch: Callable[..., Any] | None = getattr(module, entry, None)
     if launch is None or not callable(launch):
         raise AttributeError(f"{file.name} defines no callable {entry!r}; name one with --entry")
@@ -256,8 +252,9 @@ def _load_spec(setup: Mapping[str, Any]) -> Any:
     from roofwatch.collector.suite import load_suite
     from roofwatch.model.suite_source import SuiteSource
 
-    source = SuiteSource(Path(setup["spec"]), tuple(map(Path, setup["import_roots"])))
-    return next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
+    import_roots = [Path(root) for root in setup["import_roots"]]
+    specs = load_suite(SuiteSource(Path(setup["spec"]), tuple(import_roots)))
+    return next(spec for spec in specs if spec.name == setup["kernel"])
 
 
 def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[JsonObject]:
