@@ -28,6 +28,7 @@ def compact(value: Any) -> Any:
         return [compact(element) for element in value]
     if not isinstance(value, dict):
         return _rounded(value)
+    # a judged metric, wherever it is in the result
     if {"subject", "metric", "verdict"} <= value.keys():
         value = _judged_row(value)
     fields = {key: compact(field) for key, field in value.items()}
@@ -61,9 +62,11 @@ def _of_pair(result: dict[str, Any]) -> dict[str, Any]:
     base_environment = rest.pop("base_environment", None)
     head_environment = rest.pop("head_environment", None)
     environments = {"base": base_environment, "head": head_environment}
+    # as usual: both sides ran in one job
     if base_environment == head_environment:
         environments = {"both": base_environment}
     first = {name: rest.pop(name) for name in ("verdict", "counts", "notes") if name in rest}
+    # at the end: they are long, and the agent has just named them
     commits = {name: rest.pop(name) for name in ("base", "head") if name in rest}
     others = {name: field for name, field in result.items() if name not in ("changed", "judgement")}
     return {
@@ -93,6 +96,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
     for kind in ("modules", "functions", "calls", "lines"):
         times = sorted(step[kind], key=lambda time: -time["innermost_ns"])
         short[kind] = [_shares(time, step["total_ns"]) for time in times[:_ROWS]]
+        # says that a pointer into the whole result has more
         if len(times) > _ROWS:
             short[kind].append(f"... {len(times) - _ROWS} more")
     return short
@@ -138,6 +142,7 @@ def _of_check(result: dict[str, Any]) -> dict[str, Any]:
             if row.get("outcome", row.get("proof")) not in _PASSED or row.get("failed")
         ]
         short[name] = remarkable
+        # an empty list alone could mean that nothing was checked
         if len(remarkable) < len(rows):
             short[f"{name}_left_out"] = f"{len(rows) - len(remarkable)} that passed"
     return short

@@ -17,10 +17,12 @@ def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> s
     summary = check_summary(suite.reports)
     failures = failures_of(suite.reports)
     failed = [report for report in failures if not report.has_failed_reference]
+    # a wrong kernel is the news, whatever else was found
     if failed:
         names = [f"{kernel_of(report.case_id)} {report.implementation}" for report in failed]
         repeat = repeat_command(target, failed[0], device)
         return f"wrong: {listed(dict.fromkeys(names))}; {summary}; next: {repeat}"
+    # only the reference failed, so no kernel is to blame
     if failures:
         return f"cannot tell: {kernel_of(failures[0].case_id)}: {failures[0].message}; {summary}"
     defects = (report.interpreter_defect for report in suite.reports)
@@ -28,6 +30,7 @@ def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> s
     if defect is not None:
         return f"cannot tell: {defect}; {summary}"
     if any(report.outcome is Outcome.OK for report in suite.reports):
+        # there, a missing mask does not show
         limited = kernels_at_powers_of_two(suite.reports)
         only = f" at sizes that are powers of two only: {listed(limited)}" if limited else ""
         return f"right{only}; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
@@ -47,6 +50,7 @@ def headline_of_run(record: RunRecord, path: Path | None) -> str:
         )
     timed_count = sum(result.outcome is Outcome.OK for result in record.measurements)
     counted = f"timed: {timed_count} of {count_of(len(record.measurements), 'result')}"
+    # without a ceiling there is no limit to be far from
     fastest = fastest_lines(record)
     if not fastest:
         return counted

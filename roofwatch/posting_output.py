@@ -25,8 +25,10 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
     """
     path = variables.get(SUMMARY_VARIABLE)
     text = report.check.summary
+    # outside GitHub, or without a conclusion to show
     if not path or report.check.conclusion is None:
         return
+    # the page has room for the whole comment
     if report.judgement is not None:
         text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES, links=report.links)
     try:
@@ -41,6 +43,7 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
 def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
     """Write what was done, line by line."""
     for name, report in reports.items():
+        # a report that is not one of several has no name
         shown_name = f"{name}: " if name else ""
         if report.problem is not None:
             yield f"{shown_name}nothing to judge: {report.problem}"

@@ -42,6 +42,7 @@ def find_toolchain(text: str, *, extra_index_url: str | None = None) -> Toolchai
     if path.suffix == ".whl":
         if not path.is_file():
             raise ToolchainError(f"{text}: no such wheel")
+        # by its content: a nightly build may keep its name
         folder = _folder(f"wheel-{digest_of(digest_of_file(path))[:16]}")
         return Toolchain(f"triton of {path.name}", _installed(folder, str(path.resolve()), text))
     if path.is_dir():
@@ -53,6 +54,7 @@ def find_toolchain(text: str, *, extra_index_url: str | None = None) -> Toolchai
             f"the folder of an environment"
         )
     package = match["name"] or "triton"
+    # the installed release needs no second copy
     if package == "triton" and match["version"] == version("triton"):
         return Toolchain(f"triton {text}", None)
     folder = _folder(f"{package}-{match['version']}")
@@ -74,6 +76,7 @@ def _linked(environment: Path) -> Path:
             continue
         folder = _folder(f"linked-{digest_of(str(source.resolve()))[:16]}")
         folder.mkdir(parents=True, exist_ok=True)
+        # triton reads its own version from its metadata
         for entry in [source, *packages.glob("*triton*.dist-info")]:
             link = folder / entry.name
             link.unlink(missing_ok=True)
@@ -90,6 +93,7 @@ def _installed(
     extra_index_url: str | None = None,
 ) -> Path:
     """Install a requirement without its dependencies, unless it is there."""
+    # complete, because it is renamed into place at the end
     if folder.exists():
         return folder
     try:
@@ -98,6 +102,7 @@ def _installed(
             target = Path(temporary) / "packages"
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--no-deps", "--target", str(target), requirement]
+            # nightly builds and those of vendors have an index of their own
             if extra_index_url is not None:
                 install += ["--extra-index-url", extra_index_url]
             done = subprocess.run(
@@ -107,6 +112,7 @@ def _installed(
                 check=False,
                 stdin=subprocess.DEVNULL,
             )
+            # the end of pip's output has the reason
             if done.returncode != 0:
                 errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())
                 raise ToolchainError(

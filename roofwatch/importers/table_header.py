@@ -80,6 +80,7 @@ class TableHeader:
         plain: dict[str, str] = {}
         for name in self._names:
             without_unit, _ = split_unit(name)
+            # the first of two names that differ only in case or spaces counts
             plain.setdefault(_plain(name), name)
             plain.setdefault(_plain(without_unit), name)
         return plain
@@ -105,6 +106,7 @@ class TableHeader:
         """
         if name is None:
             return Source()
+        # results of a commit often lie in a folder with its sha
         if name == FOLDER:
             folder = self._path.resolve().parent.name
             sha = _SHA.match(folder)  # the name may go on, for example with a version
@@ -114,6 +116,7 @@ class TableHeader:
         if name.startswith(WORD):
             return Source(word=name.removeprefix(WORD))
         columns = self._find_all(name)
+        # a person who wrote the map has mistyped, or meant a word
         if not columns and not self._is_preset:
             raise self._missing(name, f"; for the word itself, write {key}={WORD}{name}")
         return Source(columns=columns)
@@ -130,6 +133,7 @@ class TableHeader:
         columns = [name for name in names if name in (FILE, FOLDER) or self.find(name) is not None]
         if not columns:
             raise self._missing(names[0], "")
+        # a preset names columns only, of which a version may lack some
         if self._is_preset:
             return [self.source(name, "case") for name in columns]
         words = set(names) - set(columns)
@@ -160,6 +164,7 @@ class TableHeader:
         column = self.find(name)
         if column is not None:
             return column
+        # `end-start`, `bytes/seconds`; a name may have such a sign itself
         for operator in ("-", "/"):
             first, _, second = name.partition(operator)
             if second and self.find(first) and self.find(second):
@@ -188,6 +193,7 @@ class TableHeader:
 
     def parameters(self) -> list[str]:
         """List the columns that tell the rows of a case apart."""
+        # a table for which nobody listed the parameters
         if "*" in self._map.parameters:
             return self._all_others()
         columns: list[str] = []
@@ -223,6 +229,7 @@ class TableHeader:
             columns.project,
         )
         names |= {name for name in single if name is not None}
+        # a word is no column, so it takes none
         taken = {self.find(name) for name in names if not name.startswith(WORD)}
         taken |= {source.column for source in self.values()}
         return [name for name in self._names if name and name not in taken]

@@ -51,6 +51,7 @@ class Request:
             words += ["--against", self.against]
         for case in self.cases or ():
             words += ["--case", case]
+        # the usual name is left out, as a person would
         if self.entry != "candidate":
             words += ["--entry", self.entry]
         return shlex.join(words)
@@ -93,6 +94,7 @@ def entries() -> list[dict[str, Any]]:
     file = _ledger()
     try:
         return [json.loads(line) for line in file.read_text().splitlines()]
+    # nothing was submitted yet
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
@@ -112,6 +114,7 @@ def append(result: Result, request: Request, *, submitted_at: datetime) -> None:
     """
     file = str(request.candidate.resolve())
     parent: str | None = None
+    # the last one that matches is the parent
     for earlier in entries():
         if (earlier["target"], earlier["file"]) == (result.target, file):
             parent = earlier["hash"]
@@ -133,6 +136,7 @@ def append(result: Result, request: Request, *, submitted_at: datetime) -> None:
     try:
         ledger.parent.mkdir(parents=True, exist_ok=True)
         with ledger.open("a") as lines:
+            # two submissions may end at once; a torn line would lose both
             fcntl.flock(lines, fcntl.LOCK_EX)
             lines.write(json.dumps(entry) + "\n")
     except OSError as error:

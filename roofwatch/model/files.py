@@ -56,11 +56,14 @@ def atomic_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     # the process ID would not be unique: threads and containers may share it
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
+        # O_EXCL: a link that somebody put there is not followed
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         yield temporary
+        # the new content must be on disk before the name points to it
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    # an interrupt too: nothing unfinished is left
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -113,6 +116,7 @@ def check_writable(path: Path) -> None:
     try:
         make_folder(path.parent)
         with tempfile.TemporaryFile(dir=path.parent) as probe:
+            # an empty file can be made on a full disk
             probe.write(bytes(2**20))
             probe.flush()
     except OSError as error:
@@ -145,6 +149,7 @@ def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
         stream = gzip.GzipFile(fileobj=file, mode="rb")
     document = bytearray()
     try:
+        # a small file can unpack to more than the memory holds
         while chunk := stream.read(_CHUNK_BYTES):
             document += chunk
             if len(document) > max_bytes:

@@ -61,6 +61,7 @@ def folder_for(command: Sequence[str]) -> Path:
     """Name a new folder after the time and the program."""
     scripts = [word for word in command if word.endswith(".py")]
     modules = [module for option, module in pairwise(command) if option == "-m"]
+    # `torchrun train.py` and `python -m train` are named after what they run
     candidates = scripts or modules or list(command)
     name = Path(candidates[0]).stem
     return Path("roofwatch-profiles") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
@@ -72,13 +73,12 @@ def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
     traces.sort(key=_rank, reverse=True)
     step: tuple[StepAttribution, ...] = ()
     if traces:
+        main_trace = traces[0]
         main_process = next(
-            process for process in capture.processes if process.pid == traces[0].pid
+            process for process in capture.processes if process.pid == main_trace.pid
         )
-        step = tuple(
-            _own_time_first(attribution)
-            for attribution in _work_first(main_process.attributions, traces[0].time)
-        )
+        attributions = _work_first(main_process.attributions, main_trace.time)
+        step = tuple(map(_own_time_first, attributions))
     return ProfileReport(
         folder=str(folder),
         exit_status=capture.exit_status,
@@ -116,8 +116,11 @@ def _work_first(
     attributions: Sequence[StepAttribution], time: TimeSpent
 ) -> tuple[StepAttribution, ...]:
     """Put the times first that a reader needs: those of the host if the GPU mostly waits for it."""
+    # a GPU that works most of the time is what the program waits for
     busiest_share = max((device.busy_share for device in time.devices), default=0.0)
-    needed = "device" if busiest_share >= _MOSTLY_IDLE else "host"
+    needed = "host"
+    if busiest_share >= _MOSTLY_IDLE:
+        needed = "device"
     return tuple(sorted(attributions, key=lambda attribution: attribution.where != needed))
 
 
@@ -141,6 +144,7 @@ def _summary(
         yield from _device_sentences(time)
     else:
         yield from _host_sentences(time)
+    # a program with several ranks writes a trace for each
     more_count = sum(trace.part == "window" for trace in traces[1:])
     if more_count:
         yield f"{more_count} more trace(s) were written."
@@ -150,6 +154,7 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
     """Name the function, the modules and the lines that take the most time of their own."""
     # Python stacks make the step that has them longer than the others
     where = f"one step, {format_ns(step.total_ns)} with Python stacks"
+    # times of a GPU have no Python stacks that make them longer
     if step.where == "device":
         where = f"the GPU's time of one step, {format_ns(step.total_ns)}"
     yield f"Shares are those of {where}."
@@ -178,6 +183,7 @@ def _own_shares(times: Sequence[AttributedTime], total_ns: int) -> list[str]:
     shares = []
     for time in by_own_time(times)[:_NAMED_ROWS]:
         own_share = time.innermost_ns / total_ns
+        # the times come in order: all others are smaller
         if own_share < _WORTH_NAMING:
             break
         inclusive_share = time.inclusive_ns / total_ns
@@ -203,6 +209,7 @@ def culprit_of(step: StepAttribution) -> AttributedTime | None:
         and call.innermost_ns >= _CULPRIT_OWN_PART * call.inclusive_ns
     ]
     culprit = max(candidates, key=lambda call: call.innermost_ns, default=None)
+    # a line may call code that no function of the program contains
     longest_line_ns = max((line.innermost_ns for line in step.lines), default=0)
     if culprit is None:
         return None
@@ -216,6 +223,7 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
     main_trace = traces[0]
     start_up_ns = sum(trace.recorded_ns for trace in traces if trace.part == "start-up")
     steady = main_trace.steady
+    # a script without a loop has no steps
     if steady is None:
         return (
             f"No step was seen three times, so the whole recording is shown, start-up included: "
@@ -223,6 +231,7 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
             f"--after and --for."
         )
     omitted_ns = main_trace.recorded_ns - main_trace.time.window_ns
+    # the trace of a window begins after the start-up, which has its own
     if main_trace.part == "window":
         omitted_ns += start_up_ns
     step_ns = sorted(steady.step_ns)
@@ -233,6 +242,7 @@ def _recorded_part(traces: Sequence[CapturedTrace]) -> str:
         uncertainty = (
             f" The steps grow: from {first_ns} in the first quarter to {last_ns} in the last."
         )
+    # for example steps with and without a checkpoint
     elif step_ns[-1] > _WIDE_SPREAD * step_ns[0]:
         uncertainty = " The steps differ much, so all sizes are uncertain."
     return (
@@ -285,6 +295,7 @@ def _device_sentences(time: TimeSpent) -> Iterator[str]:
     if time.gaps:
         gap = time.gaps[0]
         host = "outside PyTorch: Python, loading data, or waiting"
+        # less than half inside PyTorch says nothing about what the rest was
         if gap.host and gap.host_inside_ns >= gap.length_ns / 2:
             host = f"in {short_name(gap.host[0][0])}"
         yield (
@@ -294,6 +305,7 @@ def _device_sentences(time: TimeSpent) -> Iterator[str]:
 
 
 def _host_sentences(time: TimeSpent) -> Iterator[str]:
+    # it may have used NumPy or waited for data
     if not time.operators or not time.window_ns:
         yield (
             "The trace has no PyTorch operator: the program did nothing with PyTorch during the "
@@ -333,6 +345,7 @@ def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
             "program, or runs Python "
             "in isolation (-I, -E or -S); remove those options."
         )
+    # torch's profiler needs torch in the program
     if not any(process.torch_version for process in processes):
         return "Nothing was recorded: the program never imported torch."
     if any(process.has_recorded for process in processes):
@@ -348,6 +361,7 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
         consequence = ""
         if any(process.traces for process in capture.processes):
             consequence = "; the profile shows what it did until then"
+        # such as 137 after a kill for memory
         if capture.exit_status > _SIGNAL_BASE:
             signal_number = capture.exit_status - _SIGNAL_BASE
             yield f"The program was ended by signal {signal_number}{consequence}."
@@ -361,6 +375,7 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
         else:
             yield f"The program ended with status {capture.exit_status}{consequence}."
     for process in capture.processes:
+        # a trace is written when its recording ends
         if process.has_recorded and not process.traces and not process.errors:
             yield f"Process {process.pid} was killed before its trace could be written."
         if process.forked_count:
@@ -370,6 +385,7 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
                 "workers: the trace shows waiting for them, but not their work."
             )
         for trace in process.traces:
+            # the start-up ends where the steps begin, as it should
             if trace.part == "start-up":
                 continue
             if trace.end_reason == "the window ended":

@@ -37,6 +37,7 @@ def print_report(report: ProfileReport, *, top: int | None) -> None:
 def _tables(report: ProfileReport, top: int | None) -> Iterator[Table]:
     """The first trace in full, and a row for each of several traces."""
     if report.traces:
+        # one trace is described by the tables below
         if len(report.traces) > 1:
             yield _traces(report)
         for step in report.step[:1]:
@@ -92,6 +93,7 @@ def _attributed(
     where: str,
 ) -> Table:
     title = f"time inside each {kind}, {where}"
+    # a table that looks complete would mislead
     if total_count > len(times):
         title = f"{title}; {total_count - len(times)} more are not shown"
     rows = [
@@ -214,6 +216,7 @@ def _host_work(gap: IdleGap) -> Iterator[str]:
     for name, ns in gap.host:
         yield f"{short_name(name)} {format_ns(ns)}"
     outside_ns = gap.length_ns - gap.host_inside_ns
+    # a remainder of rounding explains nothing
     if outside_ns > gap.length_ns / 10:
         yield f"outside PyTorch {format_ns(outside_ns)}"
 
@@ -248,6 +251,7 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
 def _spills(kernel: CapturedKernel) -> str | None:
     if kernel.spilled_registers is not None:
         return str(kernel.spilled_registers)
+    # an empty cell reads better than a zero in every row
     if not kernel.spill_bytes:
         return None
     return f"{kernel.spill_bytes} B"

@@ -24,6 +24,7 @@ from roofwatch.queue.tree import inside_repository, pack_tree
 from roofwatch.store.server import ConflictingStateError
 from roofwatch.terminal import print_error
 
+# a running job prints lines; a waiting one only moves up
 _POLL_S = 0.5
 _POLL_WAITING_S = 2.0
 _AWAY_S = 300.0
@@ -81,6 +82,7 @@ def run_on_runner(service: QueueService, command: RemoteCommand) -> int:
         _note(_announcement(job, forecast, len(tree.content)))
         _note(f"Ctrl-C cancels it; after a lost connection: roofwatch queue follow {job.job_id}")
         ended = _follow(service, job.job_id)
+    # Ctrl-C too: nobody waits for the result any more
     except BaseException:
         _cancel(service, job.job_id)
         raise
@@ -104,6 +106,7 @@ def follow_to_end(service: QueueService, job_id: UUID) -> int:
         raise GitError(f"{folder}: not in a git repository, so there is no place for its files")
     job, _ = service.follow(job_id, 0)
     project = project_of(repository)
+    # its files would be written into another project
     if job.project != project:
         raise SpoolError(f"job {job_id} is of {job.project}, and {repository} of {project}")
     return _deliver(service, _follow(service, job_id), repository)
@@ -112,6 +115,7 @@ def follow_to_end(service: QueueService, job_id: UUID) -> int:
 def _relative(word: str, folder: Path, repository: Path) -> str:
     """A word of the command with a path that is right on another machine."""
     path = Path(word)
+    # a relative path is right on the runner too; an option is no path
     if not path.is_absolute() or not path.exists():
         return word
     inside = inside_repository(path, repository)
@@ -122,6 +126,7 @@ def _announcement(job: QueuedJob, forecast: QueueForecast, sent_bytes: int) -> s
     text = f"job {job.job_id} on {job.runner_class}, {sent_bytes / 2**20:.1f} MiB sent"
     if forecast.ahead_count:
         text += f", {count_of(forecast.ahead_count, 'job')} before it"
+        # how long the jobs before it take may be unknown
         if forecast.ahead_s is not None:
             text += f" ({_minutes(forecast.ahead_s)})"
     if forecast.expected_s is not None:
@@ -143,6 +148,7 @@ def _follow(service: QueueService, job_id: UUID) -> QueuedJob:
     while True:
         try:
             job, lines = service.follow(job_id, seen_count)
+        # a refusal stays one, however long the client waits
         except ConflictingStateError:
             raise
         except SpoolError:
@@ -153,13 +159,17 @@ def _follow(service: QueueService, job_id: UUID) -> QueuedJob:
             time.sleep(_POLL_WAITING_S)
             continue
         away_since_s = None
+        # a job whose runner stopped is given to another
         if job.attempt_count > attempt_count:
             attempt_count = job.attempt_count
-            again = f", attempt {attempt_count}" if attempt_count > 1 else ""
+            again = ""
+            if attempt_count > 1:
+                again = f", attempt {attempt_count}"
             _note(f"running on {job.runner}{again}")
         for line in lines:
             _note(line)
         seen_count += len(lines)
+        # lines may arrive with the end: ask until there are none left
         if job.outcome is not None and not lines:
             return job
         time.sleep(_POLL_S if attempt_count else _POLL_WAITING_S)
@@ -192,6 +202,7 @@ def _deliver(service: QueueService, job: QueuedJob, repository: Path) -> int:
     result = read_result(service.result(job.job_id))
     for name in write_files(result, repository):
         print_error(f"{name}: not written, because git tracks it or it is a link")
+    # bytes as the runner wrote them, whatever the encoding here
     sys.stdout.buffer.write(result.output)
     sys.stdout.flush()
     assert job.exit_status is not None, "a job that is done has a status"
@@ -200,6 +211,12 @@ def _deliver(service: QueueService, job: QueuedJob, repository: Path) -> int:
 
 def describe(job: QueuedJob) -> Sequence[str]:
     """Columns of a table of jobs."""
+    duration = ""
+    if job.spent_s is not None:
+        duration = _minutes(job.spent_s)
+    status = ""
+    if job.exit_status is not None:
+        status = str(job.exit_status)
     return (
         str(job.job_id),
         job.state,
@@ -207,6 +224,6 @@ def describe(job: QueuedJob) -> Sequence[str]:
         " ".join(job.command),
         job.requested_by,
         f"{job.requested_at:%Y-%m-%d %H:%M}",
-        "" if job.spent_s is None else _minutes(job.spent_s),
-        "" if job.exit_status is None else str(job.exit_status),
+        duration,
+        status,
     )

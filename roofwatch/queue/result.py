@@ -15,6 +15,7 @@ from roofwatch.model.queue import MAX_CONTENT_BYTES
 _OUTPUT = "output"
 _FILES = "files/"
 _LEFT_OUT_FOLDERS = frozenset({".git", "__pycache__", ".venv", "build", "node_modules"})
+# the other half is for the output of the command
 _MAX_FILES_BYTES = MAX_CONTENT_BYTES // 2
 _MAX_UNPACKED_BYTES = 4 * MAX_CONTENT_BYTES
 _MAX_FILES = 2_000
@@ -28,6 +29,7 @@ def file_states(tree: Path) -> FileStates:
         folders[:] = [name for name in folders if name not in _LEFT_OUT_FOLDERS]
         for name in names:
             path = Path(folder, name)
+            # a link could name any file of the runner
             if path.is_symlink() or not path.is_file():
                 continue
             status = path.stat()
@@ -49,6 +51,7 @@ def pack_result(tree: Path, earlier: FileStates, output: bytes) -> tuple[bytes, 
         _add(archive, _OUTPUT, output)
         written = sorted(file_states(tree).items() - earlier.items())
         for position, (name, (_, file_bytes)) in enumerate(written):
+            # a later, smaller file may still fit
             if position >= _MAX_FILES or size_bytes + file_bytes > _MAX_FILES_BYTES:
                 left_out.append(name)
                 continue
@@ -86,6 +89,7 @@ def read_result(content: bytes) -> JobResult:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
             for member in archive:
                 unpacked_bytes += member.size
+                # a small archive can unpack to any size
                 if unpacked_bytes > _MAX_UNPACKED_BYTES or len(files) > _MAX_FILES:
                     raise SpoolError("the result of the runner is too large")
                 stream = archive.extractfile(member) if member.isreg() else None
@@ -117,6 +121,7 @@ def write_files(result: JobResult, repository: Path) -> list[str]:
     refused: list[str] = []
     for name, content in result.files.items():
         path = repository / name
+        # a folder of the repository may be a link to another place
         leads_out = not path.parent.resolve().is_relative_to(repository.resolve())
         if leads_out or path.is_symlink() or _is_tracked(repository, name):
             refused.append(name)

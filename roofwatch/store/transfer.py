@@ -52,6 +52,7 @@ def summary(delivery: SpoolDelivery, spool: Spool) -> list[str]:
 
 
 def exit_status(delivery: SpoolDelivery) -> int:
+    # they are sent again later, so nothing is wrong yet
     if delivery.left:
         return EXIT_CANNOT
     if delivery.refused or delivery.incomplete:
@@ -82,6 +83,7 @@ def fetch_records(
         for commit in revisions.keys() - newest.keys():
             if run.commit.sha.startswith(commit) and not run.is_dirty:
                 newest[commit] = run
+        # older pages cannot have a newer run
         if len(newest) == len(revisions):
             break
     missing = [commit for commit in revisions if commit not in newest]
@@ -113,6 +115,7 @@ def name_artefacts(
     folder = ArtefactFolder.beside(path)
     new = [folder.add(file, redaction) for file in files]
     names = {artefact.name for artefact in new}
+    # the folder beside the record has one file of each name
     if len(names) != len(new):
         raise RecordError(f"{path}: two of the files share one name; rename one")
     unchanged = [artefact for artefact in record.artefacts if artefact.name not in names]
@@ -144,6 +147,7 @@ def store_artefacts(
     folder = ArtefactFolder.beside(file)
     missing = []
     for artefact in artefacts:
+        # stored already, perhaps with another run that has the same file
         if artefact.sha256 not in waiting:
             continue
         path = folder.find(artefact)

@@ -68,6 +68,7 @@ class Service:
         try:
             runs = self._server.list_runs(self.project, None)
             for run in runs:
+                # times of other classes cannot be compared
                 if run.runner_class == self.runner_class and run.run_id not in local_ids:
                     self._fetch(run)
         except SpoolError as error:
@@ -75,6 +76,7 @@ class Service:
             return
         self.is_away = False
         stored = {run.run_id for run in runs}
+        # records of a killed process that were written and not sent
         missing = [record for record in records if str(record.run_id) not in stored]
         if missing:
             self.send(missing)
@@ -103,6 +105,7 @@ class Service:
             for job in jobs
             if job.is_requested
             and job.runner_class == self.runner_class
+            # another runner may have done it meanwhile
             and job.finished_at is None
         ]
 
@@ -128,6 +131,7 @@ class Service:
 
     def finish(self, job: Job, spent_s: float) -> None:
         """End the lease of a job."""
+        # the lease was never taken, or ends by itself
         if self.is_away:
             return
         body = {
@@ -146,6 +150,7 @@ class Service:
     def send(self, records: Sequence[RunRecord]) -> None:
         """Send records, and those that wait in the spool; what cannot be sent stays there."""
         sender, spool = sender_and_spool(self.url, None)
+        # in the spool first: what is on disk survives a kill
         for record in records:
             spool.submit(record)
         if self.is_away:
@@ -155,5 +160,6 @@ class Service:
 
     def _note_away(self, error: SpoolError) -> None:
         if not self.is_away:
+            # once, not at each call while it is away
             print_error(f"{error}; going on with the records of {self.records}")
         self.is_away = True
