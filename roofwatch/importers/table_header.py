@@ -133,7 +133,7 @@ class TableHeader:
         columns = [name for name in names if name in (FILE, FOLDER) or self.find(name) is not None]
         if not columns:
             raise self._missing(names[0], "")
-        # a preset names columns only, of which a version may lack some
+        # a preset names columns only; a version of the file may lack some
         if self._is_preset:
             return [self.source(name, "case") for name in columns]
         words = set(names) - set(columns)
