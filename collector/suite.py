@@ -34,6 +34,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
         SuiteError: the file is missing, raises on import, declares no kernel, or declares a name
         twice.
     """
+    # the first root ends up first on the path
     for root in reversed(source.import_roots):
         sys.path.insert(0, str(root))
     # those of editable installations know another checkout
@@ -43,6 +44,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     else:
         # By identity: a file may import another's kernel.
         declared: dict[int, KernelSpec] = {}
+        # in the order of their names
         for file in benchmark_files(source.path):
             module = _import_file(file, source.builds)
             for spec in _specs_of(module):
@@ -72,6 +74,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
 def forget_failed_imports() -> None:
     """Forget the modules of packages whose own import failed, so that they can be tried again."""
     for name in list(sys.modules):
+        # a module of a package that failed is half loaded
         if any(package not in sys.modules for package in packages_around(name)):
             del sys.modules[name]
 
@@ -116,6 +119,7 @@ def benchmark_files(path: Path) -> list[Path]:
     Raises:
         SuiteError: the path is missing, or the folder has no benchmark file.
     """
+    # a file that is named may have any name
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -140,6 +144,7 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
     """
     file = file.resolve()
     top = file.parent
+    # the folder above the outermost package
     while (top / "__init__.py").exists():
         top = top.parent
     # after what was built: beside the file, a package may lack its compiled part
@@ -149,6 +154,7 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
             sys.path.insert(position, str(folder))
     try:
         if top != file.parent:
+            # the built package lacks what is not installed
             if builds:
                 _join_package(top / file.relative_to(top).parts[0])
             module_name = ".".join(file.relative_to(top).with_suffix("").parts)
@@ -178,6 +184,7 @@ def _where(error: BaseException, file: Path) -> str:
     if not lines:
         return ""
     innermost = frame_in_user_code(error)
+    # the error is in the benchmark file itself
     if innermost is None or (innermost.filename, innermost.lineno) == (str(file), lines[0]):
         return f"line {lines[0]}: "
     return f"line {lines[0]}: {short_path(innermost.filename)} line {innermost.lineno}: "
@@ -203,6 +210,7 @@ def digest_of_suite(source: SuiteSource) -> str:
     else:
         files = {file for file in path.rglob("*") if file.suffix in _CODE}
     repository = find_repository(path)
+    # helpers beside the suite may have changed without a commit
     if repository is not None:
         files |= set(_changed_code(repository))
     # Relative names: the same checkout in another folder is the same suite.

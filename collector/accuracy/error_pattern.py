@@ -34,6 +34,7 @@ def describe_where(mask: torch.Tensor) -> str:
     """
     count = int(mask.sum())
     total = mask.numel()
+    # no region says more
     if count == total:
         return "every element"
     # Each names a region that contains all marked elements; the smallest says most.
@@ -72,6 +73,7 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
         return "zero"
     if actual_values.numel() > 1 and _is_mostly(actual_values == actual_values[0]):
         return f"always {float(actual_values[0]):.4g}"
+    # a factor or a shift cannot be seen in infinities and NaN
     finite = actual_values.isfinite() & expected_values.isfinite()
     actual_values = actual_values[finite]
     expected_values = expected_values[finite]
@@ -145,6 +147,7 @@ def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
         return
     matrix_count = mask.numel() // (n_rows * n_cols)
     hit_matrix_count = int(mask.flatten(-2).any(dim=-1).sum())
+    # a batch in which only some heads are wrong, for example
     if hit_matrix_count < matrix_count:
         words += f", in {hit_matrix_count} of {matrix_count} matrices"
     band_size = int(((offsets >= low) & (offsets <= high)).sum())
@@ -220,6 +223,7 @@ def _describe_range(
     if size == 1:
         return f"{singular} {start}"
     words = f"{plural} {start} to {end - 1}"
+    # where a mask of the tail would matter
     if end == length:
         words = f"from {singular} {start} to the end"
     meanings: list[str] = []
@@ -252,6 +256,7 @@ def _describe_period(marked: torch.Tensor) -> str:
     period = marked.numel()
     first, end = _extent(marked)
     count = int(marked.sum())
+    # for example one column of each tile
     if end - first == 1:
         return f"i % {period} == {first}"
     if end - first == count:
@@ -307,6 +312,7 @@ def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tenso
 
 def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
     """Whether correct values are in wrong places."""
+    # each shift is a copy of the whole tensor
     if expected.numel() > _MAX_SAMPLE_ELEMENTS or int(mask.sum()) < 2:
         return None
     actual_values = actual.detach()[mask].to(torch.float64)

@@ -96,6 +96,7 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     # uv, Poetry and PDM write `package`, PEP 751 `packages`.
     for package in document.get("package", document.get("packages", ())):
+        # a damaged lock file is none of our business
         if isinstance(package, dict) and "name" in package:
             version = package.get("version", "")
             yield str(package["name"]), f"=={version}"
@@ -104,6 +105,7 @@ def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     project = table(document, "project")
     groups = [
+        # any of them may decide a measured time
         project.get("dependencies"),
         *table(project, "optional-dependencies").values(),
         *table(document, "dependency-groups").values(),
@@ -112,6 +114,7 @@ def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _parsed(texts(group))
     poetry = table(document, "tool", "poetry", "dependencies")
     for name, version in poetry.items():
+        # Poetry lists the interpreter among the dependencies
         if name == "python":
             continue
         # A dependency with options is a table.

@@ -30,6 +30,7 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
     is_declared = bool(project.get("build-system") or project.get("project"))
     if not (is_declared or has_metadata or call):
         return None
+    # what is compiled or generated is missing in a checkout
     is_built = bool(options.get("ext-modules")) or _writes_version(project)
     if call is not None:
         is_built = is_built or call.compiles or not call.is_readable
@@ -40,6 +41,7 @@ def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
         roots = [folder / top]
     else:
         roots = [folder / path for path in _searched_folders(options, config)]
+    # a package may lie anywhere, as long as the folder has its name
     for name, path in package_dir.items():
         root = _root_of_package(name, path)
         if root is None:
@@ -71,6 +73,7 @@ def _root_of_package(name: str, path: str) -> PurePosixPath | None:
     """The folder from which a package is imported; None if its own folder has another name."""
     name_parts = tuple(name.split("."))
     path_parts = PurePosixPath(path).parts
+    # `a.b` in `lib/a/b` is imported from `lib`; in `lib/code` from nowhere
     if path_parts[-len(name_parts) :] != name_parts:
         return None
     return PurePosixPath(*path_parts[: -len(name_parts)])
@@ -130,12 +133,17 @@ class _SetupCall:
     @property
     def name(self) -> str | None:
         name = self.arguments.get("name")
-        return name if isinstance(name, str) else None
+        # an unreadable name is none
+        if isinstance(name, str):
+            return name
+        return None
 
     @property
     def package_dir(self) -> dict[str, str]:
         folders = self.arguments.get("package_dir")
-        return folders if isinstance(folders, dict) else {}
+        if isinstance(folders, dict):
+            return folders
+        return {}
 
     @property
     def compiles(self) -> bool:
@@ -153,6 +161,7 @@ def _read_setup(folder: Path) -> _SetupCall | None:
         tree = ast.parse((folder / "setup.py").read_bytes())
     except OSError:
         return None
+    # written for Python 2, or not text
     except (SyntaxError, ValueError):
         return _SetupCall(is_readable=False)
     names = _assignments(tree)
@@ -185,6 +194,7 @@ def _read_argument(call: _SetupCall, keyword: ast.keyword, names: Mapping[str, a
         return
     if keyword.arg is not None:
         call.arguments[keyword.arg] = value
+    # `setup(**options)`
     elif isinstance(value, dict):
         call.arguments |= value
 

@@ -38,6 +38,7 @@ class Capture:
         self._file = file
         self._program = program
         text = CAPTURE_HEADER
+        # an earlier program has written it: its launches stay
         if file.exists():
             text = file.read_text(encoding="utf-8")
         captured_lines = text.removeprefix(CAPTURE_HEADER).splitlines()
@@ -56,6 +57,7 @@ class Capture:
         from triton.runtime.jit import JITFunction
 
         kinds: list[Any] = [Autotuner, Heuristics, JITFunction]
+        # Triton then makes other objects of jitted functions
         if os.environ.get("TRITON_INTERPRET") == "1":
             from triton.runtime.interpreter import InterpretedFunction
 
@@ -77,6 +79,7 @@ class Capture:
             self._lines.difference(launches),
             key=lambda line: (not line.startswith("sys.path"), line),
         )
+        # those lines were sorted to the front
         if imports[0].startswith("sys.path"):
             imports.insert(0, "import sys")
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +109,7 @@ class Capture:
                     kwargs=kwargs,
                     folder=self._file.resolve().parent,
                 )
+            # the program goes on as without roofwatch
             except _UnsupportedLaunchError as error:
                 self._skipped.add(str(error))
             try:
@@ -180,8 +184,10 @@ def _options(kwargs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Options of the compilation, such as `num_warps`, that can be written down."""
     options: dict[str, Any] = {}
     for key, value in kwargs.items():
+        # an argument of the kernel that was given by name
         if key in names or key in _LAUNCH_ARGUMENTS:
             continue
+        # a hook, for example, cannot be written down
         if isinstance(value, (str, int, float, bool)):
             options[key] = value
     return options
@@ -193,6 +199,7 @@ def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str
     names: list[str] = []
     if module:
         names = [name for name, value in vars(module).items() if value is function]
+    # made in a function, so no import can find it
     if not names:
         raise _UnsupportedLaunchError(
             f"{body.__module__}.{body.__name__} is not a global of its module"
@@ -206,6 +213,7 @@ def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str
             f"{program.name} cannot be imported: its name is not a Python name"
         )
     lines = {f"import {program.stem}"}
+    # beside the benchmark file, an import finds it
     if program.parent != folder:
         relative = os.path.relpath(program.parent, folder)
         lines.add(f'sys.path.append(__file__.rpartition("/")[0] + {"/" + relative!r})')
@@ -219,6 +227,7 @@ def _argument(value: Any, *, is_specialised: bool) -> str | None:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, int):
+        # Triton compiles it as a constant
         if value == 1 and is_specialised:
             return "1"
         # Within and beyond 32 bits, Triton chooses `i32`, `i64` or `u64`.
@@ -231,6 +240,7 @@ def _argument(value: Any, *, is_specialised: bool) -> str | None:
         if value % 16 == 0 and is_specialised:
             return str(of_its_size)
         return str(of_its_size + 1)
+    # Triton specialises no float: any number does
     if isinstance(value, float):
         return "1.5"
     if not hasattr(value, "data_ptr"):
@@ -247,8 +257,10 @@ def _constexpr(value: Any, lines: set[str]) -> str | None:
     """The text of a constexpr; adds the import that it needs to the lines."""
     import triton.language as tl
 
+    # a default of the kernel's signature, for example
     if isinstance(value, tl.constexpr):
         value = value.value
+    # `repr` gives a name that no module has
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -260,6 +272,7 @@ def _constexpr(value: Any, lines: set[str]) -> str | None:
         return None
     # A jitted function that is passed as an argument.
     module = getattr(getattr(value, "fn", None), "__module__", "__main__")
+    # it cannot be imported from the program
     if module == "__main__":
         return None
     lines.add(f"import {module}")
@@ -277,6 +290,7 @@ def main(arguments: list[str]) -> None:
         install_driver(DEFAULT_TARGETS[0])
     capture = Capture(Path(file), Path(command[0]))
     capture.install()
+    # also for a program that raises or calls `sys.exit`
     atexit.register(capture.write)
     watch = MemoryWatch()
     atexit.register(_print_faults, watch)
@@ -292,6 +306,7 @@ def _print_faults(watch: MemoryWatch) -> None:
 def _run(command: list[str]) -> None:
     if command[0] == "-m":
         sys.argv = command[1:]
+        # as `python -m` and `python FILE` do themselves
         sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:

@@ -50,9 +50,11 @@ class ProjectPackages:
 
     def hides(self, name: str) -> bool:
         """Whether a package of the project is not found in its folders."""
+        # a package of others, whose version the toolchain's digest has
         if name not in self.names:
             return False
         file = find_module(name)
+        # compiled, or not installed: nobody can look at its code
         if file is None:
             return True
         return not any(file.is_relative_to(folder) for folder in self.folders)
@@ -117,6 +119,7 @@ def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
     parts: list[_Part] = []
     for name in suite:
         variables = _variables_with(spec, name)
+        # a file may import a kernel of another
         if variables or name in defining:
             used = _top_level_names(functions, name)
             parts.append(_Part(module=name, kernels=variables, functions=used))

@@ -93,21 +93,25 @@ class _Server:
 
         self._torch = torch
         self._device = setup["device"]
+        # the judge does the same for its own calls
         if self._device == "cpu":
             from roofwatch.collector.timing.memory import keep_freed_memory
 
             # One thread, as the judge's own side: times are compared.
             torch.set_num_threads(1)
             keep_freed_memory()
+        # without the corrections, right candidates could be refused
         if setup["is_interpreted"]:
             from roofwatch.collector.accuracy.corrected_interpreter import correct_interpreter
 
             correct_interpreter()
         self._arena = torch.frombuffer(memory, dtype=torch.uint8)
+        # memory of the GPU takes the place of that of the host
         for device_fd in device_fds:
             self._arena = _open_device_arena(device_fd, setup["arena_bytes"])
         self._kernels = _load(setup)
         self.static_facts: list[JsonObject] = []
+        # once, before the calls that are timed
         if "compiled_case" in setup:
             self.static_facts = _compile(setup, self._kernels["candidate"])
         self._outputs: dict[str, Any] = {}
@@ -191,6 +195,7 @@ class _Server:
             # A subclass could compute when the judge reads it.
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
+            # a larger output cannot be right, and would end this process
             if offset + result.nbytes > len(self._arena):
                 raise ValueError(
                     f"{name} has {result.nbytes} bytes, more than the reference's outputs"

@@ -98,6 +98,7 @@ class _Module:
 def _read(name: str, root: Path) -> _Module | None:
     """Read a module of the repository; None if it is elsewhere or cannot be read."""
     file = find_module(name)
+    # installed packages are none of the project's sources
     if file is None or not file.resolve().is_relative_to(root):
         return None
     try:
@@ -108,6 +109,7 @@ def _read(name: str, root: Path) -> _Module | None:
     for statement in tree.body:
         for target in _targets(statement):
             declared.setdefault(target, []).append(statement)
+    # a relative import counts from the package itself
     if file.name == "__init__.py":
         package = name
     else:
@@ -146,6 +148,7 @@ def _imports_of(statements: list[ast.stmt], package: str) -> tuple[dict[str, Nam
 
 def _used_by(statement: ast.stmt, module_name: str, module: _Module) -> Iterator[Name]:
     """Yield the names that a statement uses: of its module, and of modules that it imports."""
+    # a name that the function imports hides that of the module
     inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
     imported, modules = _imports_of(inner, module.package)
     imported = module.imported | imported
