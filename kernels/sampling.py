@@ -24,7 +24,6 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.exponential import fast_exp
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import (
@@ -34,153 +33,18 @@ from roofwatch.kernels.building_blocks.shapes import (
     small_cases,
     vocabulary_rows,
 )
+from roofwatch.kernels.building_blocks.token_search import (
+    NEGLIGIBLE,
+    bound_of_candidates,
+    choose_token,
+    load_logits,
+    weight_of,
+)
 
-_NEGLIGIBLE = tl.constexpr(87.0)
-"""Below the largest logit by this much, a probability is below 2**-125 and counts as 0."""
-_MAX_PASSES = tl.constexpr(64)
-_BISECTIONS = tl.constexpr(16)
 _MAX_CANDIDATES = 8192
 _MOST_WANTED = tl.constexpr(3072)
 """Maximum number of lanes above the bound of candidates. Then about 5,700 elements of a long row in
 random order are above it."""
-
-
-@triton.jit
-def _load_logits(logits_ptr, start, n_cols, factor, BLOCK: tl.constexpr):
-    offs = start + tl.arange(0, BLOCK)
-    logits = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf"))  # [BLOCK]
-    return logits.to(tl.float32) * factor
-
-
-@triton.jit
-def _weight_of(x, row_max, IS_MASS: tl.constexpr):
-    """Return the unnormalised probability of each token, or 1."""
-    if IS_MASS:
-        weight = fast_exp(x - row_max)
-    else:
-        weight = tl.full(x.shape, 1.0, tl.float32)
-    return weight
-
-
-@triton.jit
-def _weight_above(
-    logits_ptr, n_cols, factor, row_max, bound, IS_MASS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Sum the weights of tokens with a logit above `bound`."""
-    lane_sum = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        x = _load_logits(logits_ptr, start, n_cols, factor, BLOCK)
-        lane_sum += tl.where(x > bound, _weight_of(x, row_max, IS_MASS), 0.0)
-    return tl.sum(lane_sum, axis=0)
-
-
-@triton.jit
-def _lower_bound(
-    logits_ptr, n_cols, factor, row_max, low, goal, IS_MASS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Return the bound above which tokens are kept: all tokens with larger logits weigh less than
-    `goal`.
-
-    The tokens above `low` weigh at least `goal`.
-    """
-    high = row_max
-    n_passes = 0
-    is_open = n_passes == 0
-    while is_open:
-        first_pivot = low + (high - low) * 0.3333333
-        second_pivot = low + (high - low) * 0.6666667
-        first_sum = tl.zeros((BLOCK,), tl.float32)
-        second_sum = tl.zeros((BLOCK,), tl.float32)
-        smallest = tl.full((BLOCK,), float("inf"), tl.float32)
-        largest = tl.full((BLOCK,), -float("inf"), tl.float32)
-        for start in range(0, n_cols, BLOCK):
-            x = _load_logits(logits_ptr, start, n_cols, factor, BLOCK)
-            weight = _weight_of(x, row_max, IS_MASS)
-            first_sum += tl.where(x > first_pivot, weight, 0.0)
-            second_sum += tl.where(x > second_pivot, weight, 0.0)
-            smallest = tl.minimum(smallest, tl.where(x > low, x, float("inf")))
-            largest = tl.maximum(largest, tl.where(x <= high, x, -float("inf")))
-        smallest_above = tl.min(smallest, axis=0)
-        largest_below = tl.max(largest, axis=0)
-        n_passes += 1
-        is_open = (smallest_above < largest_below) & (n_passes < _MAX_PASSES)
-        if is_open:
-            if tl.sum(second_sum, axis=0) >= goal:
-                low = second_pivot
-                high = largest_below
-            elif tl.sum(first_sum, axis=0) >= goal:
-                low = first_pivot
-                high = tl.minimum(second_pivot, largest_below)
-            else:
-                high = tl.minimum(first_pivot, largest_below)
-    return low
-
-
-@triton.jit
-def _draw(logits_ptr, n_cols, factor, row_max, low, uniform, BLOCK: tl.constexpr):
-    """Return the first element at which the cumulative weight of kept ones exceeds a drawn share of
-    the total.
-    """
-    total = _weight_above(logits_ptr, n_cols, factor, row_max, low, True, BLOCK)
-    drawn = uniform * total
-    passed = total * 0.0
-    # the last kept element, if the sums differ by rounding
-    last_kept = 0
-    chosen = n_cols
-    for start in range(0, n_cols, BLOCK):
-        x = _load_logits(logits_ptr, start, n_cols, factor, BLOCK)
-        offs = start + tl.arange(0, BLOCK)
-        weight = tl.where(x > low, _weight_of(x, row_max, True), 0.0)
-        last_kept = tl.maximum(last_kept, tl.max(tl.where(x > low, offs, 0), axis=0))
-        with_block = passed + tl.sum(weight, axis=0)
-        if (with_block > drawn) & (passed <= drawn):
-            is_past = (passed + tl.cumsum(weight, axis=0) > drawn) & (x > low)
-            chosen = tl.minimum(chosen, tl.min(tl.where(is_past, offs, n_cols), axis=0))
-        passed = with_block
-    return tl.where(chosen < n_cols, chosen, last_kept)
-
-
-@triton.jit
-def _choose(
-    logits_ptr,
-    n,
-    factor,
-    row_max,
-    low,
-    is_limited,
-    top_k,
-    top_p,
-    total,
-    uniform,
-    BLOCK: tl.constexpr,
-):
-    """Return the drawn one of n elements; `total` is the weight of all tokens, for rows that top_k
-    does not limit.
-    """
-    if is_limited:
-        n_above = _weight_above(logits_ptr, n, factor, row_max, low, False, BLOCK)
-        if n_above > top_k:
-            low = _lower_bound(logits_ptr, n, factor, row_max, low, top_k, False, BLOCK)
-        total = _weight_above(logits_ptr, n, factor, row_max, low, True, BLOCK)
-    if top_p < 1.0:
-        low = _lower_bound(logits_ptr, n, factor, row_max, low, top_p * total, True, BLOCK)
-    return _draw(logits_ptr, n, factor, row_max, low, uniform, BLOCK)
-
-
-@triton.jit
-def _bound_of_candidates(lane_max, row_max, n_wanted):
-    """Return a bound that at least the `n_wanted` largest elements exceed, or the lowest one.
-
-    Each lane whose maximum exceeds it has such an element.
-    """
-    low = row_max - _NEGLIGIBLE
-    high = row_max
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        is_exceeded = tl.sum((lane_max > middle).to(tl.float32), axis=0) >= n_wanted
-        low = tl.where(is_exceeded, middle, low)
-        high = tl.where(is_exceeded, high, middle)
-    return low
 
 
 @triton.jit
@@ -208,17 +72,17 @@ def _sampling_kernel(
     uniform = tl.load(uniform_ptr + row)
     lane_max = tl.full((BLOCK,), -float("inf"), tl.float32)
     for start in range(0, n_cols, BLOCK):
-        lane_max = tl.maximum(lane_max, _load_logits(logits_ptr, start, n_cols, factor, BLOCK))
+        lane_max = tl.maximum(lane_max, load_logits(logits_ptr, start, n_cols, factor, BLOCK))
     row_max = tl.max(lane_max, axis=0)
-    low = _bound_of_candidates(lane_max, row_max, tl.minimum(top_k, _MOST_WANTED))
+    low = bound_of_candidates(lane_max, row_max, tl.minimum(top_k, _MOST_WANTED))
 
     lane_sum = tl.zeros((BLOCK,), tl.float32)
     lane_sum_above = tl.zeros((BLOCK,), tl.float32)
     n_candidates = 0
     for start in range(0, n_cols, BLOCK):
-        x = _load_logits(logits_ptr, start, n_cols, factor, BLOCK)
+        x = load_logits(logits_ptr, start, n_cols, factor, BLOCK)
         is_above = x > low
-        weight = _weight_of(x, row_max, True)
+        weight = weight_of(x, row_max, True)
         lane_sum += weight
         lane_sum_above += tl.where(is_above, weight, 0.0)
         n_above = tl.sum(is_above.to(tl.int32), axis=0)
@@ -234,7 +98,7 @@ def _sampling_kernel(
     has_top_p = (not is_limited) & (tl.sum(lane_sum_above, axis=0) >= top_p * total)
     if (n_candidates <= MAX_CANDIDATES) & (has_top_k | has_top_p):
         tl.debug_barrier()  # other threads of the program wrote them
-        chosen = _choose(
+        chosen = choose_token(
             candidate_ptr,
             n_candidates,
             1.0,
@@ -249,8 +113,8 @@ def _sampling_kernel(
         )
         token = tl.load(index_ptr + chosen)
     else:
-        low = row_max - _NEGLIGIBLE
-        token = _choose(
+        low = row_max - NEGLIGIBLE
+        token = choose_token(
             logits_ptr,
             n_cols,
             factor,
