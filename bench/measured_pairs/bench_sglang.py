@@ -1,4 +1,4 @@
-r"""Prefill attention of sglang 0.5.17 on an MI355X, with and without its options for AMD (#34741).
+r"""Prefill attention of sglang 0.5.17 on an MI355X, with its tiles and options for AMD or others.
 
     pip install --no-deps --target sglang-0.5.17 sglang==0.5.17
     PYTHONPATH=sglang-0.5.17 roofwatch static bench/measured_pairs/bench_sglang.py \
@@ -9,6 +9,7 @@ sglang's packages need a GPU and many others. Its kernels do not, so only they a
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,13 +22,10 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 
 KERNELS = "sglang.kernels.ops.attention"
 PACKAGES = ("sglang", "sglang.srt", "sglang.kernels", "sglang.kernels.ops", KERNELS)
-QUERY_WIDTH = 576
-"""Of queries and keys: 512 latent columns and 64 with positions."""
-VALUE_WIDTH = 512
-TILE = (512, 64, 512, 64, 64, 4)
-"""What the launcher chooses for these widths on an MI355X: BLOCK_DMODEL, BLOCK_DPE, BLOCK_DV,
-BLOCK_M, BLOCK_N and warps.
-"""
+TILE = (64, 64, 4)
+"""What the launcher chooses on an MI355X for queries of 576: BLOCK_M, BLOCK_N and warps."""
+WIDE_TILE = (128, 64, 8)
+"""What it chooses for heads of 129 to 256, and since #34461 for narrower ones."""
 PROCESSORS = 256
 """Of an MI355X."""
 
@@ -60,23 +58,29 @@ extend = import_kernels_only()
 
 
 def inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    tokens, prefix, heads = case["tokens"], case["prefix"], case["heads"]
+    tokens, prefix = case["tokens"], case["prefix"]
+    heads, kv_heads = case["heads"], case["kv_heads"]
     return {
-        "q": make.normal(tokens, heads, QUERY_WIDTH),
-        "k": make.normal(tokens, 1, QUERY_WIDTH),
-        "v": make.normal(tokens, 1, VALUE_WIDTH),
-        "k_buffer": make.normal(prefix, 1, QUERY_WIDTH),
-        "v_buffer": make.normal(prefix, 1, VALUE_WIDTH),
+        "q": make.normal(tokens, heads, case["width"]),
+        "k": make.normal(tokens, kv_heads, case["width"]),
+        "v": make.normal(tokens, kv_heads, case["value_width"]),
+        "k_buffer": make.normal(prefix, kv_heads, case["width"]),
+        "v_buffer": make.normal(prefix, kv_heads, case["value_width"]),
     }
 
 
-def attend(tensors: dict[str, torch.Tensor], *, has_options: bool) -> torch.Tensor:
+def attend(
+    tensors: dict[str, torch.Tensor], *, tile: tuple[int, int, int], has_options: bool
+) -> torch.Tensor:
     """Attend from the new tokens of one sequence to all of its tokens."""
-    # the launcher asks this for its options, such as `matrix_instr_nonkdim`
+    q, k_buffer, v_buffer = tensors["q"], tensors["k_buffer"], tensors["v_buffer"]
+    width, value_width = q.shape[2], v_buffer.shape[2]
+    # wide queries of 512 latent columns have 64 with positions, in a product of their own
+    widths = (512, 64, 512) if width == 576 else (width, 0, value_width)
+    # the launcher asks these for its options, such as `matrix_instr_nonkdim`, and its tile
     extend._is_hip = has_options  # type: ignore[attr-defined]
-    extend._get_block_sizes_for_extend_attention = lambda *_: TILE  # type: ignore[attr-defined]
-    q, k_buffer = tensors["q"], tensors["k_buffer"]
-    output = q.new_empty(q.shape[0], q.shape[1], VALUE_WIDTH)
+    extend._get_block_sizes_for_extend_attention = lambda *_: widths + tile  # type: ignore[attr-defined]
+    output = q.new_empty(q.shape[0], q.shape[1], value_width)
     prefix = k_buffer.shape[0]
     extend.extend_attention_fwd(
         q,
@@ -84,7 +88,7 @@ def attend(tensors: dict[str, torch.Tensor], *, has_options: bool) -> torch.Tens
         tensors["v"],
         output,
         k_buffer,
-        tensors["v_buffer"],
+        v_buffer,
         qo_indptr=torch.tensor([0, q.shape[0]], dtype=torch.int32, device=q.device),
         kv_indptr=torch.tensor([0, prefix], dtype=torch.int32, device=q.device),
         kv_indices=torch.arange(prefix, device=q.device),
@@ -103,27 +107,67 @@ def pairs_of_tokens(case: Case) -> float:
     return case["heads"] * tokens * (case["prefix"] + tokens / 2)
 
 
-def kernel(name: str, *, has_options: bool) -> KernelSpec:
-    """Declare the attention; it is compiled and never run."""
+def kernel(
+    name: str,
+    shape: dict[str, int],
+    tiles: dict[str, tuple[int, int, int]],
+    *,
+    has_options: bool = True,
+) -> KernelSpec:
+    """Declare the attention with one implementation a tile; it is compiled and never run."""
 
-    def launch(**tensors: torch.Tensor) -> torch.Tensor:
-        return attend(tensors, has_options=has_options)
+    def launch_with(tile: tuple[int, int, int]) -> Callable[..., torch.Tensor]:
+        return lambda **tensors: attend(tensors, tile=tile, has_options=has_options)
 
+    launches = {label: launch_with(tile) for label, tile in tiles.items()}
     spec = KernelSpec(
         name=name,
-        reference=launch,
+        reference=next(iter(launches.values())),
         inputs=inputs,
-        cases=cases(
-            shapes=[{"tokens": 4096, "prefix": 16384, "heads": 16}],
-            dtypes=["bfloat16"],
-            directions=("fwd",),
-        ),
-        flop_count=lambda case: 2.0 * pairs_of_tokens(case) * (QUERY_WIDTH + VALUE_WIDTH),
+        cases=cases(shapes=[shape], dtypes=["bfloat16"], directions=("fwd",)),
+        flop_count=lambda case: 2.0 * pairs_of_tokens(case) * (case["width"] + case["value_width"]),
         memory_bytes=lambda _case: 0.0,
     )
-    spec.implementation("triton")(launch)
+    for label, launch in launches.items():
+        spec.implementation("triton", name=label)(launch)
     return spec
 
 
-with_options = kernel("extend_attention", has_options=True)
-without_options = kernel("extend_attention_without_options", has_options=False)
+LATENT = {
+    "tokens": 4096,
+    "prefix": 16384,
+    "heads": 16,
+    "kv_heads": 1,
+    "width": 576,
+    "value_width": 512,
+}
+with_options = kernel("extend_attention", LATENT, {"triton": TILE})
+without_options = kernel(
+    "extend_attention_without_options",
+    LATENT,
+    {"triton": TILE, "n32": (64, 32, 4)},
+    has_options=False,
+)
+"""With Triton 3.7 it spills, and with keys in blocks of 32 it does not (#34741)."""
+
+
+def grouped_heads(width: int) -> dict[str, int]:
+    return {
+        "tokens": 8192,
+        "prefix": 24576,
+        "heads": 16,
+        "kv_heads": 2,
+        "width": width,
+        "value_width": width,
+    }
+
+
+heads_of_64 = kernel("extend_attention_64", grouped_heads(64), {"triton": TILE, "m128": WIDE_TILE})
+heads_of_128 = kernel(
+    "extend_attention_128", grouped_heads(128), {"triton": TILE, "m128": WIDE_TILE}
+)
+heads_of_256 = kernel(
+    "extend_attention_256",
+    grouped_heads(256),
+    {"triton": TILE, "m128": WIDE_TILE, "n128": (128, 128, 8), "m256": (256, 64, 8)},
+)

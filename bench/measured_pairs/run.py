@@ -7,8 +7,11 @@ Each release is installed into a folder of its own, without its dependencies. No
 
 import argparse
 import math
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,122 +22,313 @@ from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.runs.static_compiler import analyse_suite
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Verdict
+from roofwatch.toolchains import find_toolchain
 
 HERE = Path(__file__).parent
 FASTER = frozenset({Verdict.PREDICTED_FASTER, Verdict.IMPROVED})
 SLOWER = frozenset({Verdict.PREDICTED_SLOWER, Verdict.REGRESSED})
 NEITHER: frozenset[Verdict] = frozenset({Verdict.UNCHANGED})
+SGLANG = "sglang==0.5.17"
 
 
 @dataclass(frozen=True)
-class ReleasePair:
-    """One kernel in two releases of liger-kernel."""
+class Side:
+    """How one side of a pair is compiled."""
 
-    case: str
-    """Start of the case id, and its direction."""
-    direction: str
-    base: str
-    head: str
+    implementation: str = "triton"
+    requirement: str | None = None
+    """Of the library that has the kernel; None for those of this folder."""
+    triton: str | None = None
+    """A release; None for the installed one."""
+
+    def __str__(self) -> str:
+        parts = [self.requirement, self.triton and f"Triton {self.triton}"]
+        if self.implementation != "triton":
+            parts.append(self.implementation)
+        return ", ".join(part for part in parts if part) or "as it was"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sides of one kernel, and what was measured."""
+
+    file: str
+    kernel: str
     target: str
+    base: Side
+    head: Side
     expected: frozenset[Verdict]
     measured: str
+    direction: str = "fwd"
+
+
+def liger(version: str) -> Side:
+    return Side(requirement=f"liger-kernel=={version}")
+
+
+def sglang(implementation: str = "triton", triton: str | None = None) -> Side:
+    return Side(implementation, requirement=SGLANG, triton=triton)
 
 
 PAIRS = (
-    ReleasePair(
-        case="layer_norm",
+    Pair(
+        file="bench_liger.py",
+        kernel="layer_norm",
         direction="bwd",
-        base="0.6.3",
-        head="0.6.4",
         target="sm_80",
+        base=liger("0.6.3"),
+        head=liger("0.6.4"),
         expected=FASTER,
-        measured="5 to 12 times faster on an A100 (#945)",
+        measured="5 to 12 times faster on an A100 (Liger-Kernel #945)",
     ),
-    ReleasePair(
-        case="layer_norm",
+    Pair(
+        file="bench_liger.py",
+        kernel="layer_norm",
         direction="bwd",
-        base="0.6.4",
-        head="0.6.3",
         target="sm_80",
+        base=liger("0.6.4"),
+        head=liger("0.6.3"),
         expected=SLOWER,
         measured="the same, reversed",
     ),
-    ReleasePair(
-        case="cross_entropy",
-        direction="fwd",
-        base="0.8.0",
-        head="0.8.1",
+    Pair(
+        file="bench_liger.py",
+        kernel="cross_entropy",
         target="sm_90",
+        base=liger("0.8.0"),
+        head=liger("0.8.1"),
         expected=FASTER,
-        measured="13.9 % faster on an H100 (#1266)",
+        measured="13.9 % faster on an H100 (Liger-Kernel #1266)",
     ),
-    ReleasePair(
-        case="swiglu",
+    Pair(
+        file="bench_liger.py",
+        kernel="swiglu",
         direction="bwd",
-        base="0.8.0",
-        head="0.8.1",
         target="sm_90",
+        base=liger("0.8.0"),
+        head=liger("0.8.1"),
         expected=NEITHER,
-        measured="1.00 times on an H100 (#1271)",
+        measured="1.00 times on an H100 (Liger-Kernel #1271)",
     ),
-    ReleasePair(
-        case="layer_norm",
-        direction="fwd",
-        base="0.6.3",
-        head="0.6.4",
+    Pair(
+        file="bench_liger.py",
+        kernel="layer_norm",
         target="sm_80",
+        base=liger("0.6.3"),
+        head=liger("0.6.4"),
         expected=NEITHER,
         measured="not changed",
     ),
-    ReleasePair(
-        case="cross_entropy",
-        direction="fwd",
-        base="0.6.3",
-        head="0.6.4",
+    Pair(
+        file="bench_liger.py",
+        kernel="cross_entropy",
         target="sm_90",
+        base=liger("0.6.3"),
+        head=liger("0.6.4"),
         expected=NEITHER,
         measured="not changed",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="softmax_grad",
+        target="sm_90",
+        base=Side("rows_twice"),
+        head=Side("row"),
+        expected=FASTER,
+        measured="over 11 times faster on an H100 (tritonbench #975)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="softmax_grad",
+        target="sm_100",
+        base=Side("rows_twice"),
+        head=Side("row"),
+        expected=FASTER,
+        measured="1.57 to 0.057 ms on a B200 (tritonbench #975)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="expert_grad",
+        target="gfx942",
+        base=Side("k64", triton="3.7.1"),
+        head=Side("k64", triton="3.8.0"),
+        expected=SLOWER,
+        measured="1.68 to 9.12 ms on an MI300X (Primus-Turbo #471)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="expert_grad",
+        target="gfx942",
+        base=Side("k64", triton="3.8.0"),
+        head=Side("k32", triton="3.8.0"),
+        expected=FASTER,
+        measured="its fix, a shorter tile (Primus-Turbo #471)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="wide_attention",
+        target="gfx942",
+        base=Side("m16_n32_w4"),
+        head=Side("m128_n16_w4"),
+        expected=SLOWER,
+        measured="43.6 to 170.6 ms on an MI325X (aiter #5063)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="wide_attention",
+        target="gfx942",
+        base=Side("m128_n16_w4"),
+        head=Side("m128_n16_w8"),
+        expected=FASTER,
+        measured="170.6 to 18.9 ms on an MI325X (aiter #5063)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="wide_attention",
+        target="gfx942",
+        base=Side("m16_n32_w4"),
+        head=Side("m128_n16_w8"),
+        expected=FASTER,
+        measured="43.6 to 18.9 ms on an MI325X (aiter #5063)",
+    ),
+    Pair(
+        file="bench_kernels.py",
+        kernel="wide_attention",
+        target="gfx942",
+        base=Side("m16_n32_w4"),
+        head=Side("m64_n16_w4"),
+        expected=FASTER,
+        measured="44.7 to 26.0 ms on an MI325X (aiter #5649)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_without_options",
+        target="gfx950",
+        base=sglang(triton="3.6.0"),
+        head=sglang(triton="3.7.1"),
+        expected=SLOWER,
+        measured="5.99 to 13.78 ms on an MI355X, with AMD's builds of Triton (sglang #34741)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_without_options",
+        target="gfx950",
+        base=sglang(triton="3.7.1"),
+        head=sglang("n32", triton="3.7.1"),
+        expected=FASTER,
+        measured="its fix, a shorter tile (sglang #34741)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_64",
+        target="gfx950",
+        base=sglang(),
+        head=sglang("m128"),
+        expected=FASTER,
+        measured="47 % less on an MI350X (sglang #34461)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_128",
+        target="gfx950",
+        base=sglang(),
+        head=sglang("m128"),
+        expected=FASTER,
+        measured="32 % less on an MI350X (sglang #34461)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_256",
+        target="gfx950",
+        base=sglang(),
+        head=sglang("m128"),
+        expected=FASTER,
+        measured="36 % less on an MI350X (sglang #27793)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_256",
+        target="gfx950",
+        base=sglang("m128"),
+        head=sglang("n128"),
+        expected=SLOWER,
+        measured="19 % more on an MI350X (sglang #27793)",
+    ),
+    Pair(
+        file="bench_sglang.py",
+        kernel="extend_attention_256",
+        target="gfx950",
+        base=sglang("m128"),
+        head=sglang("m256"),
+        expected=SLOWER,
+        measured="2 times slower, spills, on an MI350X (sglang #27793)",
     ),
 )
 
 
-def install(version: str, folder: Path) -> Path:
-    packages = (folder / version).resolve()
+def install(requirement: str, folder: Path) -> Path:
+    packages = (folder / requirement.partition("==")[2]).resolve()
     if not packages.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
-        subprocess.run([*pip, str(packages), f"liger-kernel=={version}"], check=True)
+        subprocess.run([*pip, str(packages), requirement], check=True)
     return packages
 
 
+@contextmanager
+def import_path(packages: Path) -> Iterator[None]:
+    """Let the processes that compile import a library, beside another release of Triton."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(packages)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
 @cache
-def compiled(version: str, target: str, folder: Path) -> tuple[StaticFacts, ...]:
-    source = suite_source(HERE / "bench_liger.py")
-    plan = RunPlan(targets=(target,))
-    packages = install(version, folder)
-    return analyse_suite(source, plan, packages=packages, has_proofs=False).facts
+def compiled(
+    file: str, target: str, requirement: str | None, triton: str | None, folder: Path
+) -> tuple[StaticFacts, ...]:
+    source = suite_source(HERE / file)
+    kernels = tuple({pair.kernel for pair in PAIRS if pair.file == file and pair.target == target})
+    plan = RunPlan(targets=(target,), kernels=kernels)
+    toolchain = None if triton is None else find_toolchain(triton).packages
+    library = Path() if requirement is None else install(requirement, folder)
+    with import_path(library):
+        return analyse_suite(source, plan, packages=toolchain, has_proofs=False).facts
 
 
-def _facts_of(pair: ReleasePair, version: str, folder: Path) -> list[StaticFacts]:
-    return [
-        facts
-        for facts in compiled(version, pair.target, folder)
-        if facts.case_id.startswith(pair.case) and facts.case_id.endswith(pair.direction)
-    ]
+def facts_of(pair: Pair, side: Side, folder: Path) -> list[StaticFacts]:
+    every = compiled(pair.file, pair.target, side.requirement, side.triton, folder)
+    selected: list[StaticFacts] = []
+    for facts in every:
+        kernel, _, case = facts.case_id.partition("/")
+        if kernel != pair.kernel or not case.endswith(pair.direction):
+            continue
+        # both sides have the same name, so that they are compared
+        if facts.implementation == side.implementation:
+            selected.append(facts.model_copy(update={"implementation": "triton"}))
+    return selected
 
 
-def verdict_of(pair: ReleasePair, folder: Path) -> tuple[Verdict, float]:
+def verdict_of(pair: Pair, folder: Path) -> tuple[Verdict, float]:
     """Return the verdict on the call's functions, and the predicted ratio of their times."""
-    base = _facts_of(pair, pair.base, folder)
-    head = _facts_of(pair, pair.head, folder)
-    changes = judge_static(base, head).changes
-    for change in changes:
+    base = facts_of(pair, pair.base, folder)
+    head = facts_of(pair, pair.head, folder)
+    assert base, pair
+    assert head, pair
+    ratio = 1.0
+    for change in judge_static(base, head).changes:
+        evidence = change.evidence
+        prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None
+        ratio = math.exp(change.log_ratio if prediction is None else prediction.log_ratio)
         # the first change that decides is the worst one
         if change.verdict in FASTER | SLOWER:
-            evidence = change.evidence
-            prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None
-            ratio = change.log_ratio if prediction is None else prediction.log_ratio
-            return change.verdict, math.exp(ratio)
-    return Verdict.UNCHANGED, 1.0
+            return change.verdict, ratio
+    return Verdict.UNCHANGED, ratio
 
 
 def main() -> None:
@@ -142,15 +336,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/measured-pairs"))
     options = parser.parse_args()
     right_count = 0
-    print("| kernel | releases | GPU | measured | predicted | |\n|---|---|---|---|---|---|")
+    print("| kernel | base | head | GPU | measured | predicted | |\n|---|---|---|---|---|---|---|")
     for pair in PAIRS:
         verdict, ratio = verdict_of(pair, options.folder)
         is_right = verdict in pair.expected
         right_count += is_right
         print(
-            f"| {pair.case} {pair.direction} | {pair.base} to {pair.head} | {pair.target} "
+            f"| {pair.kernel} {pair.direction} | {pair.base} | {pair.head} | {pair.target} "
             f"| {pair.measured} | {verdict}, time × {ratio:.2f} "
-            f"| {'right' if is_right else 'wrong'} |"
+            f"| {'right' if is_right else 'wrong'} |",
+            flush=True,
         )
     print(f"\n{right_count} of {len(PAIRS)} right")
 

@@ -98,11 +98,13 @@ def compare_estimates(
 ) -> TimePrediction:
     """Compare two launches."""
     prediction = compare_launches([base], [head], has_other_occupancy=has_other_occupancy)
-    has_unknown_trips = base.has_unknown_trips or head.has_unknown_trips
+    has_assumed_trips = any(
+        side.has_unknown_trips and not side.has_trips_of_tiles for side in (base, head)
+    )
     return replace(
         prediction,
         has_other_warps=has_other_warps,
-        has_other_trips=has_other_tiles and has_unknown_trips,
+        has_other_trips=has_other_tiles and has_assumed_trips,
     )
 
 

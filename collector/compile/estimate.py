@@ -66,6 +66,7 @@ def estimate(
         atomics_per_element=prediction.atomics / elements,
         local_bytes_moved=prediction.local_bytes,
         has_unknown_trips=code.has_unknown_trips,
+        has_trips_of_tiles=code.has_trips_of_tiles,
     )
 
 

@@ -31,6 +31,7 @@ _SAME_ELEMENTS = frozenset(
 )
 """Operations that repeat or move the elements of their operand, each as often as the others."""
 _PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
+_DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.ceildivsi"})
 
 
 def ir_work(
@@ -116,6 +117,32 @@ def _trips(ranges: Ranges, loop: Operation) -> float | None:
     return (fewest_trips + most_trips) / 2
 
 
+def _step(loop: Operation, ranges: Ranges) -> float:
+    """How far an iteration gets in the length that the loop goes through; 1 if not known."""
+    if loop.name != "scf.for":
+        return 1.0
+    _, stop, step = loop.operands[:3]
+    step_size = _constant(ranges, step)
+    if step_size is not None and step_size > 1:
+        return step_size
+    # a loop over tiles counts by 1, up to a length over the length of a tile
+    division = stop.operation
+    if division is not None and division.name in _DIVISIONS:
+        tile_length = _constant(ranges, division.operands[1])
+        return max(1.0, tile_length or 1.0)
+    return 1.0
+
+
+def _constant(ranges: Ranges, value: Value) -> float | None:
+    try:
+        bounds = ranges.of(value)
+    except (TooComplexError, RecursionError):
+        return None
+    if bounds.unknown is not None or not bounds.interval.is_one:
+        return None
+    return float(bounds.interval.low)
+
+
 def _distance(ranges: Ranges, start: Value, stop: Value) -> Interval | None:
     """Bound how far a loop's counter goes; None if one of its ends is unknown."""
     # ends that share a term, such as the program's first row, have a narrower distance
@@ -141,6 +168,8 @@ def _collect(
         for operation in block.operations:
             if operation.name in {"scf.for", "scf.while"}:
                 child = IrRegion(trips=_mean_trips(operation, ranges_of_programs))
+                if child.trips is None:
+                    child.step = _step(operation, ranges_of_programs[0])
                 region.loops.append(child)
                 for body in operation.regions:
                     _collect(body, child, ranges_of_programs)

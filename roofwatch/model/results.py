@@ -104,6 +104,8 @@ class CodeEstimate(Part):
     """Loads and stores of local memory."""
     has_unknown_trips: bool = False
     """A loop's number of iterations depends on data."""
+    has_trips_of_tiles: bool = False
+    """Such loops go through a length in steps of a tile, so another tile has other trips."""
 
     @property
     def low_ns(self) -> float:

@@ -99,7 +99,7 @@ def _count(loop: Region, source: IrRegion | None, launch: LoopLaunch) -> Counted
         inner.trips = 1.0
         inner.is_known = False
         return inner
-    trips = launch.unknown_trips if source.trips is None else source.trips
+    trips = source.trips_if_unknown(launch.unknown_trips)
     counted = count_trips(loop, source, launch)
     counted.is_known = all(nested.trips is not None for nested in source.walk())
     counted.trips = trips

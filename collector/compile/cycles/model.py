@@ -99,6 +99,14 @@ class LaunchedCode:
         return any(region.trips is None for region in self.ir.walk())
 
     @property
+    def has_trips_of_tiles(self) -> bool:
+        """Whether all loops with unknown trips say how far one iteration gets."""
+        if self.ir is None:
+            return False
+        unknown = [region for region in self.ir.walk() if region.trips is None]
+        return bool(unknown) and all(region.has_known_step for region in unknown)
+
+    @property
     def spills_past_l1(self) -> bool:
         resident = self.local_bytes * self.threads * max(self.resident_blocks, 1)
         return resident > self.rates.l1_size
@@ -200,7 +208,8 @@ def _throughput(
     if code.spills_past_l1:
         from_l2 += work.local_bytes * code.threads * code.blocks
     used_processors = min(code.blocks, rates.processor_count)
-    busy[L2] = from_l2 / (rates.l2_bytes * used_processors)
+    cache_bytes = rates.cache_bytes(code.operand_bytes)
+    busy[L2] = from_l2 / (cache_bytes * used_processors)
     from_memory = requested
     # operands are read from memory once, if the second cache holds them
     if code.operand_bytes is not None:
@@ -226,9 +235,10 @@ def _tensor_clocks(code: LaunchedCode, work: Work, assumptions: Assumptions) -> 
 def _waves(code: LaunchedCode) -> float:
     slots = code.rates.processor_count * max(code.resident_blocks, 1)
     waves = code.blocks / slots
+    full_waves = float(math.ceil(waves))
     if waves < _FEW_WAVES:
-        return float(math.ceil(waves))
-    return waves + 0.5
+        return full_waves
+    return min(full_waves, waves + 0.5)
 
 
 def _clocks_per_byte(code: LaunchedCode, requested: float, busy: Mapping[str, float]) -> float:

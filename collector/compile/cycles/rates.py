@@ -15,7 +15,8 @@ GPU, and checked only by the tables in docs/explanation/cycle-model.md.
 - [A] AMD, CDNA 3 instruction set architecture: a wavefront of 64 runs on one of 4 SIMDs with 16
   lanes, so it takes 4 clocks. Transcendentals run at a quarter of that rate.
 - [W] NVIDIA, A100 architecture white paper: the L2 delivers 5,120 bytes a clock to 108
-  multiprocessors. AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die.
+  multiprocessors. AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die, each
+  die with an L2 of 4 MiB; 17.2 TB/s from the Infinity Cache behind them.
 """
 
 from collections.abc import Mapping
@@ -60,6 +61,12 @@ class Rates:
     """Bytes of the L1 that local memory can fill: about half of L1 and shared memory [T, ~]."""
     l2_bytes: float
     """From the L2 to one multiprocessor, if all read: [W] for A100 and MI300X, else [~]."""
+    l2_size: int | None
+    """Bytes of the L2 that a multiprocessor reads, if another cache is behind it [W]."""
+    last_cache_bytes: float
+    """From the cache behind the L2 to one multiprocessor, if all read: an approximation, 65 % of
+    the peak [W], calibrated on prefill attention of an MI350X (sglang #27793: 11 TB/s). Without
+    such a cache, that of the L2."""
     memory_latency: float
     """Clocks from a load to its data from memory in a loaded system: about twice the latency of an
     idle one [~]."""
@@ -95,6 +102,12 @@ class Rates:
         bytes_per_s = self.sheet.bytes_per_s * DRAM_EFFICIENCY
         return bytes_per_s / self.clock_hz / self.processor_count
 
+    def cache_bytes(self, operand_bytes: int | None) -> float:
+        """Bytes per clock that one multiprocessor gets from the cache that holds the operands."""
+        if self.l2_size is None or operand_bytes is None or operand_bytes <= self.l2_size:
+            return self.l2_bytes
+        return self.last_cache_bytes
+
     def tensor_flop(self, dtype: str) -> float:
         """FLOP per clock on the tensor cores; a dtype without a rate has that of bfloat16."""
         per_clock = self.sheet.flop_per_clock
@@ -119,6 +132,8 @@ _A100 = Rates(
     l1_bytes=128,
     l1_size=96 * 1024,
     l2_bytes=47,
+    l2_size=None,
+    last_cache_bytes=47,
     memory_latency=800,
     l2_latency=260,
     barrier=30,
@@ -134,6 +149,7 @@ _H100 = replace(
     double_lanes=64,
     l1_size=128 * 1024,
     l2_bytes=40,
+    last_cache_bytes=40,
     memory_latency=1_000,
     tensor_wait=100,
     old_tensor_share=0.63,
@@ -143,6 +159,7 @@ _B200 = replace(
     _H100,
     sheet=_sheet("NVIDIA B200"),
     l2_bytes=64,
+    last_cache_bytes=64,
     tensor_wait=150,
     old_tensor_share=0.25,
     atomic_lanes=64,
@@ -154,6 +171,7 @@ _RTX_5090 = replace(
     double_lanes=2,
     l1_size=64 * 1024,
     l2_bytes=24,
+    last_cache_bytes=24,
     atomic_lanes=48,
 )
 _RTX_4090 = replace(_RTX_5090, sheet=_sheet("NVIDIA GeForce RTX 4090"), atomic_lanes=36)
@@ -169,6 +187,8 @@ _MI300X = Rates(
     l1_bytes=64,
     l1_size=32 * 1024,
     l2_bytes=50,
+    l2_size=4 * 1024 * 1024,
+    last_cache_bytes=17.5,
     memory_latency=1_600,
     l2_latency=500,
     barrier=40,
@@ -177,7 +197,7 @@ _MI300X = Rates(
     old_tensor_share=1,
     atomic_lanes=64,
 )
-_MI355X = replace(_MI300X, sheet=_sheet("AMD Instinct MI355X"), l1_bytes=128)
+_MI355X = replace(_MI300X, sheet=_sheet("AMD Instinct MI355X"), l1_bytes=128, last_cache_bytes=18.2)
 
 RATES: Mapping[str, Rates] = {
     "sm_80": _A100,

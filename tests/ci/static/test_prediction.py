@@ -165,3 +165,16 @@ def test_trips_of_data_with_other_tiles_are_evidence_only() -> None:
 
         assert judge(base, head).verdict is verdict
         assert judge(base, same_tile.model_copy(update={"code_hash": "e" * 64})).verdict is FASTER
+
+
+def test_trips_of_data_that_follow_the_tile_are_predicted() -> None:
+    def facts(time_ns: float, *, tile: int) -> StaticFacts:
+        estimate = make_estimate(time_ns, instructions=time_ns / 10)
+        update = {"has_unknown_trips": True, "has_trips_of_tiles": True}
+        return make_static_facts(
+            code=f"tile {tile}",
+            estimate=estimate.model_copy(update=update),
+            configuration={"BLOCK_N": tile},
+        )
+
+    assert judge(facts(2_000, tile=64), facts(1_000, tile=32)).verdict is FASTER

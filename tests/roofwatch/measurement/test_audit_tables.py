@@ -12,6 +12,11 @@ from roofwatch.collector.compile.targets import target_of_device
 from roofwatch.measurement.table_rows import TableError, read_rows
 from tests.roofwatch.command import SUITES, roofwatch
 
+TABLES = Path(__file__).parents[2] / "data" / "tables"
+"""Excerpts of tables that vLLM and aiter ship; their README names the sources."""
+VLLM_H100 = TABLES / "E=128,N=192,device_name=NVIDIA_H100_80GB_HBM3.json"
+VLLM_MI300X = TABLES / "E=128,N=1024,device_name=AMD_Instinct_MI300X.json"
+
 ROW = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "num_warps": 4, "num_stages": 2}
 
 
@@ -79,6 +84,25 @@ def test_a_folder_names_the_release_of_its_tables(tmp_path: Path) -> None:
     assert row.triton_version == "3.5.1"
 
 
+def test_tables_of_vllm_have_a_row_a_batch_size_for_their_device() -> None:
+    hopper = {row.label: row for row in read_rows(VLLM_H100)}
+    instinct = {row.label: row for row in read_rows(VLLM_MI300X)}
+
+    assert {row.target for row in hopper.values()} == {"sm_90"}
+    assert hopper["1536"].configuration["BLOCK_SIZE_N"] == 256
+    assert {row.target for row in instinct.values()} == {"gfx942"}
+    assert instinct["96"].configuration["matrix_instr_nonkdim"] == 16
+
+
+def test_a_table_of_aiter_has_a_row_a_line() -> None:
+    rows = read_rows(TABLES / "a8w8_blockscale_tuned_gemm.csv")
+
+    assert [row.configuration["kernelId"] for row in rows] == [8, 8, 11]
+    assert rows[2].configuration["us"] == 4.0919
+    # it names the number of compute units, and no device
+    assert {row.target for row in rows} == {None}
+
+
 @pytest.mark.parametrize("text", ["", "[1]", "{}", "{"])
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.json"
@@ -132,3 +156,21 @@ def test_rows_that_do_not_fit_spill_or_are_stale_are_named(tmp_path: Path) -> No
     assert rows["8"]["compiled"]["loss"] in {"does_not_fit", "spills"}
     assert "tuned with Triton 3.4.0" in rows["1"]["stale"][0]
     assert "no parameter SPLIT_K" in rows["2"]["stale"][1]
+
+
+@pytest.mark.slow  # compiles seven configurations
+def test_published_tables_are_compiled_for_the_devices_that_they_name() -> None:
+    tables = (VLLM_H100, VLLM_MI300X, TABLES / "a8w8_blockscale_tuned_gemm.csv")
+    arguments = ("--targets", "gfx950", "--json")
+    done = roofwatch("static", "audit-tables", SUITES / "bench_table.py", *tables, *arguments)
+
+    losses = {
+        (row["target"], row["row"]["label"]): row["compiled"]["loss"] for row in done.parsed["rows"]
+    }
+    assert {label for target, label in losses if target == "sm_90"} == {"1", "64", "1536", "4096"}
+    assert {label for target, label in losses if target == "gfx942"} == {"1", "96", "4096"}
+    assert losses["sm_90", "4096"] is None
+    assert losses["gfx942", "96"] is None
+    # rows of aiter name compiled kernels: nothing in them is compiled
+    lines = ("line 2", "line 3", "line 4")
+    assert {losses["gfx950", line] for line in lines} == {"unknown"}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.static.prediction import compare_estimates
+from roofwatch.collector.compile.cycles.rates import RATES
 from roofwatch.model.results import CodeEstimate
 from roofwatch.model.verdict import Verdict
 from tests.collector.static_suite import GEMM, facts_of, use_caches
@@ -128,3 +129,46 @@ def test_a_loop_over_loaded_bounds_has_unknown_trips(tmp_path: Path) -> None:
 
     assert estimate.has_unknown_trips
     assert len(estimate.variants_ns) == 8
+
+
+LOADED_LENGTH = """
+@triton.jit
+def _rows_kernel(x_ptr, y_ptr, length_ptr, n, BLOCK: tl.constexpr):
+    length = tl.load(length_ptr).to(tl.int32)
+    for {loop}:
+        offsets = tl.program_id(0) * n + start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets)
+        tl.store(y_ptr + offsets, x)
+
+def launch(x):
+    y = torch.empty_like(x)
+    _rows_kernel[(x.shape[1],)](x, y, torch.zeros(8), x.shape[0], BLOCK={block})
+    return y
+
+kernel = declare(launch, n=4096)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loop", ["start in range(0, length, BLOCK)", "start in range(tl.cdiv(length, BLOCK))"]
+)
+def test_a_longer_tile_runs_less_often_over_a_loaded_length(tmp_path: Path, loop: str) -> None:
+    requested: list[float] = []
+    for block in (256, 1024):
+        suite = LOADED_LENGTH.format(loop=loop, block=block)
+        (facts,) = facts_of(tmp_path, suite, ("sm_90",))
+        assert facts.estimate is not None
+        assert facts.estimate.has_unknown_trips
+        assert facts.estimate.has_trips_of_tiles
+        requested.append(facts.estimate.requested_bytes)
+
+    # but for the length itself, which each program loads
+    assert requested[0] == pytest.approx(requested[1], rel=0.01)
+
+
+def test_operands_beyond_the_l2_come_from_the_cache_behind_it() -> None:
+    instinct, hopper = RATES["gfx942"], RATES["sm_90"]
+
+    assert instinct.cache_bytes(2**20) > instinct.cache_bytes(2**30)
+    assert hopper.cache_bytes(2**20) == hopper.cache_bytes(2**30)
