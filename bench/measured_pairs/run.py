@@ -32,7 +32,7 @@ SGLANG = "sglang==0.5.17"
 
 
 @dataclass(frozen=True)
-class Side:
+class MeasuredSide:
     """How one side of a pair is compiled."""
 
     implementation: str = "triton"
@@ -49,29 +49,29 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class MeasuredPair:
     """Two sides of one kernel, and what was measured."""
 
     file: str
     kernel: str
     target: str
-    base: Side
-    head: Side
+    base: MeasuredSide
+    head: MeasuredSide
     expected: frozenset[Verdict]
     measured: str
     direction: str = "fwd"
 
 
-def liger(version: str) -> Side:
-    return Side(requirement=f"liger-kernel=={version}")
+def liger(version: str) -> MeasuredSide:
+    return MeasuredSide(requirement=f"liger-kernel=={version}")
 
 
-def sglang(implementation: str = "triton", triton: str | None = None) -> Side:
-    return Side(implementation, requirement=SGLANG, triton=triton)
+def sglang(implementation: str = "triton", triton: str | None = None) -> MeasuredSide:
+    return MeasuredSide(implementation, requirement=SGLANG, triton=triton)
 
 
 PAIRS = (
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="layer_norm",
         direction="bwd",
@@ -81,7 +81,7 @@ PAIRS = (
         expected=FASTER,
         measured="5 to 12 times faster on an A100 (Liger-Kernel #945)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="layer_norm",
         direction="bwd",
@@ -91,7 +91,7 @@ PAIRS = (
         expected=SLOWER,
         measured="the same, reversed",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="cross_entropy",
         target="sm_90",
@@ -100,7 +100,7 @@ PAIRS = (
         expected=FASTER,
         measured="13.9 % faster on an H100 (Liger-Kernel #1266)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="swiglu",
         direction="bwd",
@@ -110,7 +110,7 @@ PAIRS = (
         expected=NEITHER,
         measured="1.00 times on an H100 (Liger-Kernel #1271)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="layer_norm",
         target="sm_80",
@@ -119,7 +119,7 @@ PAIRS = (
         expected=NEITHER,
         measured="not changed",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_liger.py",
         kernel="cross_entropy",
         target="sm_90",
@@ -128,79 +128,79 @@ PAIRS = (
         expected=NEITHER,
         measured="not changed",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="softmax_grad",
         target="sm_90",
-        base=Side("rows_twice"),
-        head=Side("row"),
+        base=MeasuredSide("rows_twice"),
+        head=MeasuredSide("row"),
         expected=FASTER,
         measured="over 11 times faster on an H100 (tritonbench #975)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="softmax_grad",
         target="sm_100",
-        base=Side("rows_twice"),
-        head=Side("row"),
+        base=MeasuredSide("rows_twice"),
+        head=MeasuredSide("row"),
         expected=FASTER,
         measured="1.57 to 0.057 ms on a B200 (tritonbench #975)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="expert_grad",
         target="gfx942",
-        base=Side("k64", triton="3.7.1"),
-        head=Side("k64", triton="3.8.0"),
+        base=MeasuredSide("k64", triton="3.7.1"),
+        head=MeasuredSide("k64", triton="3.8.0"),
         expected=SLOWER,
         measured="1.68 to 9.12 ms on an MI300X (Primus-Turbo #471)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="expert_grad",
         target="gfx942",
-        base=Side("k64", triton="3.8.0"),
-        head=Side("k32", triton="3.8.0"),
+        base=MeasuredSide("k64", triton="3.8.0"),
+        head=MeasuredSide("k32", triton="3.8.0"),
         expected=FASTER,
         measured="its fix, a shorter tile (Primus-Turbo #471)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="wide_attention",
         target="gfx942",
-        base=Side("m16_n32_w4"),
-        head=Side("m128_n16_w4"),
+        base=MeasuredSide("m16_n32_w4"),
+        head=MeasuredSide("m128_n16_w4"),
         expected=SLOWER,
         measured="43.6 to 170.6 ms on an MI325X (aiter #5063)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="wide_attention",
         target="gfx942",
-        base=Side("m128_n16_w4"),
-        head=Side("m128_n16_w8"),
+        base=MeasuredSide("m128_n16_w4"),
+        head=MeasuredSide("m128_n16_w8"),
         expected=FASTER,
         measured="170.6 to 18.9 ms on an MI325X (aiter #5063)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="wide_attention",
         target="gfx942",
-        base=Side("m16_n32_w4"),
-        head=Side("m128_n16_w8"),
+        base=MeasuredSide("m16_n32_w4"),
+        head=MeasuredSide("m128_n16_w8"),
         expected=FASTER,
         measured="43.6 to 18.9 ms on an MI325X (aiter #5063)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_kernels.py",
         kernel="wide_attention",
         target="gfx942",
-        base=Side("m16_n32_w4"),
-        head=Side("m64_n16_w4"),
+        base=MeasuredSide("m16_n32_w4"),
+        head=MeasuredSide("m64_n16_w4"),
         expected=FASTER,
         measured="44.7 to 26.0 ms on an MI325X (aiter #5649)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_without_options",
         target="gfx950",
@@ -209,7 +209,7 @@ PAIRS = (
         expected=SLOWER,
         measured="5.99 to 13.78 ms on an MI355X, with AMD's builds of Triton (sglang #34741)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_without_options",
         target="gfx950",
@@ -218,7 +218,7 @@ PAIRS = (
         expected=FASTER,
         measured="its fix, a shorter tile (sglang #34741)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_64",
         target="gfx950",
@@ -227,7 +227,7 @@ PAIRS = (
         expected=FASTER,
         measured="47 % less on an MI350X (sglang #34461)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_128",
         target="gfx950",
@@ -236,7 +236,7 @@ PAIRS = (
         expected=FASTER,
         measured="32 % less on an MI350X (sglang #34461)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_256",
         target="gfx950",
@@ -245,7 +245,7 @@ PAIRS = (
         expected=FASTER,
         measured="36 % less on an MI350X (sglang #27793)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_256",
         target="gfx950",
@@ -254,7 +254,7 @@ PAIRS = (
         expected=SLOWER,
         measured="19 % more on an MI350X (sglang #27793)",
     ),
-    Pair(
+    MeasuredPair(
         file="bench_sglang.py",
         kernel="extend_attention_256",
         target="gfx950",
@@ -301,7 +301,7 @@ def compiled(
         return analyse_suite(source, plan, packages=toolchain, has_proofs=False).facts
 
 
-def facts_of(pair: Pair, side: Side, folder: Path) -> list[StaticFacts]:
+def facts_of(pair: MeasuredPair, side: MeasuredSide, folder: Path) -> list[StaticFacts]:
     every = compiled(pair.file, pair.target, side.requirement, side.triton, folder)
     selected: list[StaticFacts] = []
     for facts in every:
@@ -314,7 +314,7 @@ def facts_of(pair: Pair, side: Side, folder: Path) -> list[StaticFacts]:
     return selected
 
 
-def verdict_of(pair: Pair, folder: Path) -> tuple[Verdict, float]:
+def verdict_of(pair: MeasuredPair, folder: Path) -> tuple[Verdict, float]:
     """Return the verdict on the call's functions, and the predicted ratio of their times."""
     base = facts_of(pair, pair.base, folder)
     head = facts_of(pair, pair.head, folder)
