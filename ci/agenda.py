@@ -1,6 +1,5 @@
 """The agenda of a runner: which jobs to measure next, the most valuable first. Pure."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -8,6 +7,7 @@ from itertools import groupby
 from roofwatch.ci.messages import count_of
 from roofwatch.model.agenda import ChangedRange, Job, JobKind, SuspectCase, WatchState
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import CommitRef
 
 CALIBRATION_DAYS = 30
@@ -36,12 +36,9 @@ def make_agenda(state: WatchState, *, now: datetime) -> list[Job]:
 
 def _confirmations(state: WatchState) -> Iterator[Job]:
     """One pair for all suspicions between the same two commits, the clearest first."""
-    by_commits: dict[tuple[CommitRef, CommitRef], list[SuspectCase]] = defaultdict(list)
-    for suspect in state.suspects:
-        # more pairs would not decide it either
-        if suspect.is_given_up:
-            continue
-        by_commits[suspect.base, suspect.head].append(suspect)
+    # of others, more pairs would not decide it either
+    open_suspects = [suspect for suspect in state.suspects if not suspect.is_given_up]
+    by_commits = group_by(open_suspects, lambda suspect: (suspect.base, suspect.head))
     ranked = sorted(
         by_commits.items(),
         key=lambda item: (-_clearest(item[1]).weight, item[0][1]),

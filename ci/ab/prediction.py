@@ -19,6 +19,7 @@ from typing import Any
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.collector.workload_values import function_name
 from roofwatch.model.case_key import CaseKey, kernel_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.metrics import SHARE_OF_STEP, TIME
 from roofwatch.model.results import ImportedValue, StaticFacts
@@ -202,10 +203,12 @@ def _shares_of_steps(
     for share in shares:
         key = share.case_id, share.implementation, share.function
         newest.setdefault(key, share)
-    by_step: dict[CaseKey, list[StepShare]] = defaultdict(list)
-    for (case_id, implementation, function), share in newest.items():
-        if function in names and dtype in case_id.split("/"):
-            by_step[case_id, implementation].append(share)
+    of_functions = [
+        share
+        for share in newest.values()
+        if share.function in names and dtype in share.case_id.split("/")
+    ]
+    by_step = group_by(of_functions, lambda share: (share.case_id, share.implementation))
     return {step: _sum_of(step_shares) for step, step_shares in by_step.items()}
 
 

@@ -1,10 +1,12 @@
 """Which kernels of two steps belong together: by their order, name, code and place."""
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from roofwatch.collector.profiling.steps import Slot, StepTimes, fold
+from roofwatch.model.grouping import group_by
 
 _MOST_IN_ONE_CHANGE = 16
 """Launches on one side; above, as many are paired in their order, others are listed as removed and
@@ -13,48 +15,100 @@ added.
 _MOST_AT_ONCE = 16_000
 """Launches on one side that are matched at once; the table of twice as many is four times as large.
 """
-SlotSides = tuple[Sequence[Slot], Sequence[Slot]]
-"""Slots of the base and of the head that belong together."""
+
+
+class SlotSides(NamedTuple):
+    """Slots of the base and of the head that belong together."""
+
+    base: Sequence[Slot]
+    head: Sequence[Slot]
+
+    @property
+    def first(self) -> Slot:
+        """The first slot of the base; of the head if the base has none."""
+        if self.base:
+            return self.base[0]
+        return self.head[0]
+
+    @property
+    def base_names(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.base)
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.head)
+
+    @property
+    def is_one_change(self) -> bool:
+        """Whether both sides have launches, and few enough to read as one replacement."""
+        # launches of one side alone were added or removed
+        if not self.base or not self.head:
+            return False
+        return max(len(self.base), len(self.head)) <= _MOST_IN_ONE_CHANGE
+
+    def grouped(self, key: Callable[[Slot], Hashable]) -> list["SlotSides"]:
+        """Group the slots by a key, in the order in which the keys first occur."""
+        base_groups = group_by(self.base, key)
+        head_groups = group_by(self.head, key)
+        # a dictionary keeps the order, which a set does not
+        keys = {**base_groups, **head_groups}
+        return [
+            SlotSides(base_groups.get(slot_key, []), head_groups.get(slot_key, []))
+            for slot_key in keys
+        ]
+
+    def pairs(self, key: Callable[[Slot], Hashable]) -> Iterator["SlotSides"]:
+        """Pair slots with an equal key, unless it is empty, in their order.
+
+        Of a key that one side has more often, the last slots of that side stay alone.
+        """
+        groups = group_by(self.base, key)
+        waiting = {slot_key: iter(slots) for slot_key, slots in groups.items()}
+        for slot in self.head:
+            slot_key = key(slot)
+            # an empty key is unknown code, which equals nothing
+            if not slot_key or slot_key not in waiting:
+                continue
+            base_slot = next(waiting[slot_key], None)
+            if base_slot is not None:
+                yield SlotSides([base_slot], [slot])
+
+    def without(self, pairs: Iterable["SlotSides"]) -> "SlotSides":
+        """The slots that are in no pair."""
+        # by identity: slots of different places may be equal
+        paired_ids: set[int] = set()
+        for pair in pairs:
+            paired_ids.update(map(id, pair.base))
+            paired_ids.update(map(id, pair.head))
+        return SlotSides(
+            base=[slot for slot in self.base if id(slot) not in paired_ids],
+            head=[slot for slot in self.head if id(slot) not in paired_ids],
+        )
 
 
 def matched_slots(base: StepTimes, head: StepTimes) -> Iterator[SlotSides]:
     """Slots of both sides that belong together, over all steps."""
     # equally many steps are compared one by one, else the mean steps
     if base.step_count == head.step_count:
-        steps = _grouped(base=base.slots, head=head.slots, key=lambda slot: slot.step)
+        steps = SlotSides(base.slots, head.slots).grouped(lambda slot: slot.step)
     else:
-        steps = [(fold(base.slots), fold(head.slots))]
-    for base_slots, head_slots in steps:
+        steps = [SlotSides(fold(base.slots), fold(head.slots))]
+    for step in steps:
         # records know how often a kernel ran and not when
         if base.has_order:
-            yield from _match(base_slots, head_slots)
+            yield from _match(step)
         else:
-            yield from _changes(base_slots, head_slots)
+            yield from _changes(step)
 
 
-def _grouped(
-    base: Iterable[Slot],
-    head: Iterable[Slot],
-    key: Callable[[Slot], object],
-) -> list[SlotSides]:
-    """Group the slots of both sides by a key, in the order in which the keys first occur."""
-    groups: dict[object, tuple[list[Slot], list[Slot]]] = {}
-    for slot in base:
-        base_slots, _ = groups.setdefault(key(slot), ([], []))
-        base_slots.append(slot)
-    for slot in head:
-        _, head_slots = groups.setdefault(key(slot), ([], []))
-        head_slots.append(slot)
-    return list(groups.values())
-
-
-def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[SlotSides]:
+def _match(step: SlotSides) -> Iterator[SlotSides]:
     """Divide the slots of both sides into groups that belong together.
 
     1. Slots of the same place and name, in one order on both sides.
     2. Those of the same place and name that changed their order.
     3. What lies between two matches of the first kind, as one change.
     """
+    base, head = step
     common = _common(
         base=list(map(_place_and_name, base)),
         head=list(map(_place_and_name, head)),
@@ -63,30 +117,20 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[SlotSides]:
     base_start = 0
     head_start = 0
     for base_index, head_index in common:
-        base_gap = base[base_start:base_index]
-        head_gap = head[head_start:head_index]
-        gaps.append((base_gap, head_gap))
-        yield [base[base_index]], [head[head_index]]
+        gaps.append(SlotSides(base[base_start:base_index], head[head_start:head_index]))
+        yield SlotSides([base[base_index]], [head[head_index]])
         base_start = base_index + 1
         head_start = head_index + 1
-    gaps.append((base[base_start:], head[head_start:]))
-    # the order of streams and threads may differ between the sides
-    moved = list(
-        _pairs(
-            base=chain.from_iterable(base_gap for base_gap, _ in gaps),
-            head=chain.from_iterable(head_gap for _, head_gap in gaps),
-            key=_place_and_name,
-        )
+    gaps.append(SlotSides(base[base_start:], head[head_start:]))
+    unmatched = SlotSides(
+        base=list(chain.from_iterable(gap.base for gap in gaps)),
+        head=list(chain.from_iterable(gap.head for gap in gaps)),
     )
-    yield from map(_single, moved)
-    for base_gap, head_gap in gaps:
-        base_rest, head_rest = _without(moved, base_gap, head_gap)
-        yield from _changes(base_rest, head_rest)
-
-
-def _single(pair: tuple[Slot, Slot]) -> SlotSides:
-    base, head = pair
-    return [base], [head]
+    # the order of streams and threads may differ between the sides
+    moved = list(unmatched.pairs(_place_and_name))
+    yield from moved
+    for gap in gaps:
+        yield from _changes(gap.without(moved))
 
 
 def _place_and_name(slot: Slot) -> tuple[tuple[str, ...], str]:
@@ -169,92 +213,46 @@ def _walk_back(
     return indices
 
 
-def _pairs(
-    base: Iterable[Slot],
-    head: Iterable[Slot],
-    key: Callable[[Slot], Hashable],
-) -> Iterator[tuple[Slot, Slot]]:
-    """Pair slots with an equal key, unless it is empty, in their order.
-
-    Of a key that one side has more often, the last slots of that side stay alone.
-    """
-    waiting: defaultdict[Hashable, deque[Slot]] = defaultdict(deque)
-    for slot in base:
-        waiting[key(slot)].append(slot)
-    for slot in head:
-        slot_key = key(slot)
-        # an empty key is unknown code, which equals nothing
-        if slot_key and waiting[slot_key]:
-            base_slot = waiting[slot_key].popleft()
-            yield base_slot, slot
-
-
-def _without(
-    pairs: Sequence[tuple[Slot, Slot]],
-    base: Iterable[Slot],
-    head: Iterable[Slot],
-) -> tuple[list[Slot], list[Slot]]:
-    """Slots of both sides that are in no pair."""
-    # by identity: slots of different places may be equal
-    paired_ids: set[int] = set()
-    for base_slot, head_slot in pairs:
-        paired_ids.add(id(base_slot))
-        paired_ids.add(id(head_slot))
-    base_rest = [slot for slot in base if id(slot) not in paired_ids]
-    head_rest = [slot for slot in head if id(slot) not in paired_ids]
-    return base_rest, head_rest
-
-
-def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[SlotSides]:
+def _changes(gap: SlotSides) -> Iterator[SlotSides]:
     """Group what lies between two matches: by name, code, then by the innermost places that both
     sides have.
     """
-    same_name = list(_pairs(base=base, head=head, key=lambda slot: slot.name))
-    base_rest, head_rest = _without(same_name, base, head)
+    same_name = list(gap.pairs(lambda slot: slot.name))
     # a kernel with another name and the same machine code was renamed
-    renamed = list(_pairs(base=base_rest, head=head_rest, key=lambda slot: slot.code))
+    renamed = list(gap.without(same_name).pairs(lambda slot: slot.code))
     pairs = [*same_name, *renamed]
-    yield from map(_single, pairs)
-    base_rest, head_rest = _without(pairs, base, head)
-    for sides in _by_innermost_place(base_rest, head_rest):
-        if _is_one_change(sides):
+    yield from pairs
+    for sides in _by_innermost_place(gap.without(pairs)):
+        if sides.is_one_change:
             yield sides
         else:
-            yield from _one_by_one(*sides)
+            yield from _one_by_one(sides)
 
 
-def _one_by_one(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[SlotSides]:
+def _one_by_one(sides: SlotSides) -> Iterator[SlotSides]:
     """Pair slots that are too many for one change by their order, else list each as removed or
     added.
     """
     # as many on both sides: the order is the best guess
-    if len(base) == len(head):
-        yield from map(_single, zip(base, head, strict=True))
+    if len(sides.base) == len(sides.head):
+        for base_slot, head_slot in zip(sides.base, sides.head, strict=True):
+            yield SlotSides([base_slot], [head_slot])
         return
-    for slot in base:
-        yield [slot], []
-    for slot in head:
-        yield [], [slot]
+    for slot in sides.base:
+        yield SlotSides([slot], [])
+    for slot in sides.head:
+        yield SlotSides([], [slot])
 
 
-def _by_innermost_place(base: Sequence[Slot], head: Sequence[Slot]) -> Sequence[SlotSides]:
+def _by_innermost_place(sides: SlotSides) -> Sequence[SlotSides]:
     """Group slots by the deepest module at which each group is one change; else by the deepest."""
 
     def groups_at(depth: int) -> Sequence[SlotSides]:
-        return _grouped(base=base, head=head, key=lambda slot: slot.position[:depth])
+        return sides.grouped(lambda slot: slot.position[:depth])
 
-    deepest = max((len(slot.position) for slot in (*base, *head)), default=0)
+    deepest = max((len(slot.position) for slot in (*sides.base, *sides.head)), default=0)
     for depth in range(deepest, -1, -1):
         groups = groups_at(depth)
-        if all(map(_is_one_change, groups)):
+        if all(group.is_one_change for group in groups):
             return groups
     return groups_at(deepest)
-
-
-def _is_one_change(sides: SlotSides) -> bool:
-    """Whether both sides have launches, and few enough to read as one replacement."""
-    base, head = sides
-    # launches of one side alone were added or removed
-    if not base or not head:
-        return False
-    return max(len(base), len(head)) <= _MOST_IN_ONE_CHANGE

@@ -10,8 +10,9 @@ order: their kernels are matched by name, then by machine code.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from roofwatch.ci.ab.slot_matching import SlotSides, matched_slots
@@ -19,6 +20,7 @@ from roofwatch.ci.judge.pairing import CaseResults, Pairing
 from roofwatch.ci.static.same_code import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, steps_of_profile
 from roofwatch.collector.workload_values import function_name
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import Environment
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import CaseProfile
@@ -190,28 +192,14 @@ def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfi
     return replace(times, slots=tuple(slots))
 
 
-@dataclass
-class _AlikeLaunches:
-    """Groups of the same kernels at the same kind of place."""
-
-    first: SlotSides
-    count: int = 0
-    base: list[Slot] = field(default_factory=list)
-    head: list[Slot] = field(default_factory=list)
-
-
 def _rows(groups: Iterable[SlotSides], base_steps: int, head_steps: int) -> list[LedgerRow]:
-    alike: dict[object, _AlikeLaunches] = {}
-    for base_slots, head_slots in groups:
-        base_names = tuple(slot.name for slot in base_slots)
-        head_names = tuple(slot.name for slot in head_slots)
-        first_slot = (*base_slots, *head_slots)[0]
-        kind_of_place = first_slot.position, base_names, head_names
-        launches = alike.setdefault(kind_of_place, _AlikeLaunches((base_slots, head_slots)))
-        launches.count += 1
-        launches.base += base_slots
-        launches.head += head_slots
-    return [_row(launches, base_steps, head_steps) for launches in alike.values()]
+    alike = group_by(groups, _kernels_at_place)
+    return [_row(same_kernels, base_steps, head_steps) for same_kernels in alike.values()]
+
+
+def _kernels_at_place(sides: SlotSides) -> tuple[object, ...]:
+    """What alike groups have in common: the kind of place, and the kernels of both sides."""
+    return sides.first.position, sides.base_names, sides.head_names
 
 
 class _PerStep(NamedTuple):
@@ -230,17 +218,19 @@ class _PerStep(NamedTuple):
         )
 
 
-def _row(launches: _AlikeLaunches, base_steps: int, head_steps: int) -> LedgerRow:
-    first_base, first_head = launches.first
-    first_slot = (*first_base, *first_head)[0]
-    base = _PerStep.of(launches.base, base_steps)
-    head = _PerStep.of(launches.head, head_steps)
+def _row(alike: Sequence[SlotSides], base_steps: int, head_steps: int) -> LedgerRow:
+    """Add up groups of the same kernels at the same kind of place."""
+    example = alike[0]
+    base_slots = list(chain.from_iterable(sides.base for sides in alike))
+    head_slots = list(chain.from_iterable(sides.head for sides in alike))
+    base = _PerStep.of(base_slots, base_steps)
+    head = _PerStep.of(head_slots, head_steps)
     return LedgerRow(
-        change=_kind(first_base, first_head),
-        module_path=first_slot.module_path,
-        base_names=tuple(slot.name for slot in first_base),
-        head_names=tuple(slot.name for slot in first_head),
-        place_count=launches.count,
+        change=_kind(example.base, example.head),
+        module_path=example.first.module_path,
+        base_names=example.base_names,
+        head_names=example.head_names,
+        place_count=len(alike),
         base_launches=base.launches,
         head_launches=head.launches,
         base_ns=base.busy_ns,

@@ -127,24 +127,39 @@ def _levels(
         # without a limit, there must be something to compare with
         if rule.limit is None and not old_points:
             continue
-        reference = rule.limit or _median(old_points)
-        points = [*old_points, *new_points]
-        first = _first_beyond(rule, [point.value / reference for point in points])
         case_id, implementation = subject
-        yield _Level(
-            series=SeriesKey(
-                project=state.project,
-                case_id=case_id,
-                implementation=implementation,
-                metric=rule.metric,
-                runner_class=runner_class,
-            ),
-            reference=reference,
-            value=_median(new_points),
-            since=points[first].commit,
-            previous=points[first - 1].commit if first else None,
-            newest=new_points[-1].commit,
+        series = SeriesKey(
+            project=state.project,
+            case_id=case_id,
+            implementation=implementation,
+            metric=rule.metric,
+            runner_class=runner_class,
         )
+        yield _level_of(rule, series, old_points, new_points)
+
+
+def _level_of(
+    rule: MetricRule,
+    series: SeriesKey,
+    old_points: Sequence[_Point],
+    new_points: Sequence[_Point],
+) -> _Level:
+    """Compare the newest values of a series with the rule's limit, or else with old ones."""
+    reference = rule.limit or _median(old_points)
+    points = [*old_points, *new_points]
+    ratios = [point.value / reference for point in points]
+    first = _first_beyond(rule, ratios)
+    previous = None
+    if first:
+        previous = points[first - 1].commit
+    return _Level(
+        series=series,
+        reference=reference,
+        value=_median(new_points),
+        since=points[first].commit,
+        previous=previous,
+        newest=new_points[-1].commit,
+    )
 
 
 def _of_method(points: Iterable[_Point], method: tuple[str, str]) -> list[_Point]:
@@ -290,22 +305,25 @@ def _cause(rule: MetricRule, kernel: str, device: str) -> str:
 
 
 def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
-    write = rule.definition.format
     cases = count_of(len(levels), "case")
     if rule.over == "geomean":
         reference = _geomean(level.reference for level in levels)
         value = _geomean(level.value for level in levels)
         scope = f"over {cases} (geometric mean)"
     else:
-        reference = levels[0].reference
-        value = levels[0].value
+        worst = levels[0]
+        reference = worst.reference
+        value = worst.value
         scope = f"in {cases}"
+    value_text = rule.definition.format(value)
     if rule.limit is not None:
         side = "below" if rule.is_floor else "above"
-        return f"{side} {write(rule.limit)}: {write(value)}, {scope}"
+        limit_text = rule.definition.format(rule.limit)
+        return f"{side} {limit_text}: {value_text}, {scope}"
     verb = "fell" if rule.is_floor else "grew"
     relative_change = abs(value / reference - 1)
-    return f"{verb} {relative_change:.1%}, {write(reference)} to {write(value)}, {scope}"
+    reference_text = rule.definition.format(reference)
+    return f"{verb} {relative_change:.1%}, {reference_text} to {value_text}, {scope}"
 
 
 def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:

@@ -77,9 +77,11 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
     if missing:
         words += f"; missing: {listed(missing)}"
     name = code(worst.shown_name)
-    blocks = [f"{_HEADING}{_MARKS[conclusion]} {name}{plain(words, limit=200)}"]
+    short_words = plain(words, limit=200)
+    blocks = [f"{_HEADING}{_MARKS[conclusion]} {name}{short_words}"]
     if missing:
-        blocks.append(f"**Missing:** {listed(map(code, missing))}: no result of this commit yet.")
+        names = listed(map(code, missing))
+        blocks.append(f"**Missing:** {names}: no result of this commit yet.")
     texts = [_block(part, is_only=len(parts) == 1) for part in ordered]
     states = [_counted(part.state, text) for part, text in zip(ordered, texts, strict=True)]
     return Merged(

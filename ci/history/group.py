@@ -8,9 +8,8 @@
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from roofwatch.ci.causes.odds import Odds, cause_of, combine, weigh
@@ -233,7 +232,9 @@ def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
 class _CommonChange:
     """Series of one runner class that changed together."""
 
+    project: str
     runner_class: str
+    direction: Verdict
     judged_count: int
     site: Site
 
@@ -247,51 +248,43 @@ def _take_events(
     kernels. No paired measurement has confirmed it, and old code does not show that the machine
     stayed the same. Changes of several runner classes in one place are one event.
     """
-    common: dict[tuple[str, Verdict], list[_CommonChange]] = defaultdict(list)
+    common = list(_common_changes(findings, population))
     taken_ids: set[int] = set()
-    for (project, runner_class, verdict), steps in _steps_by_machine(findings).items():
-        judged_count = population.count_on(project, runner_class)
-        for site in find_sites(steps.unconfirmed):
-            # the whole machine moved, so the commit is not to blame
-            if _is_common(site, judged_count, steps.confirmed):
-                taken_ids.update(map(id, site.findings))
-                change = _CommonChange(
-                    runner_class=runner_class,
-                    judged_count=judged_count,
-                    site=site,
-                )
-                common[project, verdict].append(change)
+    for change in common:
+        taken_ids.update(map(id, change.site.findings))
     events: list[Grouped] = []
-    for changes in common.values():
+    for changes in group_by(common, lambda change: (change.project, change.direction)).values():
         simultaneous = _in_one_place(changes)
         events.extend(_event(group, population) for group in simultaneous)
     rest = [finding for finding in findings if id(finding) not in taken_ids]
     return events, rest
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """Steps of one runner class in one direction."""
+def _common_changes(
+    findings: Iterable[TrendFinding], population: Population
+) -> Iterator[_CommonChange]:
+    """The changes of so many series of one machine that the commit is not to blame."""
+    # a drift has no place that several series could share
+    level_steps = [finding for finding in findings if is_level_step(finding.change)]
+    by_machine = group_by(level_steps, _machine_and_direction)
+    for (project, runner_class, direction), steps in by_machine.items():
+        judged_count = population.count_on(project, runner_class)
+        confirmed = [finding for finding in steps if finding.status is Status.CONFIRMED]
+        unconfirmed = [finding for finding in steps if finding.status is not Status.CONFIRMED]
+        for site in find_sites(unconfirmed):
+            if _is_common(site, judged_count, confirmed):
+                yield _CommonChange(
+                    project=project,
+                    runner_class=runner_class,
+                    direction=direction,
+                    judged_count=judged_count,
+                    site=site,
+                )
 
-    unconfirmed: list[TrendFinding] = field(default_factory=list)
-    confirmed: list[TrendFinding] = field(default_factory=list)
-    """By a paired measurement."""
 
-
-def _steps_by_machine(findings: Iterable[TrendFinding]) -> dict[tuple[str, str, Verdict], _Steps]:
-    """Group the steps by project, runner class and direction."""
-    by_machine: dict[tuple[str, str, Verdict], _Steps] = defaultdict(_Steps)
-    for finding in findings:
-        # a drift has no place that several series could share
-        if not is_level_step(finding.change):
-            continue
-        series = finding.change.series
-        steps = by_machine[series.project, series.runner_class, finding.direction]
-        if finding.status is Status.CONFIRMED:
-            steps.confirmed.append(finding)
-        else:
-            steps.unconfirmed.append(finding)
-    return by_machine
+def _machine_and_direction(finding: TrendFinding) -> tuple[str, str, Verdict]:
+    series = finding.change.series
+    return series.project, series.runner_class, finding.direction
 
 
 def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding]) -> bool:

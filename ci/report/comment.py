@@ -166,7 +166,8 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
     """Write what else was compared, of what, where, and the pages with more."""
     base = code(judgement.base.sha[:8])
     head = code(judgement.head.sha[:8])
-    parts = [f"Base {base}, head {head}, {code(judgement.head_environment.runner_class)}"]
+    runner_class = code(judgement.head_environment.runner_class)
+    parts = [f"Base {base}, head {head}, {runner_class}"]
     noise_floor = judgement.noise_floor
     if noise_floor is not None and noise_floor.most is not None:
         parts.append(f"threshold up to ±{noise_floor.most:.1%} by the runner's noise floor")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from roofwatch.ci.static.comparison import JudgedCode, StaticChange, is_listed, word_of
 from roofwatch.model.case_key import kernel_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.verdict import Reason, Verdict
 
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.PREDICTED_SLOWER})
@@ -85,19 +86,20 @@ def _counts(judged: JudgedCode) -> str:
     return "\n".join(lines)
 
 
+def _row_of(change: StaticChange) -> _Row:
+    reason = change.detail or change.reason
+    return _Row(
+        kernel=kernel_of(change.case_id),
+        function=change.subject.part.partition("[")[0],
+        verdict=word_of(change),
+        text=_cell(str(reason)),
+    )
+
+
 def _rows(changes: Sequence[StaticChange]) -> str:
     """One line per kernel, function and text, with the number of its cases and configurations."""
-    sharing: defaultdict[_Row, list[StaticChange]] = defaultdict(list)
     # identical functions would fill the page
-    for change in filter(is_listed, changes):
-        reason = change.detail or change.reason
-        row = _Row(
-            kernel=kernel_of(change.case_id),
-            function=change.subject.part.partition("[")[0],
-            verdict=word_of(change),
-            text=_cell(str(reason)),
-        )
-        sharing[row].append(change)
+    sharing = group_by(filter(is_listed, changes), _row_of)
     lines = [
         "| kernel | function | verdict | targets | compiled | what changed |",
         "|---|---|---|---|--:|---|",
