@@ -59,31 +59,48 @@ def test_workers_at_once_analyse_each_project_once(waiting: Engine) -> None:
     assert sorted(project for of_worker in analysed for project in of_worker) == list(PROJECTS)
 
 
-def test_a_failed_analysis_waits_and_holds_up_no_other_project(
-    waiting: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def failing_first(waiting: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The analysis of the first project failed, and would fail again."""
+
     def fail_first(engine: Engine, project: str) -> object:
         if project == PROJECTS[0]:
             raise ValueError("secret")
         return analyse_project(engine, project)
 
     monkeypatch.setattr(worker, "analyse_project", fail_first)
-
     with pytest.raises(ValueError, match="secret"):
         analyse_next(waiting)
+
+
+@pytest.mark.usefixtures("failing_first")
+def test_a_failed_analysis_holds_up_no_other_project(waiting: Engine) -> None:
     assert analyse_waiting(waiting) == list(PROJECTS[1:])
 
+    with Session(waiting) as session:
+        state = read_queue_state(session)
+    assert (state.waiting_count, state.failing_count) == (1, 1)
+
+
+@pytest.mark.usefixtures("failing_first")
+def test_a_failed_analysis_waits_with_its_error(waiting: Engine) -> None:
     with waiting.begin() as connection:
         (failure,) = connection.execute(
             text("SELECT failure_count, error, not_before FROM analysis_job WHERE error > ''")
         ).all()
-        connection.execute(text("UPDATE analysis_job SET not_before = now()"))
+
     assert (failure.failure_count, failure.error) == (1, "ValueError")
     assert failure.not_before > datetime.now(UTC)
-    with Session(waiting) as session:
-        state = read_queue_state(session)
-    assert (state.waiting_count, state.failing_count) == (1, 1)
+
+
+def test_a_failed_analysis_is_made_after_its_wait(
+    waiting: Engine, failing_first: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analyse_waiting(waiting)
     monkeypatch.undo()
+    with waiting.begin() as connection:
+        connection.execute(text("UPDATE analysis_job SET not_before = now()"))
+
     assert analyse_waiting(waiting) == [PROJECTS[0]]
 
 

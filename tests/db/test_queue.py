@@ -106,7 +106,7 @@ def end_leases(store: Engine) -> None:
         )
 
 
-def test_a_job_is_taken_reported_and_finished(store: Engine) -> None:
+def test_a_job_goes_from_its_request_to_its_result(store: Engine) -> None:
     job_id = request(store)
 
     taken = take(store)

@@ -120,7 +120,7 @@ def test_a_comparison_with_nothing_is_refused(
     assert reason in done.error
 
 
-def test_alerts_are_raised_sent_listed_and_acknowledged(
+def test_an_alert_lives_from_its_message_to_its_acknowledgement(
     command: Callable[..., Done], hook: Hook
 ) -> None:
     first, second = command("run"), command("run")

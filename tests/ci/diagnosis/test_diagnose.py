@@ -45,7 +45,7 @@ def test_the_diagnoses_are_the_golden_ones() -> None:
     assert text == GOLDEN.read_text(), "write the new text to the golden file if it is better"
 
 
-def test_findings_come_in_the_order_of_their_speedups_before_hints() -> None:
+def test_findings_come_in_the_order_of_their_speedups() -> None:
     made = record(
         NORM,
         timed(NORM, 240_000.0),

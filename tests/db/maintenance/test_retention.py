@@ -231,21 +231,34 @@ def test_dry_run_counts_and_removes_nothing(store: Engine) -> None:
     assert with_samples(store, records) == [2]
 
 
-def test_artefacts_are_removed_and_their_names_stay(store: Engine) -> None:
+@pytest.fixture
+def traced(store: Engine) -> list[RunRecord]:
+    """Three runs of three days, the newest last, each with one trace."""
     trace = make_artefact(b"a trace")
-    old, older, newest = stored(
+    records = stored(
         store, *(days_old(number, 90 - number, artefacts=(trace,)) for number in range(3))
     )
-    for record in (old, older, newest):
+    for record in records:
         store_artefact(store, record.run_id, trace.sha256, BytesIO(b"a trace"))
+    return list(records)
 
+
+def test_artefacts_are_removed_but_those_of_the_newest_run(
+    store: Engine, traced: list[RunRecord]
+) -> None:
     (pruned,) = prune_all(store, Part.ARTEFACTS)
 
     assert pruned.run_count == 2
     with Session(store) as session:
-        kept = [
-            list_artefacts(session, record.run_id)[0].is_stored for record in (old, older, newest)
-        ]
-        assert kept == [False, False, True], "new runs are compared with the newest"
-        assert load_record(session, old.run_id) == old
-    assert b"".join(read_artefact(store, newest.run_id, trace.sha256)) == b"a trace"
+        are_stored = [list_artefacts(session, record.run_id)[0].is_stored for record in traced]
+    assert are_stored == [False, False, True], "new runs are compared with the newest"
+    newest = traced[-1]
+    sha256 = make_artefact(b"a trace").sha256
+    assert b"".join(read_artefact(store, newest.run_id, sha256)) == b"a trace"
+
+
+def test_names_of_removed_artefacts_stay(store: Engine, traced: list[RunRecord]) -> None:
+    prune_all(store, Part.ARTEFACTS)
+
+    with Session(store) as session:
+        assert load_record(session, traced[0].run_id) == traced[0]

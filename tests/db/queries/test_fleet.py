@@ -33,7 +33,7 @@ from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, gpu_record, store
 from tests.databases import ingest_all
 
 
-def test_a_run_of_the_fleet_has_its_machine_its_ceilings_its_energy_and_where_its_time_went(
+def test_a_run_of_the_fleet_says_what_its_record_says_of_the_machine(
     store: Engine,
 ) -> None:
     record, unwatched = gpu_record(1), make_record(0)
@@ -127,16 +127,29 @@ def standings(store: Engine) -> list[RunnerCoverage]:
         return list_runner_coverage(session, PROJECT)
 
 
-def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rhythm(
-    store: Engine,
-) -> None:
+def ingest_five_results(store: Engine) -> str:
+    """Two whole runs, a dirty one and a pair; return the ID of the newer whole run."""
     older, newer = make_record(0), make_record(1)
     dirty = make_record(2, commit=make_record(2).commit.model_copy(update={"is_dirty": True}))
     ingest_all(store, older, newer, dirty, *make_pair_of_records(3, 3))
-    (found,) = standings(store)
-    assert found.run_id == str(newer.run_id)
+    return str(newer.run_id)
+
+
+def test_a_runner_stands_by_its_newest_whole_run(store: Engine) -> None:
+    run_id = ingest_five_results(store)
+
+    (standing,) = standings(store)
+
+    assert standing.run_id == run_id
+
+
+def test_all_results_of_a_runner_tell_its_rhythm(store: Engine) -> None:
+    ingest_five_results(store)
+
+    (standing,) = standings(store)
+
     hours = (3, 3, 2, 1, 0)
-    assert found.result_times == tuple(NOON + timedelta(hours=hour + 1) for hour in hours)
+    assert standing.result_times == tuple(NOON + timedelta(hours=hour + 1) for hour in hours)
 
 
 def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is_there(

@@ -21,7 +21,7 @@ from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, gpu_record
 from tests.databases import ingest_all
 
 
-def test_a_cell_has_its_newest_share_ratio_and_limit_and_the_dates_of_its_commits(
+def test_a_cell_has_the_values_of_its_commits_in_their_order(
     store: Engine,
 ) -> None:
     ingest_all(

@@ -416,7 +416,7 @@ def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[
     assert bool(keys) == (filters.get("kernel") != "none")
 
 
-def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_measured(
+def test_what_a_launch_costs_the_host_is_a_series_where_it_was_measured(
     store: Engine,
 ) -> None:
     """Memory is one exact number; the host's time is kept to seven digits.

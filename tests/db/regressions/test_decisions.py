@@ -130,7 +130,7 @@ def test_a_snooze_ends_when_its_commit_is_measured(history: Engine) -> None:
     assert not read(history).is_snoozed
 
 
-def test_a_confirmation_becomes_the_first_job_and_stays_it(history: Engine) -> None:
+def test_a_confirmation_stays_the_first_job(history: Engine) -> None:
     runner_class = make_environment().runner_class
     assert runner_class in decide(history, DecisionKind.CONFIRM)
     with Session(history) as session:
