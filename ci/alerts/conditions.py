@@ -9,10 +9,10 @@ from uuid import UUID
 
 from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.alerts.rules import (
+    KernelRule,
     MetricRule,
     RegressionRule,
     Rule,
-    SilenceRule,
     matches,
 )
 from roofwatch.ci.claims.decide import claim_of_regression
@@ -88,7 +88,7 @@ class ProjectState:
 
     def covers(
         self,
-        rule: RegressionRule | MetricRule,
+        rule: KernelRule,
         case_id: str,
         implementation: str | None = None,
     ) -> bool:
@@ -113,7 +113,7 @@ class ProjectState:
 
 
 def regression_conditions(
-    rule: RegressionRule | MetricRule,
+    rule: KernelRule,
     state: ProjectState,
     now: datetime,
 ) -> list[AlertCondition]:
@@ -182,7 +182,7 @@ def _is_past(triaged: TriagedRegression, oldest: datetime) -> bool:
 
 
 def _is_reported(
-    rule: RegressionRule | MetricRule,
+    rule: KernelRule,
     point: ChangePoint,
     state: ProjectState,
 ) -> bool:
@@ -201,7 +201,10 @@ def _is_reported(
     if series.metric == "host_ns":
         return False
     change = point.relative_change
-    return change is None or abs(change) >= rule.min_relative_change
+    # a failure has no size
+    if change is None or not isinstance(rule, RegressionRule):
+        return True
+    return abs(change) >= rule.min_relative_change
 
 
 def _is_beyond_limit(rule: MetricRule, point: ChangePoint) -> bool:
@@ -220,7 +223,7 @@ def _is_beyond_limit(rule: MetricRule, point: ChangePoint) -> bool:
 
 
 def _regression_message(
-    rule: RegressionRule | MetricRule,
+    rule: KernelRule,
     triaged: TriagedRegression,
     state: ProjectState,
     false_alarms: FalseAlarms,
@@ -319,7 +322,7 @@ def _share_real(false_alarms: FalseAlarms) -> str:
 
 
 def _change_told(
-    rule: RegressionRule | MetricRule,
+    rule: KernelRule,
     point: ChangePoint,
     state: ProjectState,
 ) -> ReportedValue:
@@ -381,7 +384,8 @@ def coverage(rule: Rule, state: ProjectState) -> Coverage:
     runners: dict[str, bool] = {}
     for device, classes in state.devices.items():
         runners[device] = any(map(rule.covers_runner, classes))
-    if isinstance(rule, SilenceRule):
+    # a rule about runners covers no kernel
+    if not isinstance(rule, KernelRule):
         return {"runner": runners}
     kernels: dict[str, bool] = defaultdict(bool)
     for case_id, case in state.cases.items():

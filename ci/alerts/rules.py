@@ -145,7 +145,7 @@ class _Rule(_Table):
         return matches(runner_class, self.runners)
 
 
-class _KernelRule(_Rule):
+class KernelRule(_Rule):
     kernels: tuple[str, ...] = ("*",)
     families: tuple[str, ...] = ("*",)
     tags: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class _KernelRule(_Rule):
         return set(self.tags) <= set(tags)
 
 
-class RegressionRule(_KernelRule):
+class RegressionRule(KernelRule):
     """A regression that is certain enough for an alert."""
 
     kind: Literal["regression"]
@@ -171,7 +171,7 @@ class RegressionRule(_KernelRule):
     """A possible slowdown that no pair has decided for so long raises one alert."""
 
 
-class MetricRule(_KernelRule):
+class MetricRule(KernelRule):
     """A metric beyond a fixed limit, or worse than it was: the median of the newest runs counts.
 
     A metric with "higher is better" has a lower limit, `at_least` or `drops_by`; all others have an
