@@ -198,7 +198,7 @@ def _rows(groups: Iterable[SlotSides], base_steps: int, head_steps: int) -> list
 
 
 def _kernels_at_place(sides: SlotSides) -> tuple[object, ...]:
-    """What alike groups have in common: the kind of place, and the kernels of both sides."""
+    """What groups of one row have in common: the kind of place, and the kernels of both sides."""
     return sides.first.position, sides.base_names, sides.head_names
 
 
