@@ -24,13 +24,15 @@ def declare(
     launch: Any,
     shape: dict[str, int],
     gradients: tuple[str, ...] | None = None,
+    dtype: str = "float32",
+    directions: tuple[str, ...] = ("fwd", "bwd"),
 ) -> None:
     """Declare a function with one size."""
     spec = KernelSpec(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=cases(shapes=[shape], dtypes=["float32"], directions=["fwd", "bwd"], tags=["quick"]),
+        cases=cases(shapes=[shape], dtypes=[dtype], directions=directions, tags=["quick"]),
         gradients=gradients,
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
@@ -72,6 +74,41 @@ declare(
     reference=lambda x, weight, bias, target: F.cross_entropy(x @ weight.T + bias, target),
     launch=lambda x, weight, bias, target: fused_head_loss(x, weight, bias, target, "mean"),
     shape=HEAD,
+)
+
+
+def norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    return {
+        "x": make.normal(n_rows, n_cols),
+        "weight": make.weights(n_cols),
+        "bias": make.weights(n_cols),
+    }
+
+
+def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    return apply("layer_norm", "LigerLayerNormFunction", x, weight, bias, 1e-6)
+
+
+def layer_norm_reference(x: Any, weight: Any, bias: Any) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias, 1e-6)
+
+
+declare(
+    name="layer_norm_in_single",
+    make_inputs=norm_inputs,
+    reference=layer_norm_reference,
+    launch=layer_norm,
+    shape={"n_rows": 4, "n_cols": 96},
+)
+declare(
+    name="layer_norm_forward",
+    make_inputs=norm_inputs,
+    reference=layer_norm_reference,
+    launch=layer_norm,
+    shape={"n_rows": 4, "n_cols": 96},
+    dtype="bfloat16",
+    directions=("fwd",),
 )
 
 

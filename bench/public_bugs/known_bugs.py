@@ -166,14 +166,6 @@ BUGS = (
     Bug(
         package=LIGER,
         kernel="layer_norm",
-        broken="0.5.3",
-        fixed="0.5.4",
-        claim="values",
-        symptom="columns past the end count",
-    ),
-    Bug(
-        package=LIGER,
-        kernel="layer_norm",
         broken="0.8.3",
         fixed="0.8.4",
         claim="values",

@@ -6,6 +6,24 @@ SUITE = "bench_liger_options.py"
 LIGER_OPTION_BUGS = (
     Bug(
         package=LIGER,
+        kernel="layer_norm_in_single",
+        broken="0.5.3",
+        fixed="0.5.4",
+        claim="results",
+        symptom="columns past the end count",
+        suite=SUITE,
+    ),
+    Bug(
+        package=LIGER,
+        kernel="layer_norm_forward",
+        broken="0.6.0",
+        fixed="0.6.1",
+        claim="values",
+        symptom="sums are added up in bfloat16",
+        suite=SUITE,
+    ),
+    Bug(
+        package=LIGER,
         kernel="head_loss_of_each_token",
         broken="0.8.1",
         fixed="0.8.2",
