@@ -291,7 +291,8 @@ def run(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port.",
+            help="Use all GPUs of this Ray cluster: auto, local (this machine), host:port or "
+            "ray://host:port.",
         ),
     ] = None,
     affected: Annotated[

@@ -26,7 +26,7 @@ from roofwatch.model.history import Scope
 from roofwatch.model.queue import QueuedJob
 from roofwatch.model.record import RunRecord
 from tests.api.conftest import RUNNER_CLASS, new_token, served
-from tests.docs.markdown import ROOT, shell_lines
+from tests.docs.markdown import ROOT, code_blocks, shell_lines
 from tests.git_repository import commit_all, commit_file, git, make_repository
 from tests.roofwatch.command import Done
 from tests.roofwatch.extras import only_with
@@ -57,6 +57,7 @@ FAST = "def total_of(x):\n    return (x * x).sum()\n"
 SLOW = (
     "def total_of(x):\n    for _ in range(50):\n        x = x.clone()\n    return (x * x).sum()\n"
 )
+_PAGE = ROOT / "docs" / "how-to" / "queue.md"
 CANDIDATE = "def candidate(x):\n    return x.sum()\n"
 PROGRAM = "import torch\nfor _ in range(3):\n    (torch.rand(9) * 2).sum()\n"
 NCU = """\
@@ -104,6 +105,10 @@ class Place:
 
     def states(self) -> list[str]:
         return [job.state for job in self.jobs()]
+
+    def has_trees(self) -> bool:
+        with self.store.connect() as connection:
+            return bool(connection.scalar(text("SELECT bool_and(has_tree) FROM queued_job")))
 
 
 @pytest.fixture
@@ -154,7 +159,7 @@ def ended(client: subprocess.Popen[str]) -> Done:
 
 def documented_commands() -> list[list[str]]:
     """The words after `roofwatch` that the page shows, for this suite and runner."""
-    lines = shell_lines(ROOT / "docs" / "how-to" / "queue.md", "Send a command")
+    lines = shell_lines(_PAGE, "Send a command")
     words = {"bench_scale_add.py": "bench_total.py", "h100": RUNNER_CLASS}
     return [[words.get(word, word) for word in shlex.split(line)[1:]] for line in lines]
 
@@ -387,3 +392,43 @@ def test_an_agent_without_a_gpu_profiles_checks_and_submits_on_a_runner(
     assert sorted(job.command[0] for job in place.jobs()) == ["check", "profile", "submit"]
     assert list(place.repository.glob("roofwatch-profiles/*/*.json*"))
     assert set(place.states()) == {"done"}
+
+
+@pytest.mark.slow
+def test_ray_divides_the_cases_of_a_job_among_the_devices_of_its_runner(place: Place) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    measure = ["run", "bench_total.py", "--targets", "", "--device", "cpu", "--json"]
+    with runner_of(place):
+        done = ended(place.client(*measure, "-o", "r.json", "--ray", "local", "--on", RUNNER_CLASS))
+
+    assert done.status == 0, done.error
+    (record,) = done.parsed["records"]
+    assert record["record"] == "r.json"
+    assert RunRecord.read(place.repository / "r.json").commit.is_dirty
+
+
+@pytest.mark.slow
+def test_the_documented_job_of_kubernetes_carries_out_what_waits_and_ends(place: Place) -> None:
+    import yaml  # missing where only tests of the GPU run
+
+    (manifest,) = code_blocks(_PAGE, "yaml", section="Kubernetes")
+    (container,) = yaml.safe_load(manifest)["spec"]["template"]["spec"]["containers"]
+    program, *words = [RUNNER_CLASS if word == "h100" else word for word in container["command"]]
+    assert program == "roofwatch"
+    assert {variable["name"] for variable in container["env"]} == {
+        "ROOFWATCH_SERVER_URL",
+        "ROOFWATCH_TOKEN",
+    }
+    client = place.client("profile", "--on", RUNNER_CLASS, "--", "python", "-c", "print(1)")
+    wait_until(lambda: place.states() == ["waiting"] and place.has_trees())
+
+    ended_job = subprocess.run(
+        [*_COMMAND, *words],
+        env=os.environ | place.machine,
+        cwd=place.repository.parent,
+        check=False,
+    )
+
+    assert ended_job.returncode == 0
+    assert place.states() == ["done"]
+    assert "running on" in ended(client).error
