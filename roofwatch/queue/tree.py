@@ -116,8 +116,9 @@ def pack_tree(
         run_git(packed, "bundle", "create", "--quiet", str(bundle), *named)
         size_bytes = bundle.stat().st_size
         if size_bytes > MAX_CONTENT_BYTES:
+            contents = "the whole history" if has_history else f"{len(needed_shas)} commits"
             raise SuiteError(
-                f"{repository}: the files of {len(needed_shas)} commits and the work tree take "
+                f"{repository}: the files of {contents} and the work tree take "
                 f"{size_bytes} bytes compressed, at most {MAX_CONTENT_BYTES} can be queued; ignore "
                 "large files, or measure on the machine itself"
             )
