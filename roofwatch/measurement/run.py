@@ -24,6 +24,7 @@ from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.claim import CodeState
 from roofwatch.model.files import check_writable
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import RunRecord, Side
@@ -37,6 +38,8 @@ FIRST_BLOCKS = 8
 """Blocks per side before the first interim analysis; a verdict compares blocks, not samples."""
 
 _MORE_BLOCKS_DECIDE = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
+_TORCH_NAMES = ("torch", "compile")
+"""Implementations in plain torch, which few changes of a kernel touch."""
 _NOISE_FLOOR_BLOCKS = 18
 """With so many blocks the relative error of a standard deviation is 1 / √(2 n), one sixth."""
 _BLOCK_ACTIVITIES = (Activity.WARM_UP, Activity.TIMING, Activity.OVERHEAD)
@@ -269,8 +272,19 @@ class AdaptiveBlocks:
             self.deadline_s = self.clock() + self.budget_s
         judged = self.judge(base, head)
         cases = [case for case in judged.cases if case.evidence.comparison is not None]
-        # Those closest to a verdict come first, in case the time does not suffice for all.
-        open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
+        rivals = {
+            case.subject.kernel for case in cases if case.subject.implementation not in _TORCH_NAMES
+        }
+
+        def priority(case: Change[CaseEvidence]) -> tuple[bool, bool, float]:
+            """What was edited comes first, then what is closest to a verdict, in case the time does
+            not suffice for all.
+            """
+            is_torch = case.subject.implementation in _TORCH_NAMES
+            is_reference = is_torch and case.subject.kernel in rivals
+            return _has_same_code(case), is_reference, _blocks_to_go(case)
+
+        open_cases = sorted(filter(self.helps, cases), key=priority)
         left_s = self.deadline_s - self.clock()
         seconds_per_pair = _seconds_per_pair(base, head)
         block_counts = _affordable(open_cases, left_s, seconds_per_pair=seconds_per_pair)
@@ -283,6 +297,11 @@ class AdaptiveBlocks:
             status += f", {len(open_cases)} open{more}"
         self.on_status(status)
         return block_counts
+
+
+def _has_same_code(case: Change[CaseEvidence]) -> bool:
+    claim = case.evidence.claim
+    return claim is not None and claim.code is CodeState.SAME
 
 
 def _has_change(case: Change[CaseEvidence]) -> bool:

@@ -123,6 +123,34 @@ def test_with_little_time_left_cases_close_to_a_verdict_come_first() -> None:
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
+def test_what_was_edited_gets_more_blocks_before_other_kernels_and_references_in_torch() -> None:
+    other = "softmax/n=1/float32/fwd"
+    rows = [
+        (other, "triton", EIGHT_NOISY),
+        (NEAR, "torch", EIGHT_NOISY),
+        (NEAR, "triton", EIGHT_LOUD),
+    ]
+    base = [make_timed(case_id, implementation=name, levels=each) for case_id, name, each in rows]
+    head = [
+        make_timed(case_id, implementation=name, levels=each[::-1]) for case_id, name, each in rows
+    ]
+    spent_ns = {str(Activity.TIMING): 24 * 10**9}
+    records = make_records(
+        base,
+        head,
+        base_fields={"spent_ns": spent_ns, "source_digests": {"rms_norm": "a", "softmax": "s"}},
+        head_fields={"spent_ns": spent_ns, "source_digests": {"rms_norm": "b", "softmax": "s"}},
+    )
+
+    wanted, _ = asked(records, budget_s=1_000)
+
+    assert list(wanted) == [
+        Subject(NEAR, "triton"),
+        Subject(NEAR, "torch"),
+        Subject(other, "triton"),
+    ]
+
+
 def test_the_budget_starts_with_the_first_analysis() -> None:
     lines: list[str] = []
     clock = clock_of([5_000.0, 5_000.0, 5_099.0])
