@@ -38,12 +38,13 @@ from roofwatch.ci.static.comparison import (
     with_prediction_decisive,
     word_of,
 )
-from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository, is_in_commit
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.runs.static_compiler import StaticResults, analyse_suite
 from roofwatch.collector.suite import CAPTURE_HEADER
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
+from roofwatch.measurement.revisions import open_suite
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.history import Cause
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
@@ -152,13 +153,15 @@ def answer(
         raise SuiteError("--base and --base-triton: give one of them")
     if base is not None:
         try:
-            benchmarks = None
             if path is not None and not is_in_commit(path, base):
-                benchmarks = path
                 print_error(
                     f"{path.name}: not in {base}; that of the work tree is used on both sides"
                 )
-            with suite_at_revision(path, base, benchmarks=benchmarks) as suite:
+            # the kernels of the base with the cases of the work tree, as `ab` measures them
+            with (
+                ForkServer() as fork_server,
+                open_suite(path, base, fork_server, benchmarks=path) as suite,
+            ):
                 before = compile_at(suite.source, "base: ")
                 base_name = suite.commit.sha[:12]
         except SuiteError as error:

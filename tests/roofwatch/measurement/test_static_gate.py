@@ -244,6 +244,24 @@ def test_an_uncommitted_benchmark_file_is_used_at_the_base_too(repository: Repos
     assert "bench_rows.py: not in HEAD" in done.error
 
 
+def test_cases_of_the_work_tree_are_compiled_at_the_base_too(repository: Repository) -> None:
+    # a spec that only imports the kernel: a file whose code changed stays that of its commit
+    code, spec = SUITE.split("scale_rows = ")
+    kernels = repository.folder / "rows.py"
+    header = "from roofwatch import KernelSpec, cases\nfrom rows import _scale_rows_kernel, torch\n"
+    spec = f"{header}\nscale_rows = {spec}"
+    kernels.write_text(code)
+    repository.benchmark.write_text(spec)
+    commit_all(repository.folder)
+    repository.benchmark.write_text(spec.replace('directions=["fwd"]', 'dtypes=["float16"]'))
+    kernels.write_text(code.replace("    x = ", "    # the same code\n    x = "))
+
+    status, document = repository.judged()
+
+    assert status == 0, document
+    assert document["unchanged_by_target"] == {"sm_90": 1}
+
+
 def test_a_module_that_is_not_in_the_base_is_named_with_what_to_do(repository: Repository) -> None:
     git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
     commit_all(repository.folder)
