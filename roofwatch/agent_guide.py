@@ -284,6 +284,9 @@ def _after_ab(
     if exit_status == 1:
         all_cases = {"case": "*", "path": arguments["path"]}
         return NextCall("diagnose", all_cases, "slower or wrong: what limits it now?")
+    if judgement:
+        why = "decided: report the changes with their intervals, and what was not measured"
+        return NextCall(None, {}, why)
     return None
 
 

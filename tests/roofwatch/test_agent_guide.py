@@ -134,6 +134,7 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             2,
             (None, {}),
         ),
+        ("ab", {"path": "bench_ops.py"}, {"judgement": {"cases": []}}, 0, (None, {})),
         ("submit", {**SPEC, "budget": 500}, {"verdict": "inconclusive"}, 2, (None, {})),
         (
             "check",
