@@ -225,6 +225,10 @@ async def _answer(
 ) -> str:
     await _wait(job, wait_s)
     document = job.document
+    if job.tool == "profile" and isinstance(document, dict):
+        # its sentences name options; those of other tools name whole commands
+        notes = [without_flags(note) for note in document["notes"]]
+        document = {**document, "summary": without_flags(document["summary"]), "notes": notes}
     following: NextCall | None = None
     if not job.task.done():
         why = "it has not ended yet"

@@ -69,7 +69,8 @@ def suite_at_revision(
                 # files of the head, so that both sides measure the same cases
                 is_replaced = replace_benchmarks(then, benchmarks)
             if not then.exists():
-                raise SuiteError(f"{name}: missing at {revision}")
+                hint = "; commit it first" if measured.exists() else ""
+                raise SuiteError(f"{name}: missing at {revision}{hint}")
             source = prepare_suite(then, work_tree, repository)
             yield SuiteAt(
                 source=source,
