@@ -159,6 +159,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     files = sorted(parts.glob("*.json"))
     if not files:
+        terminalreporter.write_line(
+            "roofwatch: nothing was measured: no test that passed called the fixture `roofwatch`"
+        )
         return
     from roofwatch.collector.runs.cluster import join
     from roofwatch.model.metrics import format_ns
@@ -358,7 +361,14 @@ def _announce(item: pytest.Item) -> None:
     """Say how long a measurement takes; a worker of pytest-xdist has no terminal."""
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
     against = item.config.getoption("--roofwatch-against")
-    if reporter is not None and against:
+    if reporter is None or not against:
+        return
+    capture = item.config.pluginmanager.get_plugin("capturemanager")
+    is_shown: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if capture is not None:
+        # while a test runs, pytest keeps what is written
+        is_shown = capture.global_and_fixture_disabled()
+    with is_shown:
         reporter.ensure_newline()
         reporter.write_line(
             f"roofwatch: comparing {item.name} with {against}: about half a minute, and at most "

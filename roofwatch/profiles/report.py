@@ -389,7 +389,7 @@ def _notes(capture: CapturedProgram) -> Iterator[str]:
             if trace.part == "start-up":
                 continue
             if trace.end_reason == "the window ended":
-                yield f"{trace.trace} ends after --for seconds; the program went on."
+                yield f"{trace.trace} ends after the time to record (--for); the program went on."
             elif trace.end_reason not in _EXPECTED_ENDS:
                 yield f"{trace.trace} of process {process.pid} ends early: {trace.end_reason}."
         for error in process.errors:

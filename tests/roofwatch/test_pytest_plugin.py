@@ -140,6 +140,29 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     assert {one.outcome for one in record.measurements} == {"ok"}
 
 
+def test_the_time_of_a_comparison_is_told_while_output_is_captured(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    (tmp_path / "conftest.py").write_text(
+        "import roofwatch.pytest_plugin as plugin\n\n"
+        "plugin._measure = lambda item, session: plugin._announce(item)\n"
+    )
+    test = "def test_copy(roofwatch):\n    roofwatch(torch.clone, torch.ones(3), reference=torch.clone)\n"
+    commit_file(tmp_path, "test_copy.py", f"import torch\n\n{test}")
+
+    _, output = run(tmp_path, "--roofwatch-against", "HEAD")
+
+    assert "comparing test_copy with HEAD" in output, output
+
+
+def test_tests_that_measure_nothing_are_told(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    commit_file(tmp_path, "test_plain.py", "def test_plain():\n    pass\n")
+
+    _, output = run(tmp_path, "--roofwatch-against", "HEAD")
+
+    assert "nothing was measured: no test that passed called the fixture" in output
+
+
 TOO_FAR = """
 import torch, triton
 import triton.language as tl

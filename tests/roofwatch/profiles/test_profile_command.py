@@ -206,7 +206,7 @@ def test_missing_parts_are_noted() -> None:
     )
     notes = " ".join(report.notes)
     assert "was ended by signal 11; the profile shows" in notes
-    assert "ends after --for seconds" in notes
+    assert "ends after the time to record (--for)" in notes
     assert "3 process(es) were forked from process 2" in notes
     assert "Process 2: RuntimeError: x" in notes
 
