@@ -36,6 +36,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     ForgeryError,
     Output,
     Returned,
+    TooManyProcessesError,
     extent,
     parse_answer,
 )
@@ -312,9 +313,19 @@ class CandidateProcess:
         until_s = time.monotonic() + _STOP_S
         while not (activity := _Activity.below(self._process.pid)).is_stopped:
             if time.monotonic() > until_s:
-                raise ForgeryError("the process could not be stopped")
+                break
             time.sleep(_STOP_PAUSE_S)
+        count = len(activity.threads)
+        if self._is_near_limit(count):
+            raise TooManyProcessesError(
+                f"it runs {count} of at most {self._most_processes} processes"
+            )
+        if not activity.is_stopped:
+            raise ForgeryError("the process could not be stopped")
         self._activity = activity
+
+    def _is_near_limit(self, thread_count: int) -> bool:
+        return thread_count >= _MANY_THREADS_SHARE * self._most_processes
 
     def _check_idle(self) -> None:
         """Check that no thread has run since all were stopped; a timer of the kernel may continue
@@ -337,7 +348,7 @@ class CandidateProcess:
         except TimeoutError:
             late_text = f"did not return within {timeout_s:.0f} s, all that was left"
             thread_count = len(_Activity.below(self._process.pid).threads)
-            if thread_count >= _MANY_THREADS_SHARE * self._most_processes:
+            if self._is_near_limit(thread_count):
                 late_text += f"; it runs {thread_count} of at most {self._most_processes} processes"
             raise CandidateLateError(late_text, timeout_s) from None
         except OSError:

@@ -47,6 +47,10 @@ class CandidateLateError(CandidateGoneError):
         self.timeout_s = timeout_s
 
 
+class TooManyProcessesError(CandidateError):
+    """The process started others up to its limit."""
+
+
 class ForgeryError(CandidateError):
     """The process did something that no kernel does."""
 

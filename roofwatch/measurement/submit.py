@@ -45,6 +45,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateGoneError,
     CandidateLateError,
     ForgeryError,
+    TooManyProcessesError,
 )
 from roofwatch.measurement.load import BUSY_LOAD, load_per_processor
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
@@ -289,7 +290,7 @@ def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[
         except CandidateError as error:
             failures.append((trial, error))
             is_over = (
-                isinstance(error, (CandidateGoneError, ForgeryError))
+                isinstance(error, (CandidateGoneError, ForgeryError, TooManyProcessesError))
                 or len(failures) == _MAX_FAILURES
             )
             if is_over or submission.left_s(_CHECK_UNTIL) <= 0:
@@ -409,6 +410,10 @@ def _rejection(
     if isinstance(errors[-1], ForgeryError):
         verdict = SubmissionVerdict.INVALID
         main = -1
+    elif isinstance(errors[-1], TooManyProcessesError):
+        trial, error = failures[-1]
+        evidence = [submission.evidence(trial.test, trial.name, str(error))]
+        return Rejected(SubmissionVerdict.ERROR, f"process limit: {trial.name}: {error}", evidence)
     elif isinstance(errors[0], CandidateLateError):
         return _timed_out(submission, bench, failures[0][0], errors[0])
     evidence = [

@@ -131,6 +131,16 @@ def test_a_hang_costs_the_budget_and_nothing_else(repository: Path) -> None:
 
 
 @pytest.mark.slow
+def test_forks_up_to_the_limit_are_an_error_that_says_so(repository: Path) -> None:
+    result = submit(request(repository, "attack_forks_until_refused"))
+
+    # a machine that is too busy to start the processes in time learns nothing about the candidate
+    if result.checks["calls"]:
+        assert result.verdict is SubmissionVerdict.ERROR, result.reason
+        assert "processes" in result.reason
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", chosen("honest", ("faster", "slower", "in_place")))
 def test_an_honest_candidate_is_not_rejected(repository: Path, name: str) -> None:
     kernel = KERNELS.get(name, "centred")
