@@ -14,8 +14,14 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   // the address holds the marked rows; the browser knows of marks that the server has not drawn yet
   const marks = () => document.markedRows ??= new Set(new URLSearchParams(location.search).getAll("marked"))
   window.onpopstate = () => { document.markedRows = undefined }
-  const go = href => {
-    document.chosenRow = undefined
+  // with the row whose page is asked for, if it is one of a list
+  const go = (href, row) => {
+    // the old list may be drawn once more, without this mark, until the page of the row is there
+    document.chosenRow = row?.dataset.row || undefined
+    if (row) {
+      document.querySelectorAll("[data-row][aria-current]").forEach(other => other.removeAttribute("aria-current"))
+      row.setAttribute("aria-current", "true")
+    }
     const url = new URL(href, document.baseURI)
     const query = url.searchParams
     const isSameProject = query.get("project") === new URLSearchParams(location.search).get("project")
@@ -24,12 +30,6 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     query.delete("marked")
     marks().forEach(row => query.append("marked", row))
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
-  }
-  const markRow = row => {
-    document.querySelectorAll("[data-row][aria-current]").forEach(marked => marked.removeAttribute("aria-current"))
-    row.setAttribute("aria-current", "true")
-    // the old list may be drawn once more, without this mark, until the page of the row is there
-    document.chosenRow = row.dataset.row || undefined
   }
   // the list may still be drawn as it was before this row was chosen
   const openRow = () => {
@@ -41,9 +41,9 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     const isMarked = !marks().delete(name)
     if (isMarked) marks().add(name)
     row.querySelector(".rw-check input").checked = isMarked
-    const { chosenRow } = document
-    go((openRow() ?? row).querySelector("a[href]").href)
-    document.chosenRow = chosenRow
+    // the open row stays open, and a page that is still to come stays the one that keys are for
+    const open = openRow() ?? row
+    go(open.querySelector("a[href]").href, document.chosenRow && open)
   }
   // assigned rather than added: the page of another view has a header of its own, which takes over
   document.onclick = event => {
@@ -71,8 +71,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
       return
     }
     document.forgetKeys()
-    go(link.href)
-    if (row) markRow(row)
+    go(link.href, row)
   }
   root.onchange = event => {
     const address = event.target.dataset.address
@@ -136,8 +135,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     else if (marked?.querySelector(".rw-check")) toggleMark(marked)
     else if (row) {
       row.scrollIntoView({ block: "nearest" })
-      go(row.querySelector("a[href]").href)
-      markRow(row)
+      go(row.querySelector("a[href]").href, row)
     }
     return event.key === "/" || marked !== undefined || row !== undefined
   })
