@@ -30,6 +30,7 @@ from tests.dashboard.gpu_history import (
     HOT_AT,
     SOFTMAX,
     gpu,
+    gpu_ceilings,
     gpu_record,
     store_gpu_history,
 )
@@ -157,25 +158,32 @@ def test_a_browser_zoom_of_200_percent_shows_the_chosen_commit_at_once(watched: 
 
 
 @pytest.mark.parametrize(
-    ("path", "figures", "name"),
+    ("path", "figure", "count", "name"),
     [
+        # time, clock and temperature
         (
             f"/machines?runner={quote(gpu().runner_class)}&history=open"
             f"&case={quote(SOFTMAX, safe='')}&implementation=triton",
-            1,
+            ".rw-history",
+            3,
             "machines-history",
         ),
-        (f"/machines?runner={quote(gpu().runner_class)}&ceilings=open", 1, "machines-ceilings"),
-        ("/fleet?costs=open&bars=activity", 1, "machines-costs"),
+        (
+            f"/machines?runner={quote(gpu().runner_class)}&ceilings=open",
+            ".rw-history",
+            len(gpu_ceilings()),
+            "machines-ceilings",
+        ),
+        ("/fleet?costs=open&bars=activity", PLOT, 1, "machines-costs"),
     ],
     ids=["history", "ceilings", "fleet"],
 )
 def test_views_of_gpu_runs_have_no_console_errors(
-    watched: Watched, path: str, figures: int, name: str
+    watched: Watched, path: str, figure: str, count: int, name: str
 ) -> None:
     watched.open(path)
-    expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
-    expect(watched.page.locator(PLOT)).to_have_count(figures)
+    expect(watched.page.locator(f"{figure} svg").first).to_be_visible()
+    expect(watched.page.locator(figure)).to_have_count(count)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     watched.save_screenshot(name)
     assert grave_violations(watched.page) == []
