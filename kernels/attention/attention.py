@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.attention.forward import attention_op
+from roofwatch.kernels.attention.masks import window_of
 from roofwatch.kernels.attention.tiling import as_heads, require_heads
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.models import DENSE_MODELS, GEMMA_2_9B
@@ -56,10 +57,6 @@ def attention_reference(
     return scores.softmax(dim=-1) @ v.repeat_interleave(group, dim=1)
 
 
-def _window(case: Case) -> int:
-    return case["window"] if case.choice("mask") == "window" else 0
-
-
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     B, T, D = case["B"], case["T"], case["D"]
     return {
@@ -67,7 +64,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         "k": make.scores(B, case["H_KV"], T, D),
         "v": make.normal(B, case["H_KV"], T, D),
         "is_causal": case.choice("mask") != "full",
-        "window": _window(case),
+        "window": window_of(case),
     }
 
 
@@ -87,8 +84,10 @@ def attention_flop_count(case: Case) -> float:
     The softmax is not counted. FlashAttention's benchmark counts the same products, with T² / 2
     pairs for a causal mask.
     """
-    pairs = visible_pairs(case["T"], is_causal=case.choice("mask") != "full", window=_window(case))
-    return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["B"] * case["H"]
+    is_causal = case.choice("mask") != "full"
+    pairs = visible_pairs(case["T"], is_causal=is_causal, window=window_of(case))
+    n_products = 5 if case.is_backward else 2
+    return n_products * 2 * case["D"] * pairs * case["B"] * case["H"]
 
 
 def attention_memory_bytes(case: Case) -> float:

@@ -20,6 +20,7 @@ from roofwatch.kernels.attention.attention import (
     attention_memory_bytes,
 )
 from roofwatch.kernels.attention.forward import attention_sinks_op
+from roofwatch.kernels.attention.masks import hidden_pairs, window_of
 from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.models import GPT_OSS_120B
@@ -40,15 +41,10 @@ def attention_sinks_reference(
     group = q.shape[1] // k.shape[1]
     scores = q @ k.repeat_interleave(group, dim=1).transpose(-1, -2) / math.sqrt(D)
     age = torch.arange(T, device=q.device)[:, None] - torch.arange(T, device=q.device)
-    is_hidden = (age < 0) | (age >= window) if window else age < 0
-    exps = scores.masked_fill(is_hidden, -math.inf)
+    exps = scores.masked_fill(hidden_pairs(age, window), -math.inf)
     sink = sinks[:, None, None].expand(*scores.shape[:3], 1)
     probabilities = torch.cat([exps, sink], dim=-1).softmax(dim=-1)[..., :-1]
     return probabilities @ v.repeat_interleave(group, dim=1)
-
-
-def _window(case: Case) -> int:
-    return case["window"] if case.choice("mask") == "window" else 0
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -58,7 +54,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         "k": make.scores(B, case["H_KV"], T, D),
         "v": make.normal(B, case["H_KV"], T, D),
         "sinks": make.weights(case["H"], dtype="float32"),
-        "window": _window(case),
+        "window": window_of(case),
     }
 
 

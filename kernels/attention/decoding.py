@@ -210,7 +210,10 @@ def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
     config = paged_decode_attention_config(H // H_KV, D, q.element_size(), current_target())
     per_split = tokens_per_split(max_tokens, B * H_KV, multiprocessor_count(q), config["BLOCK_N"])
     n_splits = max(triton.cdiv(max_tokens, per_split), 1)
-    split_out = out if n_splits == 1 else q.new_empty(B, H, n_splits, D, dtype=torch.float32)
+    # one split writes its result at once
+    split_out = out
+    if n_splits != 1:
+        split_out = q.new_empty(B, H, n_splits, D, dtype=torch.float32)
     lse = q.new_empty(B, H, n_splits, dtype=torch.float32)
     _paged_decode_attention_kernel[(B * n_splits * H_KV,)](
         q,

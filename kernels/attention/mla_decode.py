@@ -192,7 +192,10 @@ def _mla_decode_op(q, cache, block_tables, context_lengths, n_rope, scale, out):
         max_tokens, B * n_head_tiles, multiprocessor_count(q), config["BLOCK_N"]
     )
     n_splits = max(triton.cdiv(max_tokens, per_split), 1)
-    split_out = out if n_splits == 1 else q.new_empty(B, H, n_splits, L, dtype=torch.float32)
+    # one split writes its result at once
+    split_out = out
+    if n_splits != 1:
+        split_out = q.new_empty(B, H, n_splits, L, dtype=torch.float32)
     lse = q.new_empty(B, H, n_splits, dtype=torch.float32)
     _mla_decode_kernel[(B * n_splits * n_head_tiles,)](
         q,

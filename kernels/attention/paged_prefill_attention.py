@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.attention.masks import hidden_pairs, window_of
 from roofwatch.kernels.attention.paged_decode_attention import context_lengths_of
 from roofwatch.kernels.attention.prefill import prefill_op
 from roofwatch.kernels.attention.tiling import require_heads
@@ -58,19 +59,14 @@ def paged_prefill_attention_reference(
         )
         positions = torch.arange(length - len(queries), length, device=q.device)
         age = positions[:, None] - torch.arange(length, device=q.device)
-        is_hidden = (age < 0) | (age >= window) if window else age < 0
         scores = torch.einsum("mhd,nhd->hmn", queries, k) / math.sqrt(q.shape[2])
-        scores = scores.masked_fill(is_hidden, -math.inf)
+        scores = scores.masked_fill(hidden_pairs(age, window), -math.inf)
         if sinks is not None:
             sink = sinks[:, None, None].expand(*scores.shape[:2], 1)
             scores = torch.cat([scores, sink], dim=-1)
         probabilities = scores.softmax(dim=-1)[..., :length]
         outs.append(torch.einsum("hmn,nhd->mhd", probabilities, v))
     return torch.cat(outs)
-
-
-def _window(case: Case) -> int:
-    return case["window"] if case.choice("mask") == "window" else 0
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -88,7 +84,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         "context_lengths": lengths[make.permutation(B)],
         "cu_seqlens": starts,
         "max_seqlen": new,
-        "window": _window(case),
+        "window": window_of(case),
     }
     if case.choice("mask") == "window":  # as gpt-oss
         inputs["sinks"] = make.weights(case["H"], dtype="float32")
@@ -97,7 +93,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 def _seen_keys(case: Case) -> int:
     """Keys that the new tokens see, over all sequences and tokens, for one head."""
-    window, new = _window(case), case["new"]
+    window, new = window_of(case), case["new"]
     n_seen = 0
     for length in context_lengths_of(case):
         before = length - new
@@ -123,10 +119,12 @@ def paged_prefill_attention_memory_bytes(case: Case) -> float:
     """Reads q, the keys and values that some token sees once, and 4-byte block table entries,
     lengths and offsets; writes out. Sinks are not counted.
     """
-    window, new = _window(case), case["new"]
+    window, new = window_of(case), case["new"]
     n_cached = n_entries = 0
     for length in context_lengths_of(case):
-        n_visible = min(length, window + new - 1) if window else length
+        n_visible = length
+        if window:
+            n_visible = min(length, window + new - 1)
         n_cached += 2 * case["H_KV"] * n_visible * case["D"]
         n_entries += -(-n_visible // case["block_size"]) + 2
     n_tokens = case["B"] * new
@@ -310,9 +308,9 @@ def _paged_prefill_attention_torch(
     )  # [B, H, T, D]
     positions = (context_lengths - n_new)[:, None] + in_row
     age = positions[:, :, None] - torch.arange(k.shape[2], device=q.device)
-    is_seen = (age >= 0) & (age < window) if window else age >= 0
+    is_hidden = hidden_pairs(age, window)
     scores = queries @ k.transpose(2, 3) / math.sqrt(q.shape[2])
-    scores = scores.masked_fill(~is_seen[:, None], -math.inf)
+    scores = scores.masked_fill(is_hidden[:, None], -math.inf)
     if sinks is not None:
         sink = sinks.to(q.dtype)[:, None, None].expand(*scores.shape[:3], 1)
         scores = torch.cat([scores, sink], dim=-1)

@@ -127,7 +127,10 @@ def _matmul_split_k_op(a, b, out):
     n_tiles_m, n_tiles_n = triton.cdiv(M, config["BLOCK_M"]), triton.cdiv(N, config["BLOCK_N"])
     k_per_split = split_length(K, config["BLOCK_K"], n_tiles_m * n_tiles_n, multiprocessor_count(a))
     n_splits = triton.cdiv(K, k_per_split)
-    partials = a.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+    # one split writes its product at once
+    partials = out
+    if n_splits > 1:
+        partials = a.new_empty(n_splits, M, N, dtype=torch.float32)
     _split_kernel[(n_tiles_n, n_splits, n_tiles_m)](
         a,
         b,

@@ -174,7 +174,10 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
         n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR
     )
     n_splits = triton.cdiv(n_steps, steps)
-    shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+    # one split writes its product at once
+    shares = out
+    if n_splits > 1:
+        shares = x.new_empty(n_splits, M, N, dtype=torch.float32)
     _ternary_matmul_kernel[n_tiles, n_splits](
         x,
         x_scale,

@@ -264,7 +264,10 @@ def _w4a16_matmul_op(x, packed, scale, packed_zero, out):
         n_groups, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR
     )
     n_splits = triton.cdiv(n_groups, groups)
-    shares = x.new_empty(n_splits, *out.shape, dtype=torch.float32) if n_splits > 1 else out
+    # one split writes its product at once
+    shares = out
+    if n_splits > 1:
+        shares = x.new_empty(n_splits, *out.shape, dtype=torch.float32)
     operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), groups)
     if M <= MAX_FEW_ROWS:
         _w4a16_few_rows_kernel[n_tiles, n_splits](*operands, **config)

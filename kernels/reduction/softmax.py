@@ -255,7 +255,9 @@ def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel
 
 def _block_count(rows: Tensor, layout: RowLayout) -> int:
     """One block per row; fewer for rows that are read twice, so they stay in the L2 cache."""
-    return len(rows) if layout.fits else min(len(rows), multiprocessor_count(rows))
+    if layout.fits:
+        return len(rows)
+    return min(len(rows), multiprocessor_count(rows))
 
 
 @backward_operator("softmax_cuda", _empty_gradient)
