@@ -242,12 +242,16 @@ def _read_module(
     else:
         package = name.rpartition(".")[0]
     # Docstrings may change without a new measurement; their names of files still count as data.
-    tree = _RemoveDocstrings().visit(tree)
+    _remove_docstrings(nodes)
     code = digest_of(ast.dump(tree))
+    host_code = code
+    # a dump takes most of the time, and few modules have functions that Triton compiles
+    if _remove_compiled(nodes):
+        host_code = digest_of(ast.dump(tree))
     return _Module(
         file=file,
         code=code,
-        host_code=digest_of(ast.dump(_RemoveCompiled().visit(tree))),
+        host_code=host_code,
         imports=frozenset(_imported_names(nodes, package)),
         imports_dynamically=bool(_identifiers(nodes) & _DYNAMIC_IMPORTS),
         variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
@@ -371,14 +375,20 @@ def _imported_module(node: ast.ImportFrom, package: str) -> str:
     return ".".join(parts)
 
 
-class _RemoveCompiled(ast.NodeTransformer):
-    """Keep the decorators of a function that Triton compiles: they choose its configurations."""
+def _remove_compiled(nodes: Iterable[ast.AST]) -> bool:
+    """Empty functions that Triton compiles, but keep their decorators: they choose configurations.
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    Returns whether there are any.
+    """
+    has_compiled = False
+    for node in nodes:
+        if not isinstance(node, ast.FunctionDef):
+            continue
         if any(map(_is_triton_jit, node.decorator_list)):
             node.args = _without_arguments()
             node.body = [ast.Pass()]
-        return self.generic_visit(node)
+            has_compiled = True
+    return has_compiled
 
 
 def _without_arguments() -> ast.arguments:
@@ -400,12 +410,10 @@ def _is_triton_jit(decorator: ast.expr) -> bool:
     return ast.unparse(function) in {"triton.jit", "gluon.jit"}
 
 
-class _RemoveDocstrings(ast.NodeTransformer):
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        has_docstring = (
-            isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None
-        )
-        if isinstance(node, _WITH_DOCSTRING) and has_docstring:
-            # A body cannot be empty.
+def _remove_docstrings(nodes: Iterable[ast.AST]) -> None:
+    for node in nodes:
+        if not isinstance(node, _WITH_DOCSTRING):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            # a body cannot be empty
             node.body = node.body[1:] or [ast.Pass()]
-        return super().generic_visit(node)

@@ -242,7 +242,8 @@ def _cache_keys(
     subjects: Sequence[Subject],
     asked_for: tuple[str, ...],
 ) -> dict[Subject, str]:
-    reply = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S)
+    kernels = tuple({kernel_of(subject.case_id) for subject in subjects})
+    reply = workers.request(DescribeSources(kernels=kernels), timeout_s=_DESCRIBE_TIMEOUT_S)
     codes = reply.source_digests
     if codes is None:
         reason = ""
