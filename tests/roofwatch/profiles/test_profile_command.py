@@ -20,7 +20,7 @@ from roofwatch.collector.profiling.profile_program import (
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.record import RunRecord
-from roofwatch.profiles.report import ProfileReport, folder_for, report_of
+from roofwatch.profiles.report import ProfileReport, folder_for, growth_of_steps, report_of
 from tests.builders import make_record
 from tests.roofwatch.command import roofwatch
 
@@ -196,6 +196,16 @@ def test_the_summary_of_a_busy_and_an_idle_gpu(
 )
 def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], reason: str) -> None:
     assert reason in report_on(*processes).summary
+
+
+def test_steps_that_get_longer_are_told_from_steps_that_vary() -> None:
+    growing = [10 + step for step in range(40)]
+    varying = [30, 10, 20, 40] * 10
+
+    assert growth_of_steps(growing) == (14.5, 44.5)
+    assert growth_of_steps(growing[::-1]) is None
+    assert growth_of_steps(varying) is None
+    assert growth_of_steps(growing[:12]) is None, "too few steps"
 
 
 def test_missing_parts_are_noted() -> None:
