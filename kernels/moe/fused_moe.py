@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.exponential import fast_exp
@@ -24,7 +23,6 @@ from roofwatch.kernels.building_blocks.operands import (
     require_equal,
     require_integers,
     require_operands,
-    supports_tma,
 )
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import expert_tokens, model_cases, small_cases
@@ -33,7 +31,13 @@ from roofwatch.kernels.building_blocks.target import (
     current_target,
     persistent_program_count,
 )
-from roofwatch.kernels.building_blocks.tiles import dot, store_product, tile_of
+from roofwatch.kernels.building_blocks.tiles import dot, store_product
+from roofwatch.kernels.moe.expert_tiles import (
+    expert_of_tile,
+    expert_operands,
+    most_expert_tiles,
+    tiles_up_to_experts,
+)
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_torch
 from roofwatch.kernels.moe.moe_permute import (
     chosen_experts,
@@ -64,18 +68,11 @@ def _gate_up_kernel(
     IS_COPIED: tl.constexpr,
 ):
     n_tiles_n = tl.cdiv(N, BLOCK_N)
-    offs_e = tl.arange(0, EXPERTS)
-    starts = tl.load(offsets_ptr + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
-    ends = tl.load(offsets_ptr + 1 + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
-    end_tiles = tl.cumsum(tl.cdiv(ends - starts, BLOCK_M) * n_tiles_n, axis=0)
+    end_tiles = tiles_up_to_experts(offsets_ptr, n_experts, n_tiles_n, EXPERTS, BLOCK_M)
     for tile in range(tl.program_id(0), tl.max(end_tiles, axis=0), tl.num_programs(0)):
-        expert = tl.sum((end_tiles <= tile).to(tl.int32), axis=0)
-        first_tile = tl.max(tl.where(end_tiles <= tile, end_tiles, 0), axis=0)
-        first_row = tl.load(offsets_ptr + expert)
-        end_row = tl.load(offsets_ptr + expert + 1)
-        n_tiles_m = tl.cdiv(end_row - first_row, BLOCK_M)
-        tile_m, tile_n = tile_of(tile - first_tile, n_tiles_m, n_tiles_n)
-        first_m = first_row + tile_m * BLOCK_M
+        expert, first_m, end_row, tile_n = expert_of_tile(
+            tile, end_tiles, offsets_ptr, n_tiles_n, BLOCK_M
+        )
         first_n = tile_n * BLOCK_N
         offs_m = first_m + tl.arange(0, BLOCK_M)
         offs_n = first_n + tl.arange(0, BLOCK_N)
@@ -142,15 +139,11 @@ def _gate_up_op(rows, weights, offsets, out):
     N = both // 2
     target = current_target()
     config = gate_up_config(triton.cdiv(n_rows, n_experts), rows.element_size(), target)
-    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    is_copied = (
-        target.has_tma and rows.element_size() == 2 and supports_tma(rows) and supports_tma(weights)
-    )
-    # the last tile of each expert may be partial
-    most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
+    row_tiles, weight_tiles, is_copied = expert_operands(rows, weights, config, target)
+    most_tiles = most_expert_tiles(n_rows, n_experts, N, config)
     _gate_up_kernel[(persistent_program_count(rows, most_tiles),)](
-        TensorDescriptor.from_tensor(rows, [block_m, block_k]) if is_copied else rows,
-        TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
+        row_tiles,
+        weight_tiles,
         offsets,
         out,
         n_experts,

@@ -1,8 +1,7 @@
 """Grouped GEMM: one matrix product per expert over rows sorted by expert, in one launch; forward.
 
-The rows per expert are known only on the GPU. Each program reads all offsets, computes the
-cumulative tile counts of the experts and finds the expert of each of its tiles. So there is no
-synchronisation with the host, and any distribution of rows over experts is balanced.
+Programs find the experts of their tiles on the GPU. So there is no synchronisation with the host,
+and any distribution of rows over experts is balanced.
 """
 
 from itertools import pairwise
@@ -12,7 +11,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.building_blocks.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
@@ -20,7 +18,6 @@ from roofwatch.kernels.building_blocks.operands import (
     require_equal,
     require_integers,
     require_operands,
-    supports_tma,
 )
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import expert_tokens, model_cases, small_cases
@@ -29,7 +26,13 @@ from roofwatch.kernels.building_blocks.target import (
     current_target,
     persistent_program_count,
 )
-from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
+from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product
+from roofwatch.kernels.moe.expert_tiles import (
+    expert_of_tile,
+    expert_operands,
+    most_expert_tiles,
+    tiles_up_to_experts,
+)
 from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
@@ -56,18 +59,11 @@ def _grouped_gemm_kernel(
     K_IS_EVEN: tl.constexpr,
 ):
     n_tiles_n = tl.cdiv(N, BLOCK_N)
-    offs_e = tl.arange(0, EXPERTS)
-    starts = tl.load(offsets_ptr + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
-    ends = tl.load(offsets_ptr + 1 + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
-    end_tiles = tl.cumsum(tl.cdiv(ends - starts, BLOCK_M) * n_tiles_n, axis=0)
+    end_tiles = tiles_up_to_experts(offsets_ptr, n_experts, n_tiles_n, EXPERTS, BLOCK_M)
     for tile in range(tl.program_id(0), tl.max(end_tiles, axis=0), tl.num_programs(0)):
-        expert = tl.sum((end_tiles <= tile).to(tl.int32), axis=0)
-        first_tile = tl.max(tl.where(end_tiles <= tile, end_tiles, 0), axis=0)
-        first_row = tl.load(offsets_ptr + expert)
-        end_row = tl.load(offsets_ptr + expert + 1)
-        n_tiles_m = tl.cdiv(end_row - first_row, BLOCK_M)
-        tile_m, tile_n = tile_of(tile - first_tile, n_tiles_m, n_tiles_n)
-        first_m = first_row + tile_m * BLOCK_M
+        expert, first_m, end_row, tile_n = expert_of_tile(
+            tile, end_tiles, offsets_ptr, n_tiles_n, BLOCK_M
+        )
         first_n = tile_n * BLOCK_N
         offs_m = first_m + tl.arange(0, BLOCK_M)
         offs_n = first_n + tl.arange(0, BLOCK_N)
@@ -136,21 +132,14 @@ def _grouped_gemm_op(tokens, weights, offsets, out):
     n_experts, _, N = weights.shape
     target = current_target()
     config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
-    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    is_copied = (
-        target.has_tma
-        and tokens.element_size() == 2
-        and supports_tma(tokens)
-        and supports_tma(weights)
-    )
-    # the last tile of each expert may be partial
-    most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
+    token_tiles, weight_tiles, is_copied = expert_operands(tokens, weights, config, target)
+    most_tiles = most_expert_tiles(n_rows, n_experts, N, config)
     n_programs = persistent_program_count(
         tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR)
     )
     _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
-        TensorDescriptor.from_tensor(tokens, [block_m, block_k]) if is_copied else tokens,
-        TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
+        token_tiles,
+        weight_tiles,
         offsets,
         out,
         n_experts,
@@ -161,7 +150,7 @@ def _grouped_gemm_op(tokens, weights, offsets, out):
         weights.stride(1),
         EXPERTS=triton.next_power_of_2(max(n_experts, 2)),
         IS_COPIED=is_copied,
-        K_IS_EVEN=K % block_k == 0,
+        K_IS_EVEN=K % config["BLOCK_K"] == 0,
         **config,
     )
 
@@ -281,6 +270,10 @@ def grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tens
     if more_k or more_n:
         tokens = torch.nn.functional.pad(tokens, (0, more_k))
         weights = torch.nn.functional.pad(weights, (0, more_n, 0, more_k))
+    if tokens.stride(0) % multiple:
+        tokens = tokens.contiguous()
+    if weights.stride(1) % multiple or weights.stride(0) % multiple:
+        weights = weights.contiguous()
     return torch.nn.functional.grouped_mm(tokens, weights, offs=offsets[1:])[:, :N]
 
 
