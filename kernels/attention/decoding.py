@@ -25,6 +25,10 @@ from roofwatch.kernels.building_blocks.tiles import dot
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
 """Enough to balance sequences of unequal lengths."""
+_RESIDENT_PROGRAMS = 3
+"""Of a multiprocessor at a time, with tiles of 32 KiB."""
+_FEW_WAVES = 2
+_MIN_TILES_PER_SPLIT = 2
 _MERGED_SPLITS = 16
 # one more than the tiles that fit into shared memory with two or three programs; on AMD loads go to
 # registers
@@ -183,7 +187,10 @@ def paged_decode_attention_config(
 def tokens_per_split(
     max_tokens: int, n_key_heads: int, n_multiprocessors: int, block_n: int
 ) -> int:
-    """Tokens per program: at least two whole tiles, and few enough to keep the GPU busy.
+    """Tokens per program, in whole tiles.
+
+    Many programs balance sequences of unequal lengths. But if they would run in few waves, the last
+    one would leave much of the GPU idle, so one wave of larger programs fills it.
 
     Args:
         max_tokens: Of the longest sequence.
@@ -191,9 +198,18 @@ def tokens_per_split(
         n_multiprocessors: Of the GPU.
         block_n: Tokens of a tile.
     """
-    n_splits = max(_PROGRAMS_PER_MULTIPROCESSOR * n_multiprocessors // n_key_heads, 1)
-    n_tiles = int(triton.cdiv(triton.cdiv(max_tokens, n_splits), block_n))
-    return max(n_tiles, 2) * block_n
+    n_tiles = int(triton.cdiv(max_tokens, block_n))
+
+    def tiles_per_program(n_programs: int) -> int:
+        n_splits = max(n_programs // n_key_heads, 1)
+        return max(int(triton.cdiv(n_tiles, n_splits)), _MIN_TILES_PER_SPLIT)
+
+    n_tiles_of_one = tiles_per_program(_PROGRAMS_PER_MULTIPROCESSOR * n_multiprocessors)
+    n_programs = n_key_heads * int(triton.cdiv(n_tiles, n_tiles_of_one))
+    n_resident = _RESIDENT_PROGRAMS * n_multiprocessors
+    if n_key_heads <= n_resident and n_programs <= _FEW_WAVES * n_resident:
+        n_tiles_of_one = tiles_per_program(n_resident)
+    return n_tiles_of_one * block_n
 
 
 def _empty_out(

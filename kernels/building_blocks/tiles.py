@@ -150,6 +150,8 @@ def dot_8_bit(a, b, acc):
 
 
 _BLOCK = 1024
+_FEW_ELEMENTS = 2**17
+"""Below, programs of `_BLOCK` elements would leave multiprocessors of a large GPU idle."""
 
 
 @triton.jit
@@ -167,8 +169,9 @@ def _sum_of_shares_kernel(
 
 def sum_shares(shares: Tensor, out: Tensor) -> None:
     """Sum the first dim of `shares`, float32 and contiguous, into `out`, in a fixed order."""
-    grid = (triton.cdiv(out.numel(), _BLOCK),)
-    _sum_of_shares_kernel[grid](shares, out, out.numel(), N_SHARES=shares.shape[0], BLOCK=_BLOCK)
+    block = _BLOCK if out.numel() > _FEW_ELEMENTS else _BLOCK // 8
+    grid = (triton.cdiv(out.numel(), block),)
+    _sum_of_shares_kernel[grid](shares, out, out.numel(), N_SHARES=shares.shape[0], BLOCK=block)
 
 
 def groups_per_split(

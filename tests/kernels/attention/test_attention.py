@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.kernels.attention.attention import attention, attention_spec, attention_varlen
+from roofwatch.kernels.attention.decoding import tokens_per_split
 from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention,
     paged_decode_attention_spec,
@@ -205,6 +206,18 @@ def test_a_sequence_without_tokens_gets_zeros_beside_one_that_has_some(device: s
     out = paged_decode_attention(**make_inputs(device, 0, 50, n_blocks=n_blocks))
     assert not out[0].any()
     assert out[1].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("n_key_heads", "most_programs"),
+    [
+        (8, 3 * 132),  # one sequence: a second wave would have few programs
+        (128, 16 * 132),  # many sequences, whose lengths differ
+    ],
+)
+def test_splits_of_decode_attention_fill_the_gpu(n_key_heads: int, most_programs: int):
+    n_splits = -(-8192 // tokens_per_split(8192, n_key_heads, 132, block_n=64))
+    assert most_programs / 2 < n_key_heads * n_splits <= most_programs
 
 
 def test_large_paged_scores_do_not_overflow(device: str):
