@@ -23,7 +23,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.models import GEMMA_2_9B
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import fla, flag_gems, liger
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.building_blocks.shapes import Workload, ffn_rows, model_cases, small_cases
 
@@ -298,3 +298,13 @@ def _swiglu_liger(ops: Any, gate: Tensor, up: Tensor) -> Any:
 @liger(geglu_spec, directions=["fwd"])
 def _geglu_liger(ops: Any, gate: Tensor, up: Tensor) -> Any:
     return ops.LigerGELUMulFunction.apply(gate, up)
+
+
+@fla(swiglu_spec, "modules.activations")
+def _swiglu_fla(activations: Any, gate: Tensor, up: Tensor) -> Any:
+    return activations.swiglu(gate, up)
+
+
+@flag_gems(swiglu_spec)
+def _swiglu_flag_gems(gems: Any, gate: Tensor, up: Tensor) -> Any:
+    return gems.silu_and_mul(gate, up)

@@ -30,6 +30,7 @@ from roofwatch.kernels.building_blocks.operands import (
     require_integers,
     require_operands,
 )
+from roofwatch.kernels.building_blocks.rivals import fla
 from roofwatch.kernels.building_blocks.shapes import (
     image_attention,
     model_cases,
@@ -393,3 +394,13 @@ def _attention_varlen_flash(
     out = varlen_attn(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, **options)
     assert isinstance(out, Tensor)  # a tuple only with more requested outputs
     return out
+
+
+@fla(attention_spec, "ops.attn")
+def _attention_fla(
+    attention: Any, q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0
+) -> Any:
+    if not is_causal:
+        raise UnsupportedError("supports only causal masks")
+    q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+    return attention.parallel_attn(q, k, v, window_size=window or None).transpose(1, 2)

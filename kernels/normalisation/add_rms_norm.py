@@ -19,7 +19,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import fla, liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     MAX_ROW_BYTES_BACKWARD,
@@ -338,7 +338,7 @@ def add_rms_norm(
 
 
 @add_rms_norm_spec.implementation("torch", compile=True)
-def _add_rms_norm_torch(
+def add_rms_norm_torch(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     h = x + residual
@@ -350,3 +350,10 @@ def _add_rms_norm_liger(
     ops: Any, x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> Any:
     return ops.LigerFusedAddRMSNormFunction.apply(x, residual, weight, eps)
+
+
+@fla(add_rms_norm_spec, "modules.norm.layernorm")
+def _add_rms_norm_fla(
+    norms: Any, x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> Any:
+    return norms.rms_norm(x, weight, None, residual=residual, eps=eps, prenorm=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import fla, flag_gems, liger
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.building_blocks.shapes import (
     image_tokens,
@@ -226,3 +226,15 @@ def _adaln_modulate_torch(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 
 @liger(layer_norm_spec)
 def _layer_norm_liger(ops: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Any:
     return ops.LigerLayerNormFunction.apply(x, weight, bias, eps)
+
+
+@fla(layer_norm_spec, "modules.norm.layernorm")
+def _layer_norm_fla(norms: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Any:
+    return norms.layer_norm(x, weight, bias, eps=eps)
+
+
+@flag_gems(layer_norm_spec, directions=["fwd"])
+def _layer_norm_flag_gems(
+    gems: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Any:
+    return gems.layer_norm(x, weight.shape, weight, bias, eps)[0]

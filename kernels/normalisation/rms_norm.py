@@ -20,7 +20,7 @@ from torch import Tensor
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import fla, flag_gems, liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     ONLY_NVIDIA,
@@ -348,3 +348,13 @@ def rms_norm_cuda(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 @liger(rms_norm_spec)
 def _rms_norm_liger(ops: Any, x: Tensor, weight: Tensor, eps: float = 1e-6) -> Any:
     return ops.LigerRMSNormFunction.apply(x, weight, eps, 0.0, "llama", False)
+
+
+@fla(rms_norm_spec, "modules.norm.layernorm")
+def _rms_norm_fla(norms: Any, x: Tensor, weight: Tensor, eps: float = 1e-6) -> Any:
+    return norms.rms_norm(x, weight, None, eps=eps)
+
+
+@flag_gems(rms_norm_spec)
+def _rms_norm_flag_gems(gems: Any, x: Tensor, weight: Tensor, eps: float = 1e-6) -> Any:
+    return gems.rms_norm(x, weight.shape, weight, eps)

@@ -20,7 +20,7 @@ from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.exponential import BYTES_PER_LOAD, add_to_lanes, fast_exp
 from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import flag_gems, liger
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     ONLY_NVIDIA,
@@ -293,3 +293,8 @@ def softmax_cuda(x: Tensor) -> Tensor:
 @liger(softmax_spec)
 def _softmax_liger(ops: Any, x: Tensor) -> Any:
     return ops.LigerSoftmaxFunction.apply(x)
+
+
+@flag_gems(softmax_spec, directions=["fwd"])
+def _softmax_flag_gems(gems: Any, x: Tensor) -> Any:
+    return gems.softmax(x, 1)

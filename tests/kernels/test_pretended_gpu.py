@@ -21,6 +21,7 @@ from roofwatch.collector.compile.traced_launches import (
     TracedLaunch,
     tracing_launches,
 )
+from roofwatch.kernels.building_blocks.rivals import RIVALS
 from roofwatch.kernels.registry import find_kernel, suite
 from roofwatch.spec import (
     Case,
@@ -54,8 +55,8 @@ def calls() -> Iterator[tuple[KernelSpec, Implementation, Case]]:
         for implementation in spec.implementations.values():
             if implementation.is_compiled or implementation.name in CAPTURES_A_GRAPH:
                 continue
-            # Liger's launchers launch kernels of Triton, which needs their data
-            if implementation.name == "liger":
+            # launchers of other packages launch kernels of Triton, which needs their data
+            if implementation.name in RIVALS:
                 continue
             for direction in Direction:
                 case = next((case for case in spec.cases if case.direction is direction), None)

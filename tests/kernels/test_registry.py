@@ -12,7 +12,7 @@ from roofwatch.kernels.building_blocks.models import (
     LLAMA_3_1_405B,
     MIXTRAL_8X7B,
 )
-from roofwatch.kernels.building_blocks.rivals import liger
+from roofwatch.kernels.building_blocks.rivals import fla, flag_gems, liger
 from roofwatch.kernels.building_blocks.shapes import Workload, model_cases, only, projections
 from roofwatch.kernels.registry import MODULES, find_kernel, single_kernels
 
@@ -37,10 +37,14 @@ def test_kernels_have_the_implementations_of_packages_that_are_installed(
     def implementations() -> set[str]:
         spec = replace(find_kernel("softmax"))  # without implementations
         liger(spec)(print)
+        fla(spec, "ops")(print)
+        flag_gems(spec)(print)
         return set(spec.implementations)
 
     monkeypatch.setattr(rivals, "find_spec", {"liger_kernel": True}.get)
     assert implementations() == {"liger"}
+    monkeypatch.setattr(rivals, "find_spec", {"fla": True, "flag_gems": True}.get)
+    assert implementations() == {"fla", "flag_gems"}
     monkeypatch.setattr(rivals, "find_spec", {}.get)
     assert implementations() == set()
 
