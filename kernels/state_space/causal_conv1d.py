@@ -25,6 +25,7 @@ from roofwatch.kernels.building_blocks.operands import (
     require_operands,
 )
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
+from roofwatch.kernels.building_blocks.rivals import fla
 from roofwatch.kernels.building_blocks.shapes import Workload, model_cases, small_cases
 
 WIDTH = 4
@@ -307,3 +308,8 @@ def _causal_conv1d_torch(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         x.transpose(1, 2), weight[:, None], bias, padding=WIDTH - 1, groups=D
     )
     return torch.nn.functional.silu(pre[..., :T]).transpose(1, 2)
+
+
+@fla(causal_conv1d_spec, "modules.causal_conv1d")
+def _causal_conv1d_fla(convolution: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+    return convolution.causal_conv1d(x, weight, bias, activation="silu")[0]

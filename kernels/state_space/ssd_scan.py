@@ -1,4 +1,5 @@
-"""Scan of the state-space layer of Mamba-2 (SSD) in chunks, forward.
+"""Scan of the state-space layer of Mamba-2 (SSD) in chunks, forward; ssd_scan_backward.py has the
+gradient.
 
 A program keeps the state of a head in registers and walks down the sequence. In a chunk, the terms
 between its tokens are a masked matrix product, as in attention without a softmax; the tokens before
@@ -21,36 +22,33 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.operands import (
+    refuse_gradients,
     require_contiguous,
     require_equal,
     require_operands,
 )
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.rivals import fla
 from roofwatch.kernels.building_blocks.shapes import Workload, model_cases, small_cases
 from roofwatch.kernels.building_blocks.target import DeviceTarget, current_target
 from roofwatch.kernels.building_blocks.tiles import dot
+from roofwatch.kernels.state_space.chunks import (
+    decay_between,
+    decays_of,
+    load_chunk,
+    load_steps,
+    store_chunk,
+)
+from roofwatch.kernels.state_space.ssd_scan_backward import ssd_scan_backward
 
 _MAX_STATES = 256
+_MAX_HEAD_DIM_BACKWARD = 128
 _TORCH_CHUNK = 64
 _LAYERS = {
     "mamba2_2.7b": {"H": 80, "P": 64, "G": 1, "N": 128},
     "codestral_mamba_7b": {"H": 128, "P": 64, "G": 8, "N": 128},
 }
 """Source: config.json of state-spaces/mamba2-2.7b and mistralai/Mamba-Codestral-7B-v0.1."""
-
-
-@triton.jit
-def _load_chunk(
-    ptr, start, steps, row_stride, n_left, first_d, D: tl.constexpr, BLOCK_D: tl.constexpr
-):
-    """Load [BLOCK_T, BLOCK_D] with one 64-bit offset, zero after the sequence."""
-    offs_d = first_d + tl.arange(0, BLOCK_D)
-    mask = (steps < n_left)[:, None]
-    if D % BLOCK_D:
-        mask = mask & (offs_d < D)[None, :]
-    ptr += tl.cast(start, tl.int64) * row_stride
-    ptrs = ptr + steps[:, None] * row_stride + offs_d[None, :]
-    return tl.load(ptrs, mask=mask, other=0.0)  # [BLOCK_T, BLOCK_D]
 
 
 @triton.jit
@@ -89,37 +87,26 @@ def _ssd_scan_kernel(
     rate = tl.load(a_ptr + h) * log2_e
     state = tl.zeros((BLOCK_N, BLOCK_P), tl.float32)
     steps = tl.arange(0, BLOCK_T)
-    is_before = steps[:, None] >= steps[None, :]
     for start in range(0, T, BLOCK_T):
         n_left = T - start
         # fmt: off
-        x = _load_chunk(
+        x = load_chunk(
             x_ptr, start, steps, x_strides[1], n_left, first_p, P, BLOCK_P
         )  # [BLOCK_T, BLOCK_P]
-        b = _load_chunk(
+        b = load_chunk(
             b_ptr, start, steps, b_strides[1], n_left, 0, N, BLOCK_N
         )  # [BLOCK_T, BLOCK_N]
-        c = _load_chunk(
+        c = load_chunk(
             c_ptr, start, steps, c_strides[1], n_left, 0, N, BLOCK_N
         )  # [BLOCK_T, BLOCK_N]
         # fmt: on
-        dt_ptrs = dt_ptr + tl.cast(start, tl.int64) * H + steps * H
-        # zero past the last token: the state stays as it is
-        dt = tl.load(dt_ptrs, mask=steps < n_left, other=0.0)  # [BLOCK_T]
-        # logarithms to base 2 of the decay since the start of the chunk
-        decay = tl.cumsum(dt * rate, axis=0)
-        chunk_decay = tl.sum(dt * rate, axis=0)
+        dt = load_steps(dt_ptr, start, steps, H, n_left)  # [BLOCK_T]
+        decay, chunk_decay = decays_of(dt, rate)
         weights = dot(c, b.T, tl.zeros((BLOCK_T, BLOCK_T), tl.float32))
-        # masked before the power: it would overflow for later tokens
-        since = tl.where(is_before, decay[:, None] - decay[None, :], -float("inf"))
-        weights *= tl.exp2(since) * dt[None, :]
+        weights *= decay_between(decay, steps, FROM_ROWS=False) * dt[None, :]
         out = dot(c, state.to(c.dtype), tl.zeros((BLOCK_T, BLOCK_P), tl.float32))
         out = dot(weights.to(x.dtype), x, out * tl.exp2(decay)[:, None])
-        out_ptrs = (
-            out_ptr + tl.cast(start, tl.int64) * H * P + steps[:, None] * H * P + offs_p[None, :]
-        )
-        mask = (steps < n_left)[:, None] & (offs_p < P)[None, :]
-        tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK_T, BLOCK_P]
+        store_chunk(out_ptr, out, start, steps, H * P, n_left, first_p, P)
         added = x.to(tl.float32) * (dt * tl.exp2(chunk_decay - decay))[:, None]
         state = dot(b.T, added.to(x.dtype), state * tl.exp2(chunk_decay))
     state_ptr += (batch * H + h) * P * N
@@ -150,7 +137,7 @@ def _empty_results(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tu
     return x.new_empty(x.shape), x.new_empty(B, H, P, b.shape[3], dtype=torch.float32)
 
 
-@operator("ssd_scan", _empty_results)
+@operator("ssd_scan", _empty_results, backward=ssd_scan_backward)
 def _ssd_scan_op(x, dt, a, b, c, out, state):
     B, T, H, P = x.shape
     G, N = b.shape[2:]
@@ -205,23 +192,29 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def ssd_scan_flop_count(case: Case) -> float:
-    """Count 5 per token and element of the state: its decay, 2 for the token and 2 for the product
-    with c. A chunked scan computes more.
+    """Count per token and element of the state, forward: its decay, 2 for the token and 2 for the
+    product with c. Backward: the state and its gradient, 3 each, and 2 for each product of x, b, c
+    and the decay. A chunked scan computes more.
     """
-    return 5 * case["B"] * case["T"] * case["H"] * case["P"] * case["N"]
+    per_element = 14 if case.is_backward else 5
+    return per_element * case["B"] * case["T"] * case["H"] * case["P"] * case["N"]
 
 
 def ssd_scan_memory_bytes(case: Case) -> float:
-    """Reads x, b and c, and dt and a of 4 bytes; writes out and the last state of 4 bytes."""
+    """Forward reads x, b and c, and dt and a of 4 bytes; writes out and the last state of 4 bytes.
+    Backward reads the inputs and the gradients of both results; writes those of the inputs.
+    """
     n_tokens, H, P, N = case["B"] * case["T"], case["H"], case["P"], case["N"]
-    n_half = n_tokens * (2 * H * P + 2 * case["G"] * N)
-    return n_half * case.itemsize + 4 * (n_tokens * H + H + case["B"] * H * P * N)
+    n_passes = 2 if case.is_backward else 1
+    n_half = n_tokens * (H * P + n_passes * (H * P + 2 * case["G"] * N))
+    n_single = n_passes * (n_tokens * H + H) + case["B"] * H * P * N
+    return n_half * case.itemsize + 4 * n_single
 
 
 def _sequences() -> list[Workload]:
     """16,384 tokens of a training step or prefill, in eight sequences or in one."""
     return [
-        Workload({"B": B, "T": 16_384 // B, **layer}, frozenset({model, "prefill"}))
+        Workload({"B": B, "T": 16_384 // B, **layer}, frozenset({model, "prefill", "train"}))
         for model, layer in _LAYERS.items()
         for B in (8, 1)
     ]
@@ -233,8 +226,12 @@ ssd_scan_spec = KernelSpec(
     inputs=_inputs,
     reference=ssd_scan_reference,
     cases=[
-        *small_cases({"B": 2, "T": 256, "H": 8, "P": 64, "G": 1, "N": 64}, dtypes=["bfloat16"]),
-        *model_cases(_sequences()),
+        *small_cases(
+            {"B": 2, "T": 256, "H": 8, "P": 64, "G": 1, "N": 64},
+            dtypes=["bfloat16"],
+            directions=["fwd", "bwd"],
+        ),
+        *model_cases(_sequences(), directions=["fwd", "bwd"]),
     ],
     edges=[
         *cases(
@@ -243,8 +240,11 @@ ssd_scan_spec = KernelSpec(
                 {"B": 0, "T": 4, "H": 2, "P": 16, "G": 1, "N": 16},
             ],
             dtypes=["float16"],
+            directions=["fwd", "bwd"],
         ),
-        *cases(shapes=[{"B": 2, "T": 1, "H": 2, "P": 5, "G": 1, "N": 3}]),
+        *cases(
+            shapes=[{"B": 2, "T": 1, "H": 2, "P": 5, "G": 1, "N": 3}], directions=["fwd", "bwd"]
+        ),
     ],
     flop_count=ssd_scan_flop_count,
     memory_bytes=ssd_scan_memory_bytes,
@@ -255,12 +255,13 @@ ssd_scan_spec = KernelSpec(
 )
 
 
-@ssd_scan_spec.implementation("triton", directions=["fwd"], deterministic=True)
+@ssd_scan_spec.implementation("triton", deterministic=True)
 def ssd_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """Scan a sequence with a state per head, accumulated in float32.
 
     Args:
-        x: [B, T, H, P], contiguous along its last dim, for example a slice of a joint projection.
+        x: [B, T, H, P], contiguous along its last dim, for example a slice of a joint projection;
+            P at most 128 if a gradient is needed.
         dt: [B, T, H] float32, contiguous, not negative: the step after softplus.
         a: [H] float32, negative.
         b: [B, T, G, N] of x's dtype; each group serves `H / G` consecutive heads. N at most 256.
@@ -275,7 +276,7 @@ def ssd_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Te
     require_operands(name, dims=3, dtypes=(torch.float32,), dt=dt)
     require_operands(name, dims=1, dtypes=(torch.float32,), a=a)
     require_contiguous(name, dt=dt)
-    B, T, H, _ = x.shape
+    B, T, H, P = x.shape
     G, N = b.shape[2:]
     require_equal(name, "the shapes", b=tuple(b.shape), c=tuple(c.shape))
     require_equal(name, "batch, length, dtype and device", x=_kind(x), b=_kind(b), c=_kind(c))
@@ -289,6 +290,8 @@ def ssd_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Te
             f"{name}: b has {N} states, at most {_MAX_STATES} stay in registers; split the states "
             "and add the results"
         )
+    if P > _MAX_HEAD_DIM_BACKWARD:
+        refuse_gradients(name, x=x, dt=dt, a=a, b=b, c=c)
     return _ssd_scan_op(x, dt, a, b, c)
 
 
@@ -330,3 +333,13 @@ def _ssd_scan_torch(
     before = states[:, :-1].to(x.dtype)
     from_before = torch.einsum("zcthn,zchpn,zhct->zcthp", c, before, total.exp().to(x.dtype))
     return (out + from_before).flatten(1, 2)[:, :T], states[:, -1]
+
+
+@fla(ssd_scan_spec, "ops.simple_gla")
+def _ssd_scan_fla(gated: Any, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Any:
+    group = x.shape[2] // b.shape[2]
+    b, c = (tokens.repeat_interleave(group, dim=2) for tokens in (b, c))
+    x = (x * dt[..., None]).to(x.dtype)
+    return gated.chunk_simple_gla(
+        c, b, x, dt * a, scale=1.0, output_final_state=True, state_v_first=True
+    )
