@@ -1,4 +1,5 @@
-"""Collectives of torch.distributed: all-reduce, all-gather, reduce-scatter and all-to-all.
+"""Collectives of torch.distributed: all-reduce, alone or before an RMS normalisation, all-gather,
+reduce-scatter and all-to-all.
 
 Every rank generates the inputs of all ranks and sends only its own, so each rank can check its
 result locally. Results are new tensors, as in the out-of-place variant of NVIDIA/nccl-tests. Bus
@@ -26,8 +27,13 @@ from roofwatch.kernels.building_blocks.shapes import (
     shared_activations,
     split_activations,
 )
+from roofwatch.kernels.normalisation.add_rms_norm import (
+    add_rms_norm,
+    add_rms_norm_reference,
+    add_rms_norm_torch,
+)
 
-Collective = Callable[[Tensor, int], Tensor]
+Collective = Callable[..., Any]
 
 _DEVICE_OF = {"nccl": "cuda", "gloo": "cpu"}
 _SEQUENCE_PARALLEL = (
@@ -42,15 +48,17 @@ def _collective_spec(
     n_small_rows: int,
     workloads: Iterable[Workload],
     sends_parts: bool = False,
+    further_inputs: Callable[[Case, InputMaker], dict[str, Any]] = lambda _case, _make: {},
     **declared: Any,
 ) -> KernelSpec:
     """The spec of a collective. With `sends_parts`, `n_rows` counts the rows for one receiving
-    rank.
+    rank. `further_inputs` are equal on all ranks.
     """
 
     def inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         n_rows = case["n_rows"] * (case["ranks"] if sends_parts else 1)
-        return {"x": make.normal(case["ranks"], n_rows, case["n_cols"]), "rank": make.rank}
+        x = make.normal(case["ranks"], n_rows, case["n_cols"])
+        return {"x": x, "rank": make.rank, **further_inputs(case, make)}
 
     small = [
         {"ranks": 2, "n_rows": n_rows, "n_cols": 1024}
@@ -82,10 +90,10 @@ def _implement(spec: KernelSpec, *, deterministic: bool) -> Callable[[Collective
     """Register a launcher as `nccl` for GPU tensors and as `gloo` for CPU tensors."""
 
     def register(launch: Collective) -> Collective:
-        def with_device(device: str, x: Tensor, rank: int) -> Tensor:
+        def with_device(device: str, x: Tensor, rank: int, **further: Tensor) -> Any:
             if x.device.type != device:
                 raise UnsupportedError(f"needs {device} tensors, got {x.device.type}")
-            return launch(x, rank)
+            return launch(x, rank, **further)
 
         for library, device in _DEVICE_OF.items():
             add = spec.implementation(
@@ -167,6 +175,72 @@ def all_reduce(x: Tensor, rank: int) -> Tensor:
     out = x[rank].clone()
     distributed.all_reduce(out)
     return out
+
+
+def all_reduce_rms_norm_reference(
+    x: Tensor, rank: int, residual: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute `h = sum over ranks r of x[r] + residual` and its RMS normalisation."""
+    return add_rms_norm_reference(x.sum(dim=0), residual, weight)
+
+
+def _norm_operands(case: Case, make: InputMaker) -> dict[str, Any]:
+    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    return {"residual": make.normal(n_rows, n_cols), "weight": make.weights(n_cols)}
+
+
+def all_reduce_rms_norm_flop_count(case: Case) -> float:
+    """Count additions of one rank, and 5 per element of the normalisation."""
+    per_element = (case["ranks"] - 1) / case["ranks"] + 5
+    return per_element * case["n_rows"] * case["n_cols"]
+
+
+def all_reduce_rms_norm_memory_bytes(case: Case) -> float:
+    """Reads x of this rank, residual and weight; writes both results. The sum of the ranks is not
+    counted: one launch would keep it in registers.
+    """
+    return 4 * _own_bytes(case) + case["n_cols"] * case.itemsize
+
+
+all_reduce_rms_norm_spec = _collective_spec(
+    "all_reduce_rms_norm",
+    reference=all_reduce_rms_norm_reference,
+    formula="h = sum over ranks r of x[r] + residual; out = h / sqrt(mean(h²) + eps) * weight",
+    source="Shoeybi et al., Megatron-LM, 2019 (arXiv 1909.08053), section 3, for the sum; Zhang "
+    "and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467)",
+    n_small_rows=16,
+    workloads=shared_activations(),
+    further_inputs=_norm_operands,
+    flop_count=all_reduce_rms_norm_flop_count,
+    memory_bytes=all_reduce_rms_norm_memory_bytes,
+    bus_bytes=lambda case: 2 * (case["ranks"] - 1) / case["ranks"] * _own_bytes(case),
+)
+
+
+@_implement(all_reduce_rms_norm_spec, deterministic=False)
+def all_reduce_rms_norm(
+    x: Tensor, rank: int, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """Sum the inputs of all ranks, add the residual and normalise each row, as after each row-split
+    projection of a tensor-parallel layer.
+
+    An all-reduce and one launch, `add_rms_norm`. One launch for both would need memory that all
+    GPUs of the group can read; no such kernel is here.
+
+    Args:
+        x: [ranks, n_rows, n_cols], contiguous; only `x[rank]` is read.
+        rank: Of this process in torch.distributed's default group.
+        residual: [n_rows, n_cols] of x's dtype, contiguous along its last dim.
+        weight: [n_cols].
+        eps: Added to the mean square.
+
+    Returns:
+        The normalised sum and the sum (the next residual), each [n_rows, n_cols] in x's dtype.
+    """
+    total = all_reduce(x, rank)
+    if total.is_cuda:
+        return add_rms_norm(total, residual, weight, eps)
+    return add_rms_norm_torch(total, residual, weight, eps)
 
 
 def all_gather_reference(x: Tensor, rank: int) -> Tensor:

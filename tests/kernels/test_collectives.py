@@ -14,6 +14,7 @@ from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.collectives import (
     all_gather_spec,
     all_reduce,
+    all_reduce_rms_norm_spec,
     all_reduce_spec,
     all_to_all_spec,
     reduce_scatter_spec,
@@ -27,8 +28,14 @@ from roofwatch.model.worker_protocol import CheckAccuracy, TimeBlock, WorkerSett
 from tests.kernels.builders import make_case
 
 SUITE = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_collectives.py")
-COLLECTIVES = [all_reduce_spec, all_gather_spec, reduce_scatter_spec, all_to_all_spec]
-FOR_ALL_RANKS_THE_SAME = {"all_reduce", "all_gather"}
+COLLECTIVES = [
+    all_reduce_spec,
+    all_reduce_rms_norm_spec,
+    all_gather_spec,
+    reduce_scatter_spec,
+    all_to_all_spec,
+]
+FOR_ALL_RANKS_THE_SAME = {"all_reduce", "all_reduce_rms_norm", "all_gather"}
 
 
 def small(spec: KernelSpec) -> list[Case]:
@@ -123,6 +130,8 @@ def test_nccl_carries_no_cpu_tensors(workers: WorkerPool):
         # 15 elements on each of four ranks, 30 bytes; every one is added 3 times, by one of the
         # four
         (all_reduce_spec, 0.75 * 15, 30 + 30, 1.5 * 30),
+        # and the residual, a weight of 5 elements and a second result
+        (all_reduce_rms_norm_spec, 0.75 * 15 + 5 * 15, 4 * 30 + 10, 1.5 * 30),
         # 30 bytes from each of four ranks
         (all_gather_spec, 0, 30 + 120, 0.75 * 120),
         # 60 elements on each of four ranks, of which each gets the sum of 15

@@ -3,41 +3,54 @@
 import torch
 from roofwatch.kernels.registry import find_kernel
 
-all_reduce, all_gather, reduce_scatter, all_to_all = map(
-    find_kernel, ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-)
+COLLECTIVES = [
+    find_kernel(name)
+    for name in ("all_reduce", "all_reduce_rms_norm", "all_gather", "reduce_scatter", "all_to_all")
+]
+globals().update({spec.name: spec for spec in COLLECTIVES})
 
 
-def sound(spec, x, rank):
-    return spec.reference(x, rank)
+def sound(spec, x, rank, **further):
+    return spec.reference(x, rank, **further)
 
 
-def zeroed(spec, x, rank):
-    return sound(spec, x, rank) * 0
+def zeroed(spec, x, rank, **further):
+    return changed(spec, lambda out: out * 0, x, rank, **further)
 
 
-def without_the_other_ranks(spec, x, rank):
-    shape = sound(spec, x, rank).shape
-    own = x[rank].flatten()
-    return own.repeat(-(-shape.numel() // own.numel()))[: shape.numel()].reshape(shape)
+def without_the_other_ranks(spec, x, rank, **further):
+    def repeated(out):
+        own = x[rank].flatten()
+        return own.repeat(-(-out.numel() // own.numel()))[: out.numel()].reshape(out.shape)
+
+    return changed(spec, repeated, x, rank, **further)
 
 
-def for_the_next_rank(spec, x, rank):
-    return sound(spec, x, (rank + 1) % len(x))
+def for_the_next_rank(spec, x, rank, **further):
+    return sound(spec, x, (rank + 1) % len(x), **further)
 
 
-def with_its_last_tile_one_late(spec, x, rank):
-    out = sound(spec, x, rank)
-    return torch.cat([out[:, :-64], out[:, -65:-1]], dim=1)
+def with_its_last_tile_one_late(spec, x, rank, **further):
+    return changed(
+        spec, lambda out: torch.cat([out[:, :-64], out[:, -65:-1]], dim=1), x, rank, **further
+    )
+
+
+def changed(spec, change, x, rank, **further):
+    """The sound result, or the first of several, changed."""
+    results = sound(spec, x, rank, **further)
+    if isinstance(results, tuple):
+        return change(results[0]), *results[1:]
+    return change(results)
 
 
 def implement(spec, way):
     spec.implementation("torch", name=way.__name__, directions=["fwd"])(
-        lambda x, rank: way(spec, x, rank)
+        lambda x, rank, **further: way(spec, x, rank, **further)
     )
 
 
-for spec in (all_reduce, all_gather, reduce_scatter, all_to_all):
+for spec in COLLECTIVES:
     for way in (
         sound,
         zeroed,
