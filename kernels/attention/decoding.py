@@ -1,5 +1,4 @@
-"""The kernels of `paged_decode_attention`: attention over splits of a sequence, and the merge of
-the splits.
+"""Decode attention over splits of a sequence, and the merge of the splits.
 
 One program processes all query heads that share a key head. A sequence is split over many programs.
 Each stores its result and log-sum-exp, and a second kernel combines them in a fixed order.
@@ -8,6 +7,7 @@ Source: Dao et al., Flash-Decoding for long-context inference, 2023.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -36,47 +36,26 @@ _STAGES = {"sm_80": 3, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx95
 
 
 @triton.jit
-def _paged_decode_attention_kernel(
-    q_ptr,  # [B, H, D]
-    key_cache_ptr,  # [n_blocks, block_size, H_KV, D]
-    value_cache_ptr,  # [n_blocks, block_size, H_KV, D]
-    block_tables_ptr,  # [B, blocks_per_sequence]
-    context_lengths_ptr,  # [B]
-    out_ptr,  # [B, H, n_splits, D]
-    lse_ptr,  # [B, H, n_splits]
-    q_strides,
+def attend_to_blocks(
+    q,  # [BLOCK_H, BLOCK_D]
+    key_cache_ptr,
+    value_cache_ptr,
+    block_tables_ptr,
+    start,
+    stop,
     key_strides,
     value_strides,
-    blocks_per_sequence,
-    H_KV,
-    group,
-    n_splits,
-    tokens_per_split,
     scale,
     BLOCK_SIZE: tl.constexpr,
     D: tl.constexpr,
-    BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    # heads of a token are adjacent in memory, so adjacent programs process them
-    kv_head = tl.program_id(0) % H_KV
-    split = tl.program_id(0) // H_KV % n_splits
-    b = (tl.program_id(0) // H_KV // n_splits).to(tl.int64)
-    length = tl.load(context_lengths_ptr + b)
-    start = split * tokens_per_split
-    stop = tl.minimum(start + tokens_per_split, length)
-    if (start >= length) & (split > 0):
-        return
-    offs_h = tl.arange(0, BLOCK_H)
+    """Return attention of q to the tokens from `start` up to `stop` of one key head, and its
+    log-sum-exp to base 2.
+    """
+    BLOCK_H: tl.constexpr = q.shape[0]
     offs_d = tl.arange(0, BLOCK_D)
-    head = kv_head * group + offs_h
-    mask = (offs_h < group)[:, None] & (offs_d < D)[None, :]
-    q_ptrs = q_ptr + b * q_strides[0] + head[:, None] * q_strides[1] + offs_d[None, :]
-    q = tl.load(q_ptrs, mask=mask, other=0.0)  # [BLOCK_H, BLOCK_D]
-    key_cache_ptr += kv_head.to(tl.int64) * key_strides[2]
-    value_cache_ptr += kv_head.to(tl.int64) * value_strides[2]
-    block_tables_ptr += b * blocks_per_sequence
     acc = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, tl.float32)
     row_sum = tl.zeros((BLOCK_H,), tl.float32)
@@ -113,13 +92,75 @@ def _paged_decode_attention_kernel(
             exps, correction, row_max, row_sum = add_scores(scores, scale, row_max, row_sum)
             acc = dot(exps.to(v.dtype), v, acc * correction[:, None])
             blocks = next_blocks
-    # a sequence without tokens gives zeros
+    # without tokens the result is zero
     out = acc / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
-    row = (b * H_KV * group + head) * n_splits + split
+    return out, row_max + tl.log2(row_sum)
+
+
+@triton.jit
+def _paged_decode_attention_kernel(
+    q_ptr,  # [B, H, D]
+    key_cache_ptr,  # [n_blocks, block_size, H_KV, D]
+    value_cache_ptr,  # [n_blocks, block_size, H_KV, D]
+    block_tables_ptr,  # [B, blocks_per_sequence]
+    context_lengths_ptr,  # [B]
+    out_ptr,  # [B, H, n_stored_splits, D]
+    lse_ptr,  # [B, H, n_stored_splits]
+    q_strides,
+    key_strides,
+    value_strides,
+    blocks_per_sequence,
+    H_KV,
+    group,
+    n_splits,
+    first_stored_split,
+    n_stored_splits,
+    tokens_per_split,
+    scale,
+    BLOCK_SIZE: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    # heads of a token are adjacent in memory, so adjacent programs process them
+    kv_head = tl.program_id(0) % H_KV
+    split = tl.program_id(0) // H_KV % n_splits
+    b = (tl.program_id(0) // H_KV // n_splits).to(tl.int64)
+    length = tl.load(context_lengths_ptr + b)
+    start = split * tokens_per_split
+    stop = tl.minimum(start + tokens_per_split, length)
+    if (start >= length) & (split > 0):
+        return
+    offs_h = tl.arange(0, BLOCK_H)
+    offs_d = tl.arange(0, BLOCK_D)
+    head = kv_head * group + offs_h
+    mask = (offs_h < group)[:, None] & (offs_d < D)[None, :]
+    q_ptrs = q_ptr + b * q_strides[0] + head[:, None] * q_strides[1] + offs_d[None, :]
+    q = tl.load(q_ptrs, mask=mask, other=0.0)  # [BLOCK_H, BLOCK_D]
+    key_cache_ptr += kv_head.to(tl.int64) * key_strides[2]
+    value_cache_ptr += kv_head.to(tl.int64) * value_strides[2]
+    block_tables_ptr += b * blocks_per_sequence
+    out, lse = attend_to_blocks(
+        q,
+        key_cache_ptr,
+        value_cache_ptr,
+        block_tables_ptr,
+        start,
+        stop,
+        key_strides,
+        value_strides,
+        scale,
+        BLOCK_SIZE,
+        D,
+        BLOCK_N,
+        BLOCK_D,
+    )
+    row = (b * H_KV * group + head) * n_stored_splits + first_stored_split + split
     tl.store(
         out_ptr + row[:, None] * D + offs_d[None, :], out.to(out_ptr.dtype.element_ty), mask=mask
     )
-    tl.store(lse_ptr + row, row_max + tl.log2(row_sum), mask=offs_h < group)  # [BLOCK_H]
+    tl.store(lse_ptr + row, lse, mask=offs_h < group)  # [BLOCK_H]
 
 
 @triton.jit
@@ -129,6 +170,7 @@ def merge_splits_kernel(
     context_lengths_ptr,  # [B]
     out_ptr,  # [B, H, D]
     H,
+    n_prefix_splits,
     n_splits,
     tokens_per_split,
     D: tl.constexpr,
@@ -136,7 +178,7 @@ def merge_splits_kernel(
     BLOCK_S: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    n_filled = tl.cdiv(tl.load(context_lengths_ptr + row // H), tokens_per_split)
+    n_filled = tl.cdiv(tl.load(context_lengths_ptr + row // H), tokens_per_split) + n_prefix_splits
     offs_d = tl.arange(0, BLOCK_D)
     acc = tl.zeros((BLOCK_D,), tl.float32)
     total_max = LOWEST
@@ -220,18 +262,63 @@ def _empty_out(
 
 @operator("paged_decode_attention", _empty_out)
 def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
+    splits = splits_of(q, key_cache, block_tables, n_prefix_splits=0)
+    # one split writes its result at once
+    split_out = out
+    if splits.n_stored != 1:
+        split_out = splits.empty_out(q)
+    lse = splits.empty_lse(q)
+    decode_splits(q, key_cache, value_cache, block_tables, context_lengths, split_out, lse, splits)
+    if splits.n_stored > 1:
+        merge_splits(split_out, lse, context_lengths, out, splits)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How the tokens of each sequence are split; those of a shared prefix come first."""
+
+    n_prefix: int
+    n_own: int
+    tokens_per_split: int
+
+    @property
+    def n_stored(self) -> int:
+        return self.n_prefix + self.n_own
+
+    def empty_out(self, q: Tensor) -> Tensor:
+        B, H, D = q.shape
+        return q.new_empty(B, H, self.n_stored, D, dtype=torch.float32)
+
+    def empty_lse(self, q: Tensor) -> Tensor:
+        return q.new_empty(*q.shape[:2], self.n_stored, dtype=torch.float32)
+
+
+def splits_of(
+    q: Tensor, key_cache: Tensor, block_tables: Tensor, *, n_prefix_splits: int
+) -> Splits:
+    """Split the tokens that a row of the block table can list."""
     B, H, D = q.shape
     block_size, H_KV = key_cache.shape[1:3]
     max_tokens = block_tables.shape[1] * block_size
     config = paged_decode_attention_config(H // H_KV, D, q.element_size(), current_target())
     per_split = tokens_per_split(max_tokens, B * H_KV, multiprocessor_count(q), config["BLOCK_N"])
-    n_splits = max(triton.cdiv(max_tokens, per_split), 1)
-    # one split writes its result at once
-    split_out = out
-    if n_splits != 1:
-        split_out = q.new_empty(B, H, n_splits, D, dtype=torch.float32)
-    lse = q.new_empty(B, H, n_splits, dtype=torch.float32)
-    _paged_decode_attention_kernel[(B * n_splits * H_KV,)](
+    return Splits(n_prefix_splits, max(triton.cdiv(max_tokens, per_split), 1), per_split)
+
+
+def decode_splits(
+    q: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lengths: Tensor,
+    split_out: Tensor,
+    lse: Tensor,
+    splits: Splits,
+) -> None:
+    """Launch attention of each sequence to its own tokens."""
+    B, H, D = q.shape
+    block_size, H_KV = key_cache.shape[1:3]
+    _paged_decode_attention_kernel[(B * splits.n_own * H_KV,)](
         q,
         key_cache,
         value_cache,
@@ -245,22 +332,31 @@ def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
         block_tables.shape[1],
         H_KV,
         H // H_KV,
-        n_splits,
-        per_split,
+        splits.n_own,
+        splits.n_prefix,
+        splits.n_stored,
+        splits.tokens_per_split,
         math.log2(math.e) / math.sqrt(D),
         BLOCK_SIZE=block_size,
         D=D,
-        **config,
+        **paged_decode_attention_config(H // H_KV, D, q.element_size(), current_target()),
     )
-    if n_splits > 1:
-        merge_splits_kernel[(B * H,)](
-            split_out,
-            lse,
-            context_lengths,
-            out,
-            H,
-            n_splits,
-            per_split,
-            D=D,
-            **merge_config(n_splits, D),
-        )
+
+
+def merge_splits(
+    split_out: Tensor, lse: Tensor, context_lengths: Tensor, out: Tensor, splits: Splits
+) -> None:
+    """Launch the merge of all splits of each head, in a fixed order."""
+    B, H, D = out.shape
+    merge_splits_kernel[(B * H,)](
+        split_out,
+        lse,
+        context_lengths,
+        out,
+        H,
+        splits.n_prefix,
+        splits.n_stored,
+        splits.tokens_per_split,
+        D=D,
+        **merge_config(splits.n_stored, D),
+    )

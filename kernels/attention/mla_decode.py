@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.attention.decoding import merge_config, merge_splits_kernel
+from roofwatch.kernels.attention.decoding import Splits, merge_splits
 from roofwatch.kernels.attention.paged_decode_attention import context_lengths_of
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
 from roofwatch.kernels.building_blocks.errors import KernelError
@@ -217,17 +217,7 @@ def _mla_decode_op(q, cache, block_tables, context_lengths, n_rope, scale, out):
         **config,
     )
     if n_splits > 1:
-        merge_splits_kernel[(B * H,)](
-            split_out,
-            lse,
-            context_lengths,
-            out,
-            H,
-            n_splits,
-            per_split,
-            D=L,
-            **merge_config(n_splits, L),
-        )
+        merge_splits(split_out, lse, context_lengths, out, Splits(0, n_splits, per_split))
 
 
 def mla_decode_reference(

@@ -176,7 +176,7 @@ def paged_decode_attention(
 
 
 @paged_decode_attention_spec.implementation("torch", directions=["fwd"], compile=True)
-def _paged_decode_attention_torch(
+def paged_decode_attention_torch(
     q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
 ) -> Tensor:
     k, v = (cache[block_tables].flatten(1, 2).transpose(1, 2) for cache in (key_cache, value_cache))

@@ -76,6 +76,22 @@ COSTS = [
         2 * 8 * 32 + 2 * 3 * 32 + 4 * (2 + 1 + 2),
     ),
     (
+        # 4 tokens of the prefix for both; 4 and 2 of their own
+        make_case(
+            "cascade_decode",
+            "bfloat16",
+            B=2,
+            H=4,
+            H_KV=2,
+            T=8,
+            D=16,
+            block_size=4,
+            prefix=1,
+        ),
+        14 * 4 * (32 + 32),
+        2 * (10 * 2 * 32 + 8 * 32) + 4 * 5,
+    ),
+    (
         make_case("mla_decode", "bfloat16", B=2, H=4, T=8, latent=16, rope=2, block_size=4),
         2 * 14 * 4 * (18 + 16),
         14 * 36 + 8 * (36 + 32) + 4 * (4 + 2),
@@ -202,6 +218,11 @@ COSTS = [
         make_case("ssd_scan", "bfloat16", B=1, T=2, H=4, P=3, G=2, N=5),
         2 * 60 * (1 + 2 + 2),
         48 + 32 + 16 + 40 + 40 + 48 + 240,
+    ),
+    (
+        make_case("ssd_scan", "bfloat16", "bwd", B=1, T=2, H=4, P=3, G=2, N=5),
+        2 * 60 * (3 + 3 + 4 * 2),
+        2 * (48 + 32 + 16 + 40 + 40) + 48 + 240,
     ),
     (make_case("empty_launch", n_elements=1), 1, 4 + 4),
     (make_case("fused_adamw", "bfloat16", n=3), 9 + 12 + 9 + 12, 6 + 3 * 12 + 3 * 12 + 6),
