@@ -276,7 +276,7 @@ _SHARE_OF_HEAD = 32
 
 
 def ssd_scan_backward_config(P: int, N: int, itemsize: int) -> dict[str, int]:
-    """Choose chunks of which the gradients of b and c stay in registers.
+    """Choose chunks whose gradients of b and c stay in registers.
 
     Chunks of 64 tokens and eight warps would be predicted slower on sm_90.
     """
