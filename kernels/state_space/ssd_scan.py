@@ -37,7 +37,6 @@ from roofwatch.kernels.state_space.chunks import (
     decays_of,
     load_chunk,
     load_steps,
-    store_chunk,
 )
 from roofwatch.kernels.state_space.ssd_scan_backward import ssd_scan_backward
 
@@ -106,7 +105,12 @@ def _ssd_scan_kernel(
         weights *= decay_between(decay, steps, FROM_ROWS=False) * dt[None, :]
         out = dot(c, state.to(c.dtype), tl.zeros((BLOCK_T, BLOCK_P), tl.float32))
         out = dot(weights.to(x.dtype), x, out * tl.exp2(decay)[:, None])
-        store_chunk(out_ptr, out, start, steps, H * P, n_left, first_p, P)
+        # by store_chunk, scalar registers are spilled on gfx950
+        out_ptrs = (
+            out_ptr + tl.cast(start, tl.int64) * H * P + steps[:, None] * H * P + offs_p[None, :]
+        )
+        mask = (steps < n_left)[:, None] & (offs_p < P)[None, :]
+        tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK_T, BLOCK_P]
         added = x.to(tl.float32) * (dt * tl.exp2(chunk_decay - decay))[:, None]
         state = dot(b.T, added.to(x.dtype), state * tl.exp2(chunk_decay))
     state_ptr += (batch * H + h) * P * N
