@@ -193,8 +193,8 @@ def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfi
 
 
 def _rows(groups: Iterable[SlotSides], base_steps: int, head_steps: int) -> list[LedgerRow]:
-    alike = group_by(groups, _kernels_at_place)
-    return [_row(same_kernels, base_steps, head_steps) for same_kernels in alike.values()]
+    by_kernels = group_by(groups, _kernels_at_place)
+    return [_row(same_kernels, base_steps, head_steps) for same_kernels in by_kernels.values()]
 
 
 def _kernels_at_place(sides: SlotSides) -> tuple[object, ...]:
@@ -218,11 +218,11 @@ class _PerStep(NamedTuple):
         )
 
 
-def _row(alike: Sequence[SlotSides], base_steps: int, head_steps: int) -> LedgerRow:
+def _row(same_kernels: Sequence[SlotSides], base_steps: int, head_steps: int) -> LedgerRow:
     """Add up groups of the same kernels at the same kind of place."""
-    example = alike[0]
-    base_slots = list(chain.from_iterable(sides.base for sides in alike))
-    head_slots = list(chain.from_iterable(sides.head for sides in alike))
+    example = same_kernels[0]
+    base_slots = list(chain.from_iterable(sides.base for sides in same_kernels))
+    head_slots = list(chain.from_iterable(sides.head for sides in same_kernels))
     base = _PerStep.of(base_slots, base_steps)
     head = _PerStep.of(head_slots, head_steps)
     return LedgerRow(
@@ -230,7 +230,7 @@ def _row(alike: Sequence[SlotSides], base_steps: int, head_steps: int) -> Ledger
         module_path=example.first.module_path,
         base_names=example.base_names,
         head_names=example.head_names,
-        place_count=len(alike),
+        place_count=len(same_kernels),
         base_launches=base.launches,
         head_launches=head.launches,
         base_ns=base.busy_ns,

@@ -191,15 +191,15 @@ def _tags_of(repository: Path, head_sha: str) -> dict[str, str]:
     return tags
 
 
-def _share_objects(repository: Path, others: Sequence[Path]) -> None:
-    """Let a repository read the objects of others."""
-    folders = {
-        run_git(other, "rev-parse", "--path-format=absolute", "--git-path", "objects").strip(): None
-        for other in others
-    }
+def _share_objects(repository: Path, sources: Sequence[Path]) -> None:
+    """Let a repository read the objects of other repositories."""
+    folders: list[str] = []
+    for source in sources:
+        listed = run_git(source, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+        folders.append(listed.strip())
     git_folder = run_git(repository, "rev-parse", "--absolute-git-dir").strip()
     alternates = Path(git_folder, "objects", "info", "alternates")
-    alternates.write_text("".join(f"{folder}\n" for folder in folders))
+    alternates.write_text("".join(f"{folder}\n" for folder in dict.fromkeys(folders)))
 
 
 def _write_boundary(git_folder: Path, shas: Collection[str]) -> None:
