@@ -12,7 +12,7 @@ def test_the_plan_fits_into_the_time_of_one_loan(tmp_path: Path) -> None:
     assert [rehearsal.name for rehearsal in rehearsals if not rehearsal.fits] == []
     assert sum(rehearsal.seconds for rehearsal in rehearsals) <= MAX_PLAN_S
     headlines = next(rehearsal for rehearsal in rehearsals if rehearsal.name == "headlines")
-    assert headlines.check_count == 75
+    assert headlines.check_count == 81
     assert headlines.block_count == 3 * headlines.check_count
     # once for the check of each case, and once for each block
     case_count = headlines.draw_count - headlines.block_count

@@ -211,6 +211,7 @@ all_reduce_rms_norm_spec = _collective_spec(
     n_small_rows=16,
     workloads=shared_activations(),
     further_inputs=_norm_operands,
+    token_count=lambda case: case["n_rows"],
     flop_count=all_reduce_rms_norm_flop_count,
     memory_bytes=all_reduce_rms_norm_memory_bytes,
     bus_bytes=lambda case: 2 * (case["ranks"] - 1) / case["ranks"] * _own_bytes(case),

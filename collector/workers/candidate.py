@@ -307,20 +307,23 @@ class CandidateProcess:
         return answer, elapsed_ns
 
     def _wait_until_stopped(self) -> None:
-        """Wait for every thread to stop; one that is inside the operating system's kernel works on
-        for a while.
+        """Wait for every thread to stop and come to rest; one that is inside the operating system's
+        kernel works on for a while.
         """
         until_s = time.monotonic() + _STOP_S
-        while not (activity := _Activity.below(self._process.pid)).is_stopped:
-            if time.monotonic() > until_s:
-                break
+        activity = _Activity.below(self._process.pid)
+        is_at_rest = False
+        while not is_at_rest and time.monotonic() <= until_s:
             time.sleep(_STOP_PAUSE_S)
+            earlier, activity = activity, _Activity.below(self._process.pid)
+            # a thread counts as stopped a little before it leaves its core
+            is_at_rest = activity.is_stopped and activity == earlier
         count = len(activity.threads)
         if self._is_near_limit(count):
             raise TooManyProcessesError(
                 f"it runs {count} of at most {self._most_processes} processes"
             )
-        if not activity.is_stopped:
+        if not is_at_rest:
             raise ForgeryError("the process could not be stopped")
         self._activity = activity
 

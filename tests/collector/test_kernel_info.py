@@ -178,9 +178,10 @@ def test_every_bundled_implementation_has_a_source_line() -> None:
             found = source_lines(spec.name, implementation.name, implementation.launch, repository)
             assert found, f"{spec.name} {implementation.name}"
             assert not found[0].is_jitted
-            assert any(line.is_jitted for line in found) == (implementation.language == "triton"), (
-                spec.name
-            )
+            # a collective of torch.distributed, and a launch behind it
+            is_followed_by_launch = spec.name == "all_reduce_rms_norm"
+            is_jitted = implementation.language == "triton" or is_followed_by_launch
+            assert any(line.is_jitted for line in found) == is_jitted, spec.name
             for line in found:
                 text = (repository / line.file).read_text().splitlines()[line.line - 1]
                 assert text.lstrip().startswith(f"def {line.function}(")
