@@ -15,6 +15,7 @@ _GROWTH = 8
 _MAX_GRANULE = 64
 _MAX_STEP_S = 2.0
 _LEAST_STEP_S = 0.01
+_REPEAT_S = 1.0
 
 Overflow = Callable[[Case], UnprovenAccess | None]
 """The first overflow of a case; raises if its launcher refuses the size."""
@@ -72,7 +73,9 @@ def _interrupted_at(deadline_s: float) -> Iterator[None]:
         raise TimeoutError
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, max(deadline_s - time.monotonic(), _LEAST_STEP_S))
+    first_s = max(deadline_s - time.monotonic(), _LEAST_STEP_S)
+    # again and again: Python drops an exception that is raised in a destructor or weak reference
+    signal.setitimer(signal.ITIMER_REAL, first_s, _REPEAT_S)
     try:
         yield
     finally:

@@ -82,9 +82,9 @@ function sparkline(values, changedAt) {
   return drawn;
 }
 
-function select(label, name, choices, chosen) {
+function select(label, name, choices, chosen, texts = {}) {
   const options = choices.map((choice) => {
-    const option = element("option", { value: choice, text: choice });
+    const option = element("option", { value: choice, text: texts[choice] || choice });
     option.selected = choice === chosen;
     return option;
   });
@@ -250,16 +250,25 @@ function ordered(index) {
 
 const unique = (values) => [...new Set(values)];
 
+function metricTexts(index) {
+  const titles = new Map(Object.values(index.series).map((series) => [series.metric, series.title]));
+  const all = [...titles.values()];
+  // metrics that share a title keep their names
+  const isShared = (title) => all.indexOf(title) !== all.lastIndexOf(title);
+  return Object.fromEntries([...titles].map(([metric, title]) => [metric, isShared(title) ? metric : title]));
+}
+
 function chooseSeries(index, fields, fixed) {
   // one control for each field; each offers what the choices before it leave
   const chosen = { ...state(), ...fixed };
+  const texts = { metric: metricTexts(index) };
   let left = ordered(index);
   const controls = [];
   for (const [label, name] of fields) {
     const choices = unique(left.map(([, series]) => series[name]));
     if (name === "metric") choices.sort((a, b) => (b === "median_ns") - (a === "median_ns"));
     const value = choices.includes(chosen[name]) ? chosen[name] : choices[0];
-    if (choices.length > 1 && !(name in fixed)) controls.push(select(label, name, choices, value));
+    if (choices.length > 1 && !(name in fixed)) controls.push(select(label, name, choices, value, texts[name]));
     left = left.filter(([, series]) => series[name] === value);
   }
   return { id: left[0][0], controls: element("div", { class: "controls" }, ...controls) };
@@ -350,9 +359,10 @@ function trends(index) {
 async function regressionPage(index) {
   const regression = index.regressions.find((one) => one.id === state().id);
   if (!regression) return [element("h1", { text: "Regression" }), element("p", { text: "There is no such regression on this site. It may have been found by an older analysis." }), link("index", {}, "Overview")];
+  const texts = metricTexts(index);
   const rows = regression.changes.map((change) => {
     const series = index.series[change.series];
-    const text = `${change.label} · ${change.metric}`;
+    const text = `${change.label} · ${texts[change.metric] || change.metric}`;
     if (!series) return [text, change.evidence];
     const chosen = {};
     for (const name of ["kernel", "case", "implementation", "runner", "metric", "part"]) chosen[name] = series[name];
@@ -391,6 +401,7 @@ async function compare(index) {
   const metrics = unique(ordered(index).filter(([, series]) => series.runner === runner).map(([, series]) => series.metric));
   metrics.sort((a, b) => (b === "median_ns") - (a === "median_ns"));
   const metric = metrics.includes(state().metric) ? state().metric : metrics[0];
+  const texts = metricTexts(index);
   const rows = [];
   for (const [id, series] of ordered(index)) {
     if (series.runner !== runner || series.metric !== metric) continue;
@@ -413,12 +424,12 @@ async function compare(index) {
   }
   rows.sort((a, b) => Math.abs(b.difference || 0) - Math.abs(a.difference || 0));
   const controls = element("div", { class: "controls" }, select("runner", "runner", runners, runner),
-    select("metric", "metric", metrics, metric), select("base", "base", labels, label(base)), select("head", "head", labels, label(head)));
+    select("metric", "metric", metrics, metric, texts), select("base", "base", labels, label(base)), select("head", "head", labels, label(head)));
   const time = selectTime(index, runner);
   if (time) controls.append(time);
   return [element("h1", { text: "Compare" }), controls,
     element("p", { text: "These are separate runs, which give no verdict: the machine may differ between them. A pair measured in one job (roofwatch ab) decides." }),
-    table(`${rows.length} values of ${metric}`, ["case", "base", "head", "difference"], rows.map((row) => row.cells))];
+    table(`${rows.length} values of ${texts[metric]}`, ["case", "base", "head", "difference"], rows.map((row) => row.cells))];
 }
 
 const PAGES = { index: overview, trends, kernel: kernelPage, regression: regressionPage, compare };

@@ -1,5 +1,6 @@
 """Offsets that overflow 32-bit integers are found without a GPU, at sizes that fit into no memory."""
 
+import time
 from typing import Any
 
 import pytest
@@ -152,6 +153,29 @@ def test_a_launcher_that_loops_over_a_huge_dimension_is_interrupted() -> None:
     proof = proof_of(launch, n_rows=16, n_cols=16, limits_budget_s=0.5)
 
     assert proof.proof is Proof.FITS
+    assert "n_rows" not in proof.searched
+
+
+class DropsExceptions:
+    """Runs for longer than the deadline in a destructor, where Python drops exceptions."""
+
+    def __del__(self) -> None:
+        ends_s = time.monotonic() + 0.7
+        while time.monotonic() < ends_s:
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_deadline_that_passes_in_a_destructor_is_kept() -> None:
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 16:
+            DropsExceptions()
+            while True:
+                x = x[:]
+        return kernels.flat(x)
+
+    proof = proof_of(launch, n_rows=16, n_cols=16, limits_budget_s=0.5)
+
     assert "n_rows" not in proof.searched
 
 

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import Engine
 
+from roofwatch.model.metrics import METRICS
 from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.site import publish
 from roofwatch.store.database_source import DatabaseSource
@@ -91,6 +92,8 @@ def test_every_page_shows_its_answer(page: Page, store: Engine, tmp_path: Path) 
     shas = {regression.commit.sha for regression in regressions}
     open_page(page, f"{address}/compare.html#head={min(shas)}")
     expect(page.get_by_text("give no verdict")).to_be_visible()
+    code_size = page.get_by_label("metric").locator("option[value=code_bytes]")
+    expect(code_size).to_have_text(METRICS["code_bytes"].title)
     assert grave_violations(page) == []
 
 
