@@ -55,10 +55,12 @@ RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin roofwatch \
   && install --directory --owner=roofwatch --mode=700 /backups
 # owned by root: the service cannot change its own code
 COPY --from=build /opt/roofwatch /opt/roofwatch
-# one pool of memory for all threads: what one request freed serves the next on another thread
+# one pool of memory for all threads: what one request freed serves the next on another thread;
+# large buffers outside of it, whatever was freed before: they go back to the system at once
 ENV PATH=/opt/roofwatch/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    MALLOC_ARENA_MAX=1
+    MALLOC_ARENA_MAX=1 \
+    MALLOC_MMAP_THRESHOLD_=131072
 USER 10001:10001
 WORKDIR /home/roofwatch
 EXPOSE 8501 8700

@@ -155,6 +155,7 @@ class Service:
             "ROOFWATCH_DATABASE_URL": url,
             "NO_COLOR": "1",
             "MALLOC_ARENA_MAX": "1",
+            "MALLOC_MMAP_THRESHOLD_": "131072",
         }
         with (self.folder / "api.log").open("ab") as log:
             return subprocess.Popen(

@@ -205,6 +205,8 @@ def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_p
     read_states = [state for state in own_states if state and state.reading_count > 0]
     assert {state.clock_event_reasons for state in read_states} == {("sw_power_cap",)}
     assert all(state and not state.degraded_by for state in states)
+    # what was not read is not claimed
+    assert all(state and (state.reading_count or state.sm_clock_mhz is None) for state in states)
     assert before.telemetry is not None
     assert after.telemetry is not None
     assert after.telemetry.clock_event_reasons[-1] == ("sw_power_cap",)
