@@ -362,11 +362,17 @@ def test_a_snoozed_regression_sends_nothing(judged: Engine, hook: Hook, until: S
     assert hook.documents == []
 
 
-def test_the_end_of_a_snooze_asks_again(judged: Engine, hook: Hook) -> None:
+def test_the_end_of_a_snooze_that_was_shortened_asks_again(judged: Engine, hook: Hook) -> None:
     """Also about a regression that is too old for a first message."""
-    snooze(judged, Snooze(until=NOON))
+    service = Service(judged, "hook")
+    snooze(judged, Snooze(until=datetime(2_999, 1, 1, tzinfo=UTC)))
+    service.at(LATER + HOUR)
+    snooze(judged, Snooze(until_sha=sha_of(77)))
+    service.at(LATER + 2 * HOUR)
+    assert hook.documents == []
 
-    Service(judged, "hook").at(LATER + 100 * 24 * HOUR)
+    snooze(judged, Snooze(until=NOON))
+    service.at(LATER + 100 * 24 * HOUR)
 
     assert [document["event"] for document in hook.documents] == ["fired"]
 
