@@ -79,7 +79,12 @@ def _locations(state: WatchState) -> Iterator[Job]:
         # with one commit left in the range, it is found
         if len(inside) < 2 or not candidates:
             continue
-        job = _location(state, changed, inside, candidates)
+        job = _location(
+            state,
+            changed,
+            inside,
+            candidates,
+        )
         if job is not None:
             yield job
 

@@ -93,7 +93,11 @@ def job_of(variables: Mapping[str, str]) -> Job:
         order=order,
         url=page,
     )
-    return Job(run, head_sha, pull_requests=pull_requests)
+    return Job(
+        run,
+        head_sha,
+        pull_requests=pull_requests,
+    )
 
 
 class GitLabProject:
@@ -255,7 +259,13 @@ class GitLabProject:
         except requests.RequestException as error:
             self._refuse(error, None, is_uncertain=not is_repeatable)
 
-    def _refuse(self, error: Exception, status: int | None, *, is_uncertain: bool) -> NoReturn:
+    def _refuse(
+        self,
+        error: Exception,
+        status: int | None,
+        *,
+        is_uncertain: bool,
+    ) -> NoReturn:
         message = f"{type(error).__name__}: {error}".replace(self._token, "***")
         text = f"GitLab: {on_one_line(message)[:_MAX_MESSAGE]}"
         if status in _ADVICE:

@@ -216,12 +216,20 @@ def join_sections(
         row_limit = row_limit * 3 // 4
 
 
-def _lines_of(sections: Iterable[Section], row_limit: int, whole_url: str | None) -> Iterator[str]:
+def _lines_of(
+    sections: Iterable[Section],
+    row_limit: int,
+    whole_url: str | None,
+) -> Iterator[str]:
     for section in sections:
         yield from _section_lines(section, row_limit, whole_url)
 
 
-def _section_lines(section: Section, row_limit: int, whole_url: str | None) -> list[str]:
+def _section_lines(
+    section: Section,
+    row_limit: int,
+    whole_url: str | None,
+) -> list[str]:
     """Write a table, and how many rows were cut."""
     lines = []
     if section.text:

@@ -101,7 +101,12 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     exchanges_ns = [_median_exchange(case) for case in zip(*blocks, strict=True)]
     base_ns = [[_base_without(block, exchanges_ns)] for block in blocks]
     candidate_ns = [[_candidate_without(block, exchanges_ns)] for block in blocks]
-    comparison = compare(base_ns, candidate_ns, threshold=THRESHOLD, error_rate=level)
+    comparison = compare(
+        base_ns,
+        candidate_ns,
+        threshold=THRESHOLD,
+        error_rate=level,
+    )
     low, high = comparison.log_interval
     exchange_ns = statistics.geometric_mean(exchanges_ns)
     effect = Effect(
@@ -116,10 +121,18 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     edge = math.log1p(THRESHOLD)
     if low > -edge:
         reason = f"not faster by more than {THRESHOLD:.0%}"
-        return TimeVerdict(verdict=SubmissionVerdict.NOT_FASTER, reason=reason, effect=effect)
+        return TimeVerdict(
+            verdict=SubmissionVerdict.NOT_FASTER,
+            reason=reason,
+            effect=effect,
+        )
     if high >= -edge:
         reason = f"noise: the interval includes the threshold; {_what_decides(low, high, blocks)}"
-        return TimeVerdict(verdict=SubmissionVerdict.INCONCLUSIVE, reason=reason, effect=effect)
+        return TimeVerdict(
+            verdict=SubmissionVerdict.INCONCLUSIVE,
+            reason=reason,
+            effect=effect,
+        )
     # even with its exchange, the candidate must beat the base without one
     whole_ns = [[_mean_of_candidate(block)] for block in blocks]
     if compare(base_ns, whole_ns, error_rate=level).log_interval[1] >= 0:
@@ -127,12 +140,24 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
             f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} us); "
             "use larger cases"
         )
-        return TimeVerdict(verdict=SubmissionVerdict.UNCONFIRMED, reason=reason, effect=effect)
+        return TimeVerdict(
+            verdict=SubmissionVerdict.UNCONFIRMED,
+            reason=reason,
+            effect=effect,
+        )
     reason = f"{comparison.speedup:.3g} times as fast"
-    return TimeVerdict(verdict=SubmissionVerdict.FASTER, reason=reason, effect=effect)
+    return TimeVerdict(
+        verdict=SubmissionVerdict.FASTER,
+        reason=reason,
+        effect=effect,
+    )
 
 
-def _what_decides(low: float, high: float, blocks: Sequence[object]) -> str:
+def _what_decides(
+    low: float,
+    high: float,
+    blocks: Sequence[object],
+) -> str:
     """Say how many blocks would decide: an interval narrows by the square root of their number."""
     half_width = (high - low) / 2
     distance = abs((low + high) / 2 + math.log1p(THRESHOLD))

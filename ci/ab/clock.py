@@ -95,11 +95,21 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
         head_reasons = _degraded_by(head_block)
         # a pair with one bad side says nothing about the change
         if base_reasons or head_reasons:
-            left_out.append(LeftOut(position=position, base=base_reasons, head=head_reasons))
+            left_out.append(
+                LeftOut(
+                    position=position,
+                    base=base_reasons,
+                    head=head_reasons,
+                )
+            )
         else:
             base_blocks.append(base_block)
             head_blocks.append(head_block)
-    return BlockPairs(base=tuple(base_blocks), head=tuple(head_blocks), left_out=tuple(left_out))
+    return BlockPairs(
+        base=tuple(base_blocks),
+        head=tuple(head_blocks),
+        left_out=tuple(left_out),
+    )
 
 
 def _degraded_by(block: Block) -> tuple[str, ...]:
@@ -117,7 +127,11 @@ def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CyclesEvidence | N
     if base is None or head is None:
         return None
     comparison = compare(base.kilocycles, head.kilocycles, threshold=threshold)
-    return CyclesEvidence(comparison, base_mhz=base.median_mhz, head_mhz=head.median_mhz)
+    return CyclesEvidence(
+        comparison,
+        base_mhz=base.median_mhz,
+        head_mhz=head.median_mhz,
+    )
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,11 @@ class Decisions:
 
 
 def _paired_case(pair: Pair) -> PairedCase:
-    return PairedCase(subject=pair.case_key, base=pair.base, head=pair.head)
+    return PairedCase(
+        subject=pair.case_key,
+        base=pair.base,
+        head=pair.head,
+    )
 
 
 def _size_in_words(comparison: PairedEstimate, job_count: int) -> str:

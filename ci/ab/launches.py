@@ -157,7 +157,12 @@ def _paired_names(
         yield "", head_name
 
 
-def _in_words(base_name: str, head_name: str, base_count: float, head_count: float) -> Remark:
+def _in_words(
+    base_name: str,
+    head_name: str,
+    base_count: float,
+    head_count: float,
+) -> Remark:
     if not base_name:
         return Remark(f"{{}} is new, {head_count:.3g} in a call", (head_name,))
     if not head_name:

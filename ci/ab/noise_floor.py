@@ -210,7 +210,12 @@ class FloorUsed:
     @classmethod
     def of(cls, floor: NoiseFloor, thresholds: Iterable[float]) -> "FloorUsed":
         raised = [threshold for threshold in thresholds if threshold > _LEAST]
-        return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
+        return cls(
+            floor.commit_sha,
+            floor.measured_at,
+            len(raised),
+            max(raised, default=None),
+        )
 
     @property
     def remark(self) -> Remark:

@@ -129,7 +129,12 @@ def predict_steps(
     predictions: list[StepChange] = []
     for group, cases in groups.items():
         if any(case.reason is Reason.BEYOND_THRESHOLD for case in cases):
-            predictions += _predictions_of(group, cases, functions, shares)
+            predictions += _predictions_of(
+                group,
+                cases,
+                functions,
+                shares,
+            )
     return tuple(sorted(predictions, key=_largest_first))
 
 

@@ -43,7 +43,12 @@ class SideBySide:
     """Machine and toolchain, the toolchain first; with the value of the base and of the head."""
 
 
-def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> SideBySide:
+def side_by_side(
+    base: RunRecord,
+    head: RunRecord,
+    case_id: str,
+    implementation: str,
+) -> SideBySide:
     """Gather the evidence of two runs about a case and implementation."""
     pairing = Pairing(base, head)
     base_results, head_results = pairing.of((case_id, implementation))
@@ -77,7 +82,12 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     )
 
 
-def code_diff(base: str, head: str, *, line_limit: int) -> tuple[str, int]:
+def code_diff(
+    base: str,
+    head: str,
+    *,
+    line_limit: int,
+) -> tuple[str, int]:
     """Make a unified diff of two disassemblies.
 
     Returns:

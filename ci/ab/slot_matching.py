@@ -155,7 +155,11 @@ def _common(base: Sequence[Hashable], head: Sequence[Hashable]) -> Iterator[tupl
             yield base_start + base_index, head_start + head_index
 
 
-def _bounds(length: int, part: int, part_count: int) -> tuple[int, int]:
+def _bounds(
+    length: int,
+    part: int,
+    part_count: int,
+) -> tuple[int, int]:
     start = length * part // part_count
     end = length * (part + 1) // part_count
     return start, end

@@ -179,7 +179,11 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
     return ledgers
 
 
-def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfile) -> StepTimes:
+def _steps_of(
+    environment: Environment,
+    results: CaseResults,
+    profile: CaseProfile,
+) -> StepTimes:
     codes: defaultdict[str, str] = defaultdict(str)
     # several versions of a function may have been compiled: all of its code counts
     for (_, function), code in sorted(machine_code(environment, results.code).items()):
@@ -192,7 +196,11 @@ def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfi
     return replace(times, slots=tuple(slots))
 
 
-def _rows(groups: Iterable[SlotSides], base_steps: int, head_steps: int) -> list[LedgerRow]:
+def _rows(
+    groups: Iterable[SlotSides],
+    base_steps: int,
+    head_steps: int,
+) -> list[LedgerRow]:
     by_kernels = group_by(groups, _kernels_at_place)
     return [_row(same_kernels, base_steps, head_steps) for same_kernels in by_kernels.values()]
 
@@ -218,7 +226,11 @@ class _PerStep(NamedTuple):
         )
 
 
-def _row(same_kernels: Sequence[SlotSides], base_steps: int, head_steps: int) -> LedgerRow:
+def _row(
+    same_kernels: Sequence[SlotSides],
+    base_steps: int,
+    head_steps: int,
+) -> LedgerRow:
     """Add up groups of the same kernels at the same kind of place."""
     example = same_kernels[0]
     base_slots = list(chain.from_iterable(sides.base for sides in same_kernels))

@@ -65,7 +65,12 @@ _PREFIXES = {
 }
 
 
-def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
+def open_channel(
+    channel: Channel,
+    folder: Path,
+    *,
+    api_url: str,
+) -> Send:
     """Make a channel ready for use; its `url_file` is relative to the folder of the rules.
 
     Raises:
@@ -119,7 +124,11 @@ def open_apprise(url: str) -> Send:
     """Use any service that apprise supports; the text says when it may be a repetition."""
     # its log may show parts of an address
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
-    asset = apprise.AppriseAsset(storage_mode="memory", app_id="roofwatch", app_desc="roofwatch")
+    asset = apprise.AppriseAsset(
+        storage_mode="memory",
+        app_id="roofwatch",
+        app_desc="roofwatch",
+    )
     service = apprise.Apprise(asset=asset)
     if not service.add(url):
         raise AlertError("the address has no form that apprise supports")
@@ -202,7 +211,11 @@ def open_issues(
     or is a bot.
     """
     try:
-        repository = GitHubRepository(api_url, name, token)
+        repository = GitHubRepository(
+            api_url,
+            name,
+            token,
+        )
     except ForgeError as error:
         raise AlertError(str(error)) from None
 

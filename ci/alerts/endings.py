@@ -38,7 +38,11 @@ def endings_of(
     return endings
 
 
-def _newest_value(regression: Regression, state: ProjectState, now: datetime) -> str:
+def _newest_value(
+    regression: Regression,
+    state: ProjectState,
+    now: datetime,
+) -> str:
     """Write the newest value of what changed most, with its commit; empty if it has none."""
     for point in regression.change_points:
         series = point.series

@@ -100,7 +100,11 @@ class AlertSetup:
     links: AcknowledgeLinks | None = None
 
 
-def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertCondition]:
+def conditions_at(
+    rule: Rule,
+    state: ProjectState,
+    now: datetime,
+) -> list[AlertCondition]:
     """Return what a rule reports at a time; later results and regressions are ignored."""
     if isinstance(rule, SilenceRule):
         return silence_conditions(rule, state, now)
@@ -151,12 +155,21 @@ def raise_alerts(
                 steps = [setup.links.add_to(step) for step in steps]
             # alerts, messages and bisections in one transaction: none is lost or sent twice
             write_steps(session, project, steps)
-            _request_bisections(session, state, setup.rules, steps)
+            _request_bisections(
+                session,
+                state,
+                setup.rules,
+                steps,
+            )
             changed += steps
     return changed
 
 
-def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectState:
+def read_state(
+    session: Session,
+    project: str,
+    setup: AlertSetup,
+) -> ProjectState:
     """Read what the rules need to know of a project; results are read on demand, while the session
     is open.
     """
@@ -195,7 +208,11 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
     )
 
 
-def replay(rule: Rule, state: ProjectState, now: datetime) -> list[tuple[datetime, str]]:
+def replay(
+    rule: Rule,
+    state: ProjectState,
+    now: datetime,
+) -> list[tuple[datetime, str]]:
     """Return what would have fired in the last 30 days, evaluated once a day without cool-down:
     times and titles.
     """
@@ -231,10 +248,21 @@ def _as_of(state: ProjectState, time: datetime) -> ProjectState:
             if triage.state is TriageState.FIXED:
                 triage = replace(triage, state=TriageState.NEW)
         # a snooze of today was none then
-        regressions.append(replace(triaged, regression=regression, triage=triage, is_snoozed=False))
+        regressions.append(
+            replace(
+                triaged,
+                regression=regression,
+                triage=triage,
+                is_snoozed=False,
+            )
+        )
     # what was possible at another time is not stored
     possible = state.possible_changes if time >= _newest(state) else ()
-    return replace(state, regressions=regressions, possible_changes=possible)
+    return replace(
+        state,
+        regressions=regressions,
+        possible_changes=possible,
+    )
 
 
 def _newest(state: ProjectState) -> datetime:
@@ -292,7 +320,11 @@ def deliver_waiting(
     return done
 
 
-def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime]) -> Delivery:
+def _attempt(
+    delivery: Delivery,
+    channel: Send | str,
+    now: Callable[[], datetime],
+) -> Delivery:
     try:
         _send(delivery, channel)
     except SendError as error:

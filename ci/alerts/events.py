@@ -158,7 +158,11 @@ def _merged_alert(alerts: Sequence[Alert]) -> Alert:
         changes=_worst_changes([alert.message for alert in alerts]),
     )
     rules = _once(rule for alert in alerts for rule in alert.rules)
-    return replace(worst, message=message, rules=rules)
+    return replace(
+        worst,
+        message=message,
+        rules=rules,
+    )
 
 
 def _worst_changes(messages: Sequence[Message]) -> tuple[ReportedValue, ...]:
@@ -169,7 +173,11 @@ def _worst_changes(messages: Sequence[Message]) -> tuple[ReportedValue, ...]:
             subject = (change.case_id, change.implementation, change.runner_class)
             changes.setdefault(subject, change)
     # stable: of equal sizes, those of the worse alert come first
-    ordered = sorted(changes.values(), key=_size, reverse=True)
+    ordered = sorted(
+        changes.values(),
+        key=_size,
+        reverse=True,
+    )
     return tuple(ordered[:WORST_COUNT])
 
 

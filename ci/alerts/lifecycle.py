@@ -55,9 +55,21 @@ def next_steps(
         elif all(condition.is_past for condition in same_cause):
             continue  # too old for a new alert
         else:
-            alert = _new_episode(project=project, previous=alert, condition=worst, now=now)
+            alert = _new_episode(
+                project=project,
+                previous=alert,
+                condition=worst,
+                now=now,
+            )
         reported = [(condition, by_name[condition.rule]) for condition in same_cause]
-        steps.append(_notify(_updated(alert, same_cause), reported, now, is_worse=is_worse))
+        steps.append(
+            _notify(
+                _updated(alert, same_cause),
+                reported,
+                now,
+                is_worse=is_worse,
+            )
+        )
     for cause, alert in alerts.items():
         if cause not in by_cause and alert.state is not AlertState.RESOLVED:
             channels = _channels_to_resolve(alert, by_name)
@@ -99,7 +111,11 @@ def _new_episode(
     )
 
 
-def _resolved(alert: Alert, ending: str, now: datetime) -> Alert:
+def _resolved(
+    alert: Alert,
+    ending: str,
+    now: datetime,
+) -> Alert:
     facts = (Fact("Resolved", ending), *alert.message.facts)
     return replace(
         alert,
@@ -137,7 +153,12 @@ def _notify(
     due: dict[str, AlertEvent] = {}
     for condition, rule in reported:
         # before this rule's own messages are added
-        is_escalated = _is_escalated(alert, rule, told_at, now)
+        is_escalated = _is_escalated(
+            alert,
+            rule,
+            told_at,
+            now,
+        )
         for channel in rule.channels:
             last_at = told_at.get(channel, _NEVER)
             is_told = last_at >= alert.fired_at
@@ -153,7 +174,11 @@ def _notify(
             due |= dict.fromkeys(further, AlertEvent.ESCALATED)
             escalated_to.update(further)
         told_at |= dict.fromkeys(due, now)
-    alert = replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to)))
+    alert = replace(
+        alert,
+        told_at=told_at,
+        escalated_to=tuple(sorted(escalated_to)),
+    )
     return _step(alert, due, now)
 
 
@@ -186,7 +211,11 @@ def _is_escalated(
     return now >= min(times_of_episode) + timedelta(hours=rule.escalate_after_hours)
 
 
-def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertStep:
+def _step(
+    alert: Alert,
+    due: Mapping[str, AlertEvent],
+    now: datetime,
+) -> AlertStep:
     deliveries = [
         Delivery(
             alert=alert,

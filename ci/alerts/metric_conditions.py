@@ -54,7 +54,11 @@ class _Level:
         return self.value / self.reference
 
 
-def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> list[AlertCondition]:
+def metric_conditions(
+    rule: MetricRule,
+    state: ProjectState,
+    now: datetime,
+) -> list[AlertCondition]:
     """Report what is beyond a rule's limit: one alert per kernel and device, or one per device for
     a geometric mean.
     """
@@ -68,11 +72,23 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
         if levels and rule.is_beyond(_geomean(level.ratio for level in levels)):
             # the worst first: a rate is worse the lower it is
             levels.sort(key=lambda level: level.ratio, reverse=not rule.is_floor)
-            conditions.append(_condition(rule, kernel, device, levels, state))
+            conditions.append(
+                _condition(
+                    rule,
+                    kernel,
+                    device,
+                    levels,
+                    state,
+                )
+            )
     return conditions
 
 
-def newest_levels(rule: MetricRule, state: ProjectState, now: datetime) -> dict[str, str]:
+def newest_levels(
+    rule: MetricRule,
+    state: ProjectState,
+    now: datetime,
+) -> dict[str, str]:
     """Write by cause what a metric is now: the worst value of its cases, and at which commit."""
     write = rule.definition.format
     # the worst is the lowest where a floor is set, else the highest
@@ -115,7 +131,12 @@ def _levels(
     runs = [run for run in state.runs[runner_class] if run.started_at <= now]
     oldest = now - timedelta(days=rule.within_days)
     newest_runs = [run for run in runs[-rule.runs :] if run.started_at >= oldest]
-    reference_runs = _reference_runs(rule, runs, newest_runs, state)
+    reference_runs = _reference_runs(
+        rule,
+        runs,
+        newest_runs,
+        state,
+    )
     # the median of some runs spread evenly will do
     stride = math.ceil(len(reference_runs) / _MAX_OLDER_RUNS) or 1
     reference_points = _points(rule, reference_runs[::stride], state)
@@ -299,7 +320,11 @@ def _condition(
     )
 
 
-def _cause(rule: MetricRule, kernel: str, device: str) -> str:
+def _cause(
+    rule: MetricRule,
+    kernel: str,
+    device: str,
+) -> str:
     selection = kernel or "\n".join([*rule.kernels, *rule.families, *rule.tags])
     return f"{rule.metric}\n{device}\n{selection}"
 

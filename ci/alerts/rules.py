@@ -153,7 +153,12 @@ class KernelRule(_Rule):
     exclude_implementations: tuple[str, ...] = ()
     """Patterns of implementations that raise no alert."""
 
-    def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
+    def covers_case(
+        self,
+        kernel: str,
+        family: str,
+        tags: Collection[str],
+    ) -> bool:
         if not matches(kernel, self.kernels) or not matches(family, self.families):
             return False
         return set(self.tags) <= set(tags)

@@ -42,7 +42,11 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
     # two results may have the same time
     gaps_s = [gap_s for gap_s in all_gaps_s if gap_s > 0][-_MAX_INTERVALS:]
     if len(gaps_s) < _MIN_INTERVALS:
-        return ReportInterval(last_at=last_at, usual_gap=None, silent_from=None)
+        return ReportInterval(
+            last_at=last_at,
+            usual_gap=None,
+            silent_from=None,
+        )
     longest_s = statistics.quantiles(gaps_s, n=10, method="inclusive")[-1]
     allowed = max(timedelta(seconds=_SILENT_AFTER * longest_s), _MIN_SILENCE)
     return ReportInterval(
@@ -92,8 +96,20 @@ def silence_conditions(
         if interval.silent_from is None or not interval.is_silent(now):
             continue
         oldest = now - timedelta(days=rule.within_days)
-        message = _silence_message(state, device, interval, now)
-        conditions.append(_silence(rule, device, message, is_past=interval.silent_from < oldest))
+        message = _silence_message(
+            state,
+            device,
+            interval,
+            now,
+        )
+        conditions.append(
+            _silence(
+                rule,
+                device,
+                message,
+                is_past=interval.silent_from < oldest,
+            )
+        )
     return conditions
 
 

@@ -53,14 +53,22 @@ def _first_seen(change: KernelSuspicion, state: ProjectState) -> datetime | None
     return min(times, default=None)
 
 
-def _covers_kernel(rule: RegressionRule, state: ProjectState, kernel: str) -> bool:
+def _covers_kernel(
+    rule: RegressionRule,
+    state: ProjectState,
+    kernel: str,
+) -> bool:
     cases = [case for case in state.cases.values() if case.kernel == kernel]
     if not cases:
         return rule.covers_case(kernel, "", ())
     return any(rule.covers_case(kernel, case.family, case.tags) for case in cases)
 
 
-def _message(change: KernelSuspicion, state: ProjectState, seen_at: datetime) -> Message:
+def _message(
+    change: KernelSuspicion,
+    state: ProjectState,
+    seen_at: datetime,
+) -> Message:
     device = state.device_of(change.runner_class)
     size = f"{change.relative_change:+.0%}".replace("%", " %")
     return Message(

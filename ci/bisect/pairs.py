@@ -81,7 +81,12 @@ def compare_pairs(
     # one sample a block: the samples behind a ratio are summed up already
     good_blocks = [[1.0]] * len(log_ratios)
     commit_blocks = [[math.exp(log_ratio)] for log_ratio in log_ratios]
-    return compare(good_blocks, commit_blocks, threshold=threshold, error_rate=error_rate)
+    return compare(
+        good_blocks,
+        commit_blocks,
+        threshold=threshold,
+        error_rate=error_rate,
+    )
 
 
 def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> PairedEstimate:
@@ -98,7 +103,11 @@ def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> li
     for position, pairs in enumerate(log_ratios):
         if len(pairs) < MIN_BLOCKS:
             continue  # no interval
-        comparison = compare_pairs(pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE)
+        comparison = compare_pairs(
+            pairs,
+            threshold=1e-9,
+            error_rate=_BETWEEN_ERROR_RATE,
+        )
         low, high = comparison.log_interval
         may_be_old = low <= 0 <= high
         may_be_new = low <= log_step <= high
@@ -113,7 +122,11 @@ def series_to_bisect(regression: Regression) -> ChangePoint | None:
     return max(steps, key=lambda point: abs(point.relative_change or 0.0), default=None)
 
 
-def range_of(project: str, point: ChangePoint, series: Sequence[Series]) -> BisectionRange:
+def range_of(
+    project: str,
+    point: ChangePoint,
+    series: Sequence[Series],
+) -> BisectionRange:
     """Return the range to bisect for a step of a time, with more measured commits on each side.
 
     Args:

@@ -63,7 +63,11 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     scales = scale_grid.ravel()  # [noises]
     degrees = degree_grid.ravel()  # [noises]
     no_step = np.zeros(1)
-    likelihood = partial(_log_likelihood, scales=scales, degrees=degrees)
+    likelihood = partial(
+        _log_likelihood,
+        scales=scales,
+        degrees=degrees,
+    )
     # log-likelihood of each commit's pairs if it lies before the change, shape [commits, noises]
     without_change = np.stack([likelihood(pairs, no_step)[0] for pairs in log_ratios])
     # and if it has the change, shape [commits, steps, noises]
@@ -146,7 +150,11 @@ def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> B
             weight=weight.value,
         )
         commits.append(weighed)
-    return replace(progress, commits=_with_probabilities(commits), is_weighed=True)
+    return replace(
+        progress,
+        commits=_with_probabilities(commits),
+        is_weighed=True,
+    )
 
 
 def with_pair(

@@ -101,7 +101,11 @@ def _setting_change(
     return None
 
 
-def _setting_text(name: str, old_value: str | None, new_value: str | None) -> str:
+def _setting_text(
+    name: str,
+    old_value: str | None,
+    new_value: str | None,
+) -> str:
     return f"{name} {old_value or 'unset'} → {new_value or 'unset'}"
 
 

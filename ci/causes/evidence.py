@@ -46,7 +46,11 @@ _Subject = tuple[str, str, str]
 """Case id, implementation, runner class."""
 _SubjectAndCommits = tuple[str, str, str, str, str]
 """A subject, and the hashes of base and head."""
-_Run = TypeVar("_Run", CountedRun, ProfiledRun)
+_Run = TypeVar(
+    "_Run",
+    CountedRun,
+    ProfiledRun,
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,13 @@ class SupportingEvidence:
             base, head = self._commits[measured]
             # only the branch's own order says which commit came first
             if base in commits and head in commits and base < head:
-                on_branch.append(ComparedRange(base=base, head=head, comparison=comparison))
+                on_branch.append(
+                    ComparedRange(
+                        base=base,
+                        head=head,
+                        comparison=comparison,
+                    )
+                )
         ranges: list[ComparedRange] = []
         for changed_range in sorted(_narrowed(on_branch), key=_length_and_end):
             # a bisection leaves the longer ranges that it began with
@@ -283,7 +293,11 @@ def describe_comparison(comparison: PairedEstimate) -> str:
     )
 
 
-def _rules_out(comparison: PairedEstimate, step: Step, verdict: Verdict) -> bool:
+def _rules_out(
+    comparison: PairedEstimate,
+    step: Step,
+    verdict: Verdict,
+) -> bool:
     """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or
     its interval includes 0 and ends below half of the step.
     """

@@ -108,7 +108,11 @@ def explain_drift(context: ChangeContext) -> tuple[Suspect, ...]:
     return weigh({Cause.CLOCK: clock})
 
 
-def explain_outcome(last: SeriesPoint, changed: SeriesPoint, sentence: str) -> tuple[Suspect, ...]:
+def explain_outcome(
+    last: SeriesPoint,
+    changed: SeriesPoint,
+    sentence: str,
+) -> tuple[Suspect, ...]:
     """List the possible causes of a new or fixed failure, from the runs on both sides of it."""
     odds = environment_odds([last], [changed])
     odds[Cause.CODE] = Odds(AT_STEP, sentence)
@@ -198,7 +202,12 @@ def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
     return Odds(AT_STEP, sentence)
 
 
-def _add_launches(odds: CauseOdds, launches: Observation, *, is_paired: bool) -> None:
+def _add_launches(
+    odds: CauseOdds,
+    launches: Observation,
+    *,
+    is_paired: bool,
+) -> None:
     """Suspect the host code, which equal machine code does not exclude, or the libraries of another
     toolchain.
     """

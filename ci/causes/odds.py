@@ -22,7 +22,13 @@ class Odds:
     against_unknown: float
     sentence: str
 
-    def updated(self, sentence: str, *, factor: float = 1.0, at_least: float = 0.0) -> "Odds":
+    def updated(
+        self,
+        sentence: str,
+        *,
+        factor: float = 1.0,
+        at_least: float = 0.0,
+    ) -> "Odds":
         sentences = "; ".join(filter(None, (self.sentence, sentence)))
         return Odds(max(self.against_unknown * factor, at_least), sentences)
 
@@ -40,7 +46,13 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     for cause, cause_odds in odds.items():
         if cause_odds.against_unknown > 0:
             weight = cause_odds.against_unknown / total
-            suspects.append(Suspect(cause=cause, weight=weight, sentence=cause_odds.sentence))
+            suspects.append(
+                Suspect(
+                    cause=cause,
+                    weight=weight,
+                    sentence=cause_odds.sentence,
+                )
+            )
         elif cause_odds.sentence:
             # the unknown cause names those that are excluded
             excluded.append(cause_odds.sentence)
@@ -48,7 +60,13 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     if suspects:
         unknown = "unknown cause"
     sentence = "; ".join([unknown, *excluded])
-    suspects.append(Suspect(cause=Cause.UNKNOWN, weight=1.0 / total, sentence=sentence))
+    suspects.append(
+        Suspect(
+            cause=Cause.UNKNOWN,
+            weight=1.0 / total,
+            sentence=sentence,
+        )
+    )
     return ranked(suspects)
 
 
@@ -85,5 +103,11 @@ def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
         sentence = max(same_cause, key=lambda suspect: suspect.weight).sentence
         if len(same_cause) < len(several):
             sentence += f" ({len(same_cause)} of {len(several)} series)"
-        combined.append(Suspect(cause=cause, weight=weight, sentence=sentence))
+        combined.append(
+            Suspect(
+                cause=cause,
+                weight=weight,
+                sentence=sentence,
+            )
+        )
     return ranked(combined)

@@ -157,7 +157,11 @@ def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
     return segments
 
 
-def _length_of(segment: _Segment, values: Values, deviation: float) -> int:
+def _length_of(
+    segment: _Segment,
+    values: Values,
+    deviation: float,
+) -> int:
     """Values of a segment that stay off its neighbours' levels, as far as these are distinct."""
     length = len(values)
     for level in segment.neighbours:
@@ -166,7 +170,11 @@ def _length_of(segment: _Segment, values: Values, deviation: float) -> int:
     return length
 
 
-def _longest_away(values: Values, level: float, deviation: float) -> int:
+def _longest_away(
+    values: Values,
+    level: float,
+    deviation: float,
+) -> int:
     """Values in the longest run that stays off a level. One value there is an outlier, two in
     succession a return.
     """

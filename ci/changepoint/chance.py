@@ -122,7 +122,13 @@ class _Dependence:
     """Upper bound."""
 
     @classmethod
-    def of(cls, residuals: Values, starts: Sequence[int], *, fitted_count: int) -> "_Dependence":
+    def of(
+        cls,
+        residuals: Values,
+        starts: Sequence[int],
+        *,
+        fitted_count: int,
+    ) -> "_Dependence":
         """Estimate it within levels, with outliers winsorised.
 
         Args:
@@ -148,7 +154,13 @@ class _Dependence:
         """Factor on the variance of a level."""
         return (1 + self.correlation) / (1 - self.correlation)
 
-    def p_value(self, standard_errors: float, count: int, *, tried: int) -> float:
+    def p_value(
+        self,
+        standard_errors: float,
+        count: int,
+        *,
+        tried: int,
+    ) -> float:
         """Student's t on the degrees of freedom that so many values leave, for the largest of all
         places tried.
 

@@ -117,7 +117,11 @@ def find_change_points(
         if not scale.is_log:
             errors_on_scale = errors_on_scale * np.abs(scale.values)
         widths = relative_widths(scale.values, errors_on_scale, floor=scale.smallest_noise)
-    fit = fit_levels(scale.values, floor=scale.smallest_noise, widths=widths)
+    fit = fit_levels(
+        scale.values,
+        floor=scale.smallest_noise,
+        widths=widths,
+    )
     if not fit.starts:
         return []
     return _Steps(raw, scale, fit, positions).relevant()
@@ -245,7 +249,12 @@ class _Steps:
             return starts
         return moved
 
-    def _cheapest(self, start: int, boundary: int, end: int) -> int:
+    def _cheapest(
+        self,
+        start: int,
+        boundary: int,
+        end: int,
+    ) -> int:
         if self._fit.noise.autocorrelation:
             # the fit has weighed the jump between neighbours, which says more than values around it
             return boundary
@@ -258,7 +267,12 @@ class _Steps:
             cheapest = ties[-1]
         return start + MIN_SEGMENT + int(cheapest)
 
-    def _position_costs(self, start: int, boundary: int, end: int) -> Values:
+    def _position_costs(
+        self,
+        start: int,
+        boundary: int,
+        end: int,
+    ) -> Values:
         """Cost of a boundary between two neighbouring levels, at each position that leaves both
         long enough.
         """
@@ -275,7 +289,12 @@ class _Steps:
         costs = np.concatenate([[0.0], np.cumsum(gained)])
         return costs[MIN_SEGMENT : end - start - MIN_SEGMENT + 1]
 
-    def _describe(self, start: int, boundary: int, end: int) -> Step:
+    def _describe(
+        self,
+        start: int,
+        boundary: int,
+        end: int,
+    ) -> Step:
         old_level = self._level(start, boundary)
         new_level = self._level(boundary, end)
         error = self._error_of_step(start, boundary, end)
@@ -291,13 +310,23 @@ class _Steps:
             candidates=tuple(candidates.tolist()),
         )
 
-    def _plausible_positions(self, start: int, boundary: int, end: int) -> NDArray[np.intp]:
+    def _plausible_positions(
+        self,
+        start: int,
+        boundary: int,
+        end: int,
+    ) -> NDArray[np.intp]:
         """Where the boundary costs hardly more than at its best."""
         costs = self._position_costs(start, boundary, end)
         most = costs.min() + _PLAUSIBLE_COST * self._fit.noise.mean_inflation
         return np.flatnonzero(costs <= most) + start + MIN_SEGMENT
 
-    def _error_of_step(self, start: int, boundary: int, end: int) -> float:
+    def _error_of_step(
+        self,
+        start: int,
+        boundary: int,
+        end: int,
+    ) -> float:
         """Standard error of the difference of two neighbouring levels."""
         noise = self._fit.noise
         old_residuals = self._values[start:boundary] - self._level(start, boundary)

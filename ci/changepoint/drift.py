@@ -172,11 +172,20 @@ def find_drift(
     )
 
 
-def _fit_of_ramp(logs: Values, when: Values, min_relative_change: float) -> _RampFit | None:
+def _fit_of_ramp(
+    logs: Values,
+    when: Values,
+    min_relative_change: float,
+) -> _RampFit | None:
     """The best relevant ramp until the newest value, or a better one that has ended."""
     floor = math.log1p(min_relative_change) / 6
     deviation = max(deviation_of_differences(logs), floor)
-    ramp = _best_ramp(logs=logs, when=when, places=_ongoing(len(logs)), deviation=deviation)
+    ramp = _best_ramp(
+        logs=logs,
+        when=when,
+        places=_ongoing(len(logs)),
+        deviation=deviation,
+    )
     if not ramp.is_relevant(min_relative_change):
         return None
     fit = _RampFit(
@@ -197,7 +206,12 @@ def _fit_of_ramp(logs: Values, when: Values, min_relative_change: float) -> _Ram
     gain_of_end = _cost(ramp.residuals, noise) - _cost(ended.residuals, noise)
     is_better = gain_of_end > price / 2 * noise.mean_inflation
     if is_better and ended.is_relevant(min_relative_change):
-        return replace(fit, ramp=ended, noise=noise, bends=1.5)
+        return replace(
+            fit,
+            ramp=ended,
+            noise=noise,
+            bends=1.5,
+        )
     return fit
 
 
@@ -214,12 +228,21 @@ def _ongoing(count: int) -> NDArray[np.intp]:
     )
 
 
-def _best_ended_ramp(logs: Values, when: Values, deviation: float) -> _Ramp:
+def _best_ended_ramp(
+    logs: Values,
+    when: Values,
+    deviation: float,
+) -> _Ramp:
     """The ramp between any two places that fits best."""
     last = len(logs) - 1
     spacing = last / (_PLACES - 1)
     places = np.linspace(0, last, _PLACES)
-    best = _best_ramp(logs=logs, when=when, places=_pairs(places, places), deviation=deviation)
+    best = _best_ramp(
+        logs=logs,
+        when=when,
+        places=_pairs(places, places),
+        deviation=deviation,
+    )
     # search around the best pair, on a grid twice as fine each time
     while spacing > 1:
         spacing /= 2
@@ -277,7 +300,11 @@ def _best_ramp(
     )
 
 
-def _fit_levels(logs: Values, starts: Sequence[int], deviation: float) -> Values:
+def _fit_levels(
+    logs: Values,
+    starts: Sequence[int],
+    deviation: float,
+) -> Values:
     """The levels of a series at each value, by the estimator of ramps, so that noise affects both
     equally.
 

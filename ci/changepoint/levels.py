@@ -86,7 +86,12 @@ def fit_levels(
         floor: Smallest noise believed.
         widths: How much wider each value spreads than a typical one, as a factor; None: all equal.
     """
-    learner = _Learner(values, floor, widths, step_cost=penalty(len(values)))
+    learner = _Learner(
+        values,
+        floor,
+        widths,
+        step_cost=penalty(len(values)),
+    )
     flat = learner.fit()
     if len(values) < MIN_FOR_SHAPE:
         return flat
@@ -237,7 +242,11 @@ def centred_times(count: int) -> Values:
     return np.arange(count, dtype=np.float64) - (count - 1) / 2
 
 
-def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) -> Slope:
+def slope_with_steps(
+    values: Values,
+    places: NDArray[np.intp],
+    min_gain: float,
+) -> Slope:
     """Fit a line with the steps that the values ask for.
 
     Args:

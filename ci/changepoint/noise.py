@@ -156,7 +156,12 @@ def stickiness_of_differences(values: Values) -> float:
     return min(phi + _HIDDEN_BY_WINSORISING, _MAX_STICKINESS)
 
 
-def relative_widths(values: Values, errors: Values, *, floor: float) -> Values | None:
+def relative_widths(
+    values: Values,
+    errors: Values,
+    *,
+    floor: float,
+) -> Values | None:
     """How much wider each value spreads than a typical one, as a factor; None if none does.
 
     Args:
@@ -182,12 +187,21 @@ def relative_widths(values: Values, errors: Values, *, floor: float) -> Values |
     return widths
 
 
-def difference_error(deviation: float, base_count: int, head_count: int) -> float:
+def difference_error(
+    deviation: float,
+    base_count: int,
+    head_count: int,
+) -> float:
     """Standard error of the difference between two means, from the deviation of one value."""
     return deviation * math.sqrt(1 / base_count + 1 / head_count)
 
 
-def neighbour_correlation(ahead: Values, behind: Values, *, fitted_share: float) -> float:
+def neighbour_correlation(
+    ahead: Values,
+    behind: Values,
+    *,
+    fitted_share: float,
+) -> float:
     """Correlation of each value with the one before, without the bias of a fitted level.
 
     Each fitted parameter takes a share of the correlation away.
@@ -292,7 +306,12 @@ def estimate_noise(
     )
 
 
-def _costs_of(bins: NDArray[np.intp], is_outlier: Flags, *, without_itself: bool = False) -> Values:
+def _costs_of(
+    bins: NDArray[np.intp],
+    is_outlier: Flags,
+    *,
+    without_itself: bool = False,
+) -> Values:
     """Learn the table of costs from values, shrunk towards the prior shape.
 
     Args:

@@ -56,7 +56,12 @@ class Segmentation:
 class Segmenter:
     """Cuts one series, with whatever noise is known by then."""
 
-    def __init__(self, values: Values, widths: Values | None, deviation: float) -> None:
+    def __init__(
+        self,
+        values: Values,
+        widths: Values | None,
+        deviation: float,
+    ) -> None:
         """Prepare what does not depend on the noise.
 
         Args:
@@ -76,7 +81,12 @@ class Segmenter:
         if widths is not None:
             self._distances /= widths[:, None]
 
-    def cut(self, noise: Noise, penalty: float, masked: Flags) -> Segmentation:
+    def cut(
+        self,
+        noise: Noise,
+        penalty: float,
+        masked: Flags,
+    ) -> Segmentation:
         """Find the cheapest segmentation. Masked values cost nothing wherever they are."""
         blocks, ties = self.block_costs(noise, masked)
         before = blocks[0] - ties[0]
@@ -111,7 +121,11 @@ class Segmenter:
                 level = int(cheapest[end].argmin())
                 starts.append(int(self._edges[end + 1]))
                 levels.append(float(self.levels[level]))
-        return Segmentation(starts=starts[::-1], levels=levels[::-1], cost=cost)
+        return Segmentation(
+            starts=starts[::-1],
+            levels=levels[::-1],
+            cost=cost,
+        )
 
     def block_costs(self, noise: Noise, masked: Flags) -> tuple[Values, Values]:
         """Costs of the values from each boundary to the next, shape [blocks, levels], and the part
@@ -206,7 +220,11 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
     return places[is_chosen]
 
 
-def _step_heights(sums: Values, places: NDArray[np.intp], window: int) -> Values:
+def _step_heights(
+    sums: Values,
+    places: NDArray[np.intp],
+    window: int,
+) -> Values:
     """Difference of the means on both sides of each place, in standard errors times `_GRAINS`.
 
     Args:

@@ -94,7 +94,11 @@ def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]
     return judged
 
 
-def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[CaseEvidence]:
+def _judge_case(
+    pairing: Pairing,
+    key: CaseKey,
+    rules: CaseRules,
+) -> Change[CaseEvidence]:
     base, head = pairing.of(key)
     evidence = CaseEvidence(base=_summary(base), head=_summary(head))
     # what was only compiled works as far as anyone knows
@@ -159,7 +163,11 @@ def _judge_times(
     refusal = refuse_host_bound(base, head)
     if refusal is not None:
         reason = Reason.HOST_BOUND if is_paired else case.reason
-        return replace(case, reason=reason, detail=refusal)
+        return replace(
+            case,
+            reason=reason,
+            detail=refusal,
+        )
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
         return replace(
@@ -225,7 +233,11 @@ def _settle(
     cycles = case.evidence.cycles
     # the difference of two jobs is in no interval
     if not pairing.is_interleaved:
-        return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.NOT_PAIRED)
+        return replace(
+            case,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.NOT_PAIRED,
+        )
     # a kernel that takes the same cycles at a lower clock has not regressed
     if cycles is not None and is_clock_move(comparison, cycles):
         return replace(
@@ -234,7 +246,11 @@ def _settle(
             reason=Reason.CLOCK_CHANGED,
             detail=cycles.remark,
         )
-    case = replace(case, verdict=comparison.verdict, reason=comparison.reason)
+    case = replace(
+        case,
+        verdict=comparison.verdict,
+        reason=comparison.reason,
+    )
     # after autotuning chose another configuration, identical code means nothing: every
     # configuration is compiled
     has_other_cause = bool(case.evidence.flips) or may_explain(launches, comparison.log_ratio)
@@ -242,7 +258,11 @@ def _settle(
         return case
     # the same code cannot be slower by itself: host, clock or configuration changed
     if is_same_machine_code(pairing, case.case_key):
-        return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.SAME_MACHINE_CODE)
+        return replace(
+            case,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.SAME_MACHINE_CODE,
+        )
     return case
 
 

@@ -124,19 +124,36 @@ def judge_outcomes(
     # without a check, a fast head may be a wrong one
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
         detail = "results were checked at the base, not at the head"
-        return Ruling(verdict=Verdict.INCONCLUSIVE, reason=Reason.NOT_COMPARABLE, detail=detail)
+        return Ruling(
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.NOT_COMPARABLE,
+            detail=detail,
+        )
     if base.measured is not Outcome.OK:
         return judge_untimed(code)
     if head.measured is Outcome.UNSUPPORTED:
         detail = "measured at the base, unsupported at the head"
-        return Ruling(verdict=Verdict.REGRESSED, reason=Reason.FAILED, detail=detail)
+        return Ruling(
+            verdict=Verdict.REGRESSED,
+            reason=Reason.FAILED,
+            detail=detail,
+        )
     if head.measured is not Outcome.OK:
         detail = "timed at the base, not at the head"
-        return Ruling(verdict=Verdict.INCONCLUSIVE, reason=Reason.REMOVED_CASE, detail=detail)
+        return Ruling(
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.REMOVED_CASE,
+            detail=detail,
+        )
     return None
 
 
-def why_untimed(side: SideResult, environment: Environment, *, is_compiled: bool) -> str:
+def why_untimed(
+    side: SideResult,
+    environment: Environment,
+    *,
+    is_compiled: bool,
+) -> str:
     """Say why a working case has no time, without words of the record."""
     is_cpu = environment.device_kind == "cpu"
     if side.measured is None:

@@ -40,7 +40,12 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
         )
         # another harness times another thing, so not even outcomes are judged
         if not refuse_harness(base.summary.harness_version, head.summary.harness_version):
-            is_comparable = _may_be_compared(base_case, head_case, base, head)
+            is_comparable = _may_be_compared(
+                base_case,
+                head_case,
+                base,
+                head,
+            )
             change = _judge(change, code.state(key), has_comparable_times=is_comparable)
         changes.append(
             with_claim(
@@ -61,7 +66,11 @@ def _judge(
 ) -> Change[CaseEvidence]:
     ruling = judge_outcomes(change.evidence.base, change.evidence.head, code)
     if ruling is not None:
-        return replace(change, verdict=ruling.verdict, reason=ruling.reason)
+        return replace(
+            change,
+            verdict=ruling.verdict,
+            reason=ruling.reason,
+        )
     if has_comparable_times:
         return replace(change, reason=Reason.NOT_PAIRED)
     return change

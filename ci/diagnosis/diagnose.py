@@ -140,7 +140,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             most_speedup = finding.most_speedup
             if most_speedup:
                 most_speedup = max(most_speedup, 1.0)  # fixing it makes nothing slower
-            findings.append(replace(finding, rule=rule.__name__, most_speedup=most_speedup))
+            findings.append(
+                replace(
+                    finding,
+                    rule=rule.__name__,
+                    most_speedup=most_speedup,
+                )
+            )
     findings.sort(key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
     return Diagnosis(
         evidence=evidence,

@@ -103,7 +103,11 @@ class CheckRun:
         )
 
 
-BEGUN = CheckRun(conclusion=None, title="measuring", summary="Base and head are being measured.")
+BEGUN = CheckRun(
+    conclusion=None,
+    title="measuring",
+    summary="Base and head are being measured.",
+)
 
 
 def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
@@ -132,7 +136,11 @@ def not_measured(
     text = f"Nothing was compared: {code(reason, limit=1_000)}."
     if policy.requires:
         text += f" {_required(policy)}"
-    return CheckRun(conclusion=_without_result(policy), title=title, summary=text)
+    return CheckRun(
+        conclusion=_without_result(policy),
+        title=title,
+        summary=text,
+    )
 
 
 def _without_result(policy: CheckPolicy) -> Conclusion:

@@ -56,8 +56,17 @@ class GitHubRepository:
     number_mark = "#"
     """Before the number of a pull request."""
 
-    def __init__(self, api_url: str, repository: str, token: str) -> None:
-        self._requests = GitHubRequests(api_url, repository, token)
+    def __init__(
+        self,
+        api_url: str,
+        repository: str,
+        token: str,
+    ) -> None:
+        self._requests = GitHubRequests(
+            api_url,
+            repository,
+            token,
+        )
 
     # --- comments and issues; to GitHub a pull request is an issue
 
@@ -84,7 +93,11 @@ class GitHubRepository:
 
     def list_issues(self, label: str) -> list[Issue]:
         """List open and closed issues with a label, the newest first."""
-        documents = self._requests.list("issues", state="all", labels=label)
+        documents = self._requests.list(
+            "issues",
+            state="all",
+            labels=label,
+        )
         return [
             Issue(
                 number=int(document["number"]),
@@ -124,7 +137,11 @@ class GitHubRepository:
         """
         if job.pull_requests or job.head_label is None:
             return job.pull_requests
-        documents = self._requests.list("pulls", state="open", head=job.head_label)
+        documents = self._requests.list(
+            "pulls",
+            state="open",
+            head=job.head_label,
+        )
         return [
             to_pull_request(document)
             for document in documents

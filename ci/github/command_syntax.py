@@ -104,7 +104,11 @@ def parse_command(line: str) -> Command:
         return _parse_bisect(words)
     if verb == Verb.ACCEPT:
         rest = rest[:_MAX_REASON]
-    return Command(Verb(verb), rest=rest, wrong_results=wrong_results)
+    return Command(
+        Verb(verb),
+        rest=rest,
+        wrong_results=wrong_results,
+    )
 
 
 def _parse_run(rest: str) -> Command:
@@ -114,7 +118,11 @@ def _parse_run(rest: str) -> Command:
             f"name a label of the runner, and the commit that you reviewed: `{COMMAND_PREFIX} "
             f"run h100 0123abcd`"
         )
-    return Command(Verb.RUN, runner=runner, commit=commit)
+    return Command(
+        Verb.RUN,
+        runner=runner,
+        commit=commit,
+    )
 
 
 def _parse_bisect(words: Sequence[str]) -> Command:

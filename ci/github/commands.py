@@ -135,7 +135,11 @@ def why_may_not_accept(
     return None
 
 
-def _with_new_acceptance(repository: Forge, ours: Comment, accept_by: AcceptBy) -> Comment:
+def _with_new_acceptance(
+    repository: Forge,
+    ours: Comment,
+    accept_by: AcceptBy,
+) -> Comment:
     """Add to a report's state what somebody with write access accepted since it was last
     written.
     """
@@ -197,7 +201,13 @@ def carry_out(
             reaction=REFUSED,
             line=f"{code(comment.login)} may not write to the repository",
         )
-    pull_request = _PullRequest(repository, request, name, accept_by, tell_service)
+    pull_request = _PullRequest(
+        repository,
+        request,
+        name,
+        accept_by,
+        tell_service,
+    )
     verbs, answers, reaction = [], [], AGREED
     for line in lines:
         try:
@@ -231,7 +241,13 @@ def carry_out(
     )
 
 
-def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
+def reply(
+    repository: Forge,
+    number: int,
+    key: str,
+    run: ActionsRun,
+    text: str,
+) -> None:
     """Leave one comment with that key on a pull request."""
     post_comment(
         repository=repository,
@@ -291,7 +307,12 @@ class _PullRequest:
             raise CommandError(f"A label cannot accept: write `{COMMAND_PREFIX} accept <reason>`.")
         ours, findings = self._reported()
         login = self._request.comment.login
-        refusal = why_may_not_accept(self._repository, self._number, login, self._accept_by)
+        refusal = why_may_not_accept(
+            self._repository,
+            self._number,
+            login,
+            self._accept_by,
+        )
         if refusal is not None:
             raise CommandError(f"Not accepted: {refusal}.")
         if findings.wrong_count and not command.wrong_results:
@@ -360,7 +381,13 @@ class _PullRequest:
             raise CommandError("The measurement is still running.")
         self._repository.run_again(newest.order.run_id)
         again = RunOrder(newest.order.run_id, newest.order.attempt + 1)
-        self._repository.conclude(head_sha, self._name, again, BEGUN, newest.url)
+        self._repository.conclude(
+            head_sha,
+            self._name,
+            again,
+            BEGUN,
+            newest.url,
+        )
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
     def _reviewed(self, command: Command) -> str:
@@ -386,7 +413,12 @@ class _PullRequest:
             "submitted on that commit will do too."
         )
 
-    def _request_measurement(self, command: Command, head_sha: str, series: str) -> str:
+    def _request_measurement(
+        self,
+        command: Command,
+        head_sha: str,
+        series: str,
+    ) -> str:
         request = RequestedMeasurement(
             verb="run" if command.verb is Verb.RUN else "bisect",
             number=self._number,

@@ -85,7 +85,11 @@ def report_marker(name: str) -> str:
     return f"<!-- roofwatch:report {name} -->"
 
 
-def compose(marker: str, state: CommentState, text: str) -> str:
+def compose(
+    marker: str,
+    state: CommentState,
+    text: str,
+) -> str:
     """Write a comment with its marker and state."""
     encoded = base64.b64encode(state.model_dump_json().encode()).decode()
     return f"{marker}\n<!-- roofwatch:state {encoded} -->\n{text.strip()}\n"
@@ -103,7 +107,11 @@ def read_state(body: str) -> CommentState:
     return CommentState(order=RunOrder(0, 0))
 
 
-def with_acceptance(body: str, acceptance: Acceptance, sentence: str) -> str:
+def with_acceptance(
+    body: str,
+    acceptance: Acceptance,
+    sentence: str,
+) -> str:
     """Record an acceptance in a comment of ours, in place of an earlier one."""
     state = read_state(body).model_copy(update={"acceptance": acceptance})
     marker, _, *lines = without_acceptance(body).splitlines()
@@ -176,7 +184,11 @@ def post_comment(
     )
 
 
-def find_report(repository: Forge, number: int, name: str) -> Comment | None:
+def find_report(
+    repository: Forge,
+    number: int,
+    name: str,
+) -> Comment | None:
     """Return the comment of a report whose state can be trusted: by a bot, or by someone with write
     access.
     """

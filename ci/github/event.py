@@ -148,14 +148,22 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     requested = requested_measurement(variables)
     if requested is not None:
         pull_request = PullRequest(requested.number, requested.base)
-        return Job(run, requested.head, pull_requests=(pull_request,))
+        return Job(
+            run,
+            requested.head,
+            pull_requests=(pull_request,),
+        )
     try:
         if name == "workflow_run":
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
             document = event["pull_request"]
             head_sha = _matched(SHA, document["head"]["sha"])
-            return Job(run, head_sha, pull_requests=(to_pull_request(document),))
+            return Job(
+                run,
+                head_sha,
+                pull_requests=(to_pull_request(document),),
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     queue_ref = ""
@@ -298,7 +306,11 @@ def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job
         owner = measuring_run["head_repository"]["owner"]["login"]
         label = f"{owner}:{measuring_run['head_branch']}"
     order = RunOrder(int(measuring_run["id"]), int(measuring_run.get("run_attempt", 1)))
-    measured = replace(run, order=order, url=safe_link(str(measuring_run.get("html_url", ""))))
+    measured = replace(
+        run,
+        order=order,
+        url=safe_link(str(measuring_run.get("html_url", ""))),
+    )
     return Job(
         run=measured,
         head_sha=head_sha,

@@ -43,7 +43,11 @@ class Merged:
     parts: tuple[PartState, ...]
 
 
-def earlier_parts(body: str, head_sha: str, names: Iterable[str]) -> list[Part]:
+def earlier_parts(
+    body: str,
+    head_sha: str,
+    names: Iterable[str],
+) -> list[Part]:
     """Return the parts of a comment of ours about a commit, without those of some names."""
     replaced = set(names)
     lines = without_acceptance(body).rstrip().splitlines()

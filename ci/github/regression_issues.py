@@ -51,11 +51,20 @@ def synchronise(
             yield f"closed issue #{number}: {planned.title}"
 
 
-def _open(repository: GitHubRepository, planned: RegressionIssue, labels: Sequence[str]) -> int:
+def _open(
+    repository: GitHubRepository,
+    planned: RegressionIssue,
+    labels: Sequence[str],
+) -> int:
     body = f"{planned.marker}\n{planned.body}"
     all_labels = (LABEL, *labels)
     try:
-        return repository.create_issue(planned.title, body, all_labels, planned.assignees)
+        return repository.create_issue(
+            planned.title,
+            body,
+            all_labels,
+            planned.assignees,
+        )
     except UncertainError:
         raise
     except ForgeError:

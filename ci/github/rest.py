@@ -64,7 +64,12 @@ class GitHubRequests:
         token: Never part of a message.
     """
 
-    def __init__(self, api_url: str, repository: str, token: str) -> None:
+    def __init__(
+        self,
+        api_url: str,
+        repository: str,
+        token: str,
+    ) -> None:
         if not may_carry_secrets(api_url):
             raise ForgeError(
                 f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token"
@@ -105,14 +110,24 @@ class GitHubRequests:
                 return items
         raise ForgeError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
 
-    def find(self, method: str, path: str, body: JsonObject | None = None) -> Any:
+    def find(
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+    ) -> Any:
         """Return the JSON of an answer; None if the object does not exist."""
         try:
             return self.call(method, path, body)
         except NotFoundError:
             return None
 
-    def call(self, method: str, path: str, body: JsonObject | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+    ) -> Any:
         """Return the JSON of an answer; None without content."""
         answer = self._answer(method, path, json=body)
         if not answer.content:
@@ -161,7 +176,13 @@ class GitHubRequests:
             time.sleep(FIRST_WAIT_S * 2.0**self._uncertain_count)
         self._uncertain_count += 1
 
-    def _waits(self, attempt: int, limit_s: float | None, *, is_uncertain: bool) -> bool:
+    def _waits(
+        self,
+        attempt: int,
+        limit_s: float | None,
+        *,
+        is_uncertain: bool,
+    ) -> bool:
         """Wait before the next attempt; return whether there is one.
 
         Source: GitHub's "Best practices for using the REST API".

@@ -86,7 +86,12 @@ _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""
 
 
-def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> list[Regression]:
+def analyse_project(
+    engine: Engine,
+    project: str,
+    *,
+    is_full: bool = False,
+) -> list[Regression]:
     """Find the regressions in a project's history and replace the stored ones.
 
     Only cases with new values are analysed, unless `is_full`; what was found in the others is
@@ -97,7 +102,12 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
         note_unreachable(engine, project)
         with reading_session(engine, sees_one_state=True) as session:
             cases = list_case_names(session, project)
-            due = list_due(session=session, project=project, method=METHOD, row_ids=list(cases))
+            due = list_due(
+                session=session,
+                project=project,
+                method=METHOD,
+                row_ids=list(cases),
+            )
         everything = replace(due, case_ids=list(cases))
         _analyse_due(
             engine=engine,
@@ -109,11 +119,21 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
             analysis = _read_analysis(engine, project)
         except ValidationError:
             # documents of another version of roofwatch
-            _analyse_due(engine=engine, project=project, due=everything, cases=cases)
+            _analyse_due(
+                engine=engine,
+                project=project,
+                due=everything,
+                cases=cases,
+            )
             analysis = _read_analysis(engine, project)
         regressions = analysis.regressions()
         accepted = _find_accepted(engine, project, regressions)
-        replace_regressions(engine, project, regressions, accepted)
+        replace_regressions(
+            engine,
+            project,
+            regressions,
+            accepted,
+        )
     return regressions
 
 
@@ -176,17 +196,31 @@ def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
     return has_same_controls
 
 
-def _analyse_due(engine: Engine, project: str, due: DueCases, cases: Mapping[int, str]) -> None:
+def _analyse_due(
+    engine: Engine,
+    project: str,
+    due: DueCases,
+    cases: Mapping[int, str],
+) -> None:
     """Analyse the cases that are due and store what was found, each part in a transaction."""
     for part in _parts(engine, project, due.case_ids):
-        analyses = _analyse_part(engine=engine, project=project, row_ids=part, cases=cases)
+        analyses = _analyse_part(
+            engine=engine,
+            project=project,
+            row_ids=part,
+            cases=cases,
+        )
         stored = [to_case_analysis(row_id, analysis) for row_id, analysis in analyses.items()]
         # the changes stay noted until all parts are stored
         write_case_analyses(engine, replace(due, change_ids=()), stored)
     write_case_analyses(engine, due, ())
 
 
-def _parts(engine: Engine, project: str, row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+def _parts(
+    engine: Engine,
+    project: str,
+    row_ids: Sequence[int],
+) -> Iterator[Sequence[int]]:
     """Split cases so that the values of a part fit in memory."""
     with reading_session(engine) as session:
         run_count = count_analysed_runs(session, project)
@@ -287,7 +321,13 @@ def _analyse_cases(
         for key in list_series_keys(session, project, cases=cases, include_pairs=True)
         if (key.metric in JUDGED_METRICS or is_judged_import(key)) and key.case_key in subjects
     ]
-    stored = read_series(session, project, keys, include_pairs=True, include_conditions=True)
+    stored = read_series(
+        session,
+        project,
+        keys,
+        include_pairs=True,
+        include_conditions=True,
+    )
     by_subject = group_by(stored, lambda series: series.key.case_key)
     return {
         subject: analyse_series(series, evidence, {subject}.intersection(controls))

@@ -54,7 +54,11 @@ def find_bridges(line: Timeline) -> Iterator[MeasuredBridge]:
         setting = after[0].setting
         new_software = None if setting is None else setting.software
         # a later bridge to the same software replaces the earlier one
-        last_bridges[new_software] = MeasuredBridge(commit=commit, before=before, after=after)
+        last_bridges[new_software] = MeasuredBridge(
+            commit=commit,
+            before=before,
+            after=after,
+        )
     yield from last_bridges.values()
 
 
@@ -112,7 +116,11 @@ def _has_software(runs: Iterable[SeriesPoint], setting: RunSetting | None) -> bo
     return any(known_setting.software == setting.software for known_setting in settings)
 
 
-def _finding(line: Timeline, bridge: MeasuredBridge, p_value: float) -> TrendFinding:
+def _finding(
+    line: Timeline,
+    bridge: MeasuredBridge,
+    p_value: float,
+) -> TrendFinding:
     """Report a bridge as a change at the first later commit that has the new software."""
     before = _median(bridge.before)
     after = _median(bridge.after)
@@ -140,7 +148,11 @@ def _finding(line: Timeline, bridge: MeasuredBridge, p_value: float) -> TrendFin
         ),
         standard_errors=None,
     )
-    window, reach = windows_between(commits=[bridge.commit, commit], first=1, last=1)
+    window, reach = windows_between(
+        commits=[bridge.commit, commit],
+        first=1,
+        last=1,
+    )
     index = line.commits.index(commit)
     return TrendFinding(
         change=change,

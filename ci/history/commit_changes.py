@@ -323,7 +323,11 @@ def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:
     return runs[-1]
 
 
-def _outcomes_in_words(key: SeriesKey, before: SeriesPoint, after: SeriesPoint) -> str:
+def _outcomes_in_words(
+    key: SeriesKey,
+    before: SeriesPoint,
+    after: SeriesPoint,
+) -> str:
     check = "measurement"
     if key.definition.layer is Layer.ACCURACY:
         check = "accuracy"

@@ -62,7 +62,13 @@ class CommitEntry:
     def part_of(self, change: ChangePoint) -> TriagedRegression:
         return next(part for part in self.parts if change in part.regression.change_points)
 
-    def is_named(self, *, regression_id: str | None, sha: str | None, verdict: str | None) -> bool:
+    def is_named(
+        self,
+        *,
+        regression_id: str | None,
+        sha: str | None,
+        verdict: str | None,
+    ) -> bool:
         """Whether an address means this row: by a regression, or without one by its commit, whose
         sha may be short.
         """
@@ -133,7 +139,11 @@ def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry
     rows: list[CommitEntry] = []
     for (commit, verdict), parts in groups.items():
         is_confirmed = any(part.regression.is_confirmed for part in parts)
-        ordered = sorted(parts, key=_largest_cost, reverse=True)
+        ordered = sorted(
+            parts,
+            key=_largest_cost,
+            reverse=True,
+        )
         rows.append(
             CommitEntry(
                 commit=commit,
@@ -142,7 +152,11 @@ def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry
                 probability=None if is_confirmed else chance,
             )
         )
-    return sorted(rows, key=lambda row: row.commit, reverse=True)
+    return sorted(
+        rows,
+        key=lambda row: row.commit,
+        reverse=True,
+    )
 
 
 def _absolute_cost(point: ChangePoint) -> float:

@@ -185,7 +185,11 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
         is_memory = _MEMORY_UNIT.fullmatch(finding.change.series.definition.unit) is not None
         cause = Cause.HARNESS if is_memory else Cause.RUNNER
         odds = {cause: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
-        return replace(finding, suspects=weigh(odds), p_value=None)
+        return replace(
+            finding,
+            suspects=weigh(odds),
+            p_value=None,
+        )
     # a control that changed by a part of it says neither
     if abs(share) > _QUIET_SHARE:
         return finding
@@ -237,7 +241,13 @@ def _settle_ratios(
             # the time says it already, with its own p-value
             if same_direction:
                 suspects = same_direction[0].suspects
-                settled.append(replace(finding, suspects=suspects, p_value=None))
+                settled.append(
+                    replace(
+                        finding,
+                        suspects=suspects,
+                        p_value=None,
+                    )
+                )
         elif not nearby and not controls.explain_ratio(finding):
             settled.append(finding)
     return settled

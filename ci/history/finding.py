@@ -103,7 +103,13 @@ class TrendFinding:
             first=1,
             last=1,
         )
-        return cls(change, status, suspects, window, reach=window)
+        return cls(
+            change,
+            status,
+            suspects,
+            window,
+            reach=window,
+        )
 
     @property
     def kernel(self) -> str:
@@ -139,7 +145,11 @@ class TrendFinding:
         return self.log_change
 
 
-def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
+def windows_between(
+    commits: Sequence[CommitRef],
+    first: int,
+    last: int,
+) -> tuple[Window, Window]:
     """Window and reach of a change that began at one of the commits `first` to `last`,
     by position.
     """

@@ -112,7 +112,11 @@ def _place_and_kernels(site: Site) -> tuple[float, float, list[str]]:
     return site.core.first, site.core.last, sorted(site.kernels)
 
 
-def _is_one_cause(site: Site, other_site: Site, places_per_commit: float) -> bool:
+def _is_one_cause(
+    site: Site,
+    other_site: Site,
+    places_per_commit: float,
+) -> bool:
     """Whether a common cause of two sites is likelier than a coincidence.
 
     Args:
@@ -287,7 +291,11 @@ def _machine_and_direction(finding: TrendFinding) -> tuple[str, str, Verdict]:
     return series.project, series.runner_class, finding.direction
 
 
-def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding]) -> bool:
+def _is_common(
+    site: Site,
+    judged_count: int,
+    confirmed: Iterable[TrendFinding],
+) -> bool:
     """Whether so many series of a runner class changed together that the machine is the cause.
 
     Args:

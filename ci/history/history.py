@@ -125,7 +125,11 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
         nearby = [step for step in of_step if step.reach.touches(finding.reach)]
         # the kernels traded places within an unchanged step
         if not nearby:
-            note = replace(change, verdict=Verdict.INCONCLUSIVE, reason=Reason.COST_SHIFT)
+            note = replace(
+                change,
+                verdict=Verdict.INCONCLUSIVE,
+                reason=Reason.COST_SHIFT,
+            )
             yield replace(finding, change=note, p_value=None)
         elif any(step.change.verdict is change.verdict for step in nearby):
             yield replace(finding, p_value=None)

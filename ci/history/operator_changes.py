@@ -24,7 +24,11 @@ def operator_findings(series: Series) -> Iterator[TrendFinding]:
             yield TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
 
 
-def _change(series: Series, base: SeriesPoint, head: SeriesPoint) -> ChangePoint | None:
+def _change(
+    series: Series,
+    base: SeriesPoint,
+    head: SeriesPoint,
+) -> ChangePoint | None:
     assert base.value is not None
     assert head.value is not None
     key = series.key

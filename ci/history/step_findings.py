@@ -107,7 +107,11 @@ def _time_findings(
         yield drift_finding(line.since(_start_of_level(steps, step_count)), drift)
 
 
-def _with_chance(finding: TrendFinding, step: Step, chance: float) -> TrendFinding:
+def _with_chance(
+    finding: TrendFinding,
+    step: Step,
+    chance: float,
+) -> TrendFinding:
     """Add how likely noise alone shows such a step, and the error of its size."""
     # what is not sure waits for a pair, however unlikely chance is
     p_value = chance if is_sure_step(step, chance) else 1.0
@@ -161,18 +165,31 @@ def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
 
 
 def _is_same_change(finding: TrendFinding, pair: ComparedRange) -> bool:
-    window, _ = windows_between(commits=[pair.base, pair.head], first=1, last=1)
+    window, _ = windows_between(
+        commits=[pair.base, pair.head],
+        first=1,
+        last=1,
+    )
     return finding.direction is pair.verdict and finding.reach.touches(window)
 
 
-def _pair_finding(line: Timeline, pair: ComparedRange, compiled: CompiledHistory) -> TrendFinding:
+def _pair_finding(
+    line: Timeline,
+    pair: ComparedRange,
+    compiled: CompiledHistory,
+) -> TrendFinding:
     """Report a change that a pair decided, however few runs the history has."""
     comparison = pair.comparison
     index = line.commits.index(pair.head)
     before_ns = statistics.median(_values_of(line, pair.base))
     # the runs of a pair lie side by side, so only their ratio is exact
     after_ns = before_ns * (1 + comparison.relative_change)
-    code = compiled.code_change(line.key, pair.base, pair.head, pair.verdict)
+    code = compiled.code_change(
+        line.key,
+        pair.base,
+        pair.head,
+        pair.verdict,
+    )
     time = metric(TIME)
     medians = f"median time {time.format(before_ns)} to {time.format(after_ns)}"
     change = make_change(
@@ -195,7 +212,11 @@ def _pair_finding(line: Timeline, pair: ComparedRange, compiled: CompiledHistory
         paired=comparison,
     )
     finding = TrendFinding.at_commit(change, Status.CONFIRMED, explain(context))
-    return replace(finding, measured_on=line.dates[index], outline=line.outline(index))
+    return replace(
+        finding,
+        measured_on=line.dates[index],
+        outline=line.outline(index),
+    )
 
 
 def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
@@ -305,7 +326,11 @@ def _time_finding(
     # without a pair, the step may lie at a neighbouring commit
     if status is not Status.CONFIRMED:
         window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
-        finding = replace(finding, window=window, reach=reach)
+        finding = replace(
+            finding,
+            window=window,
+            reach=reach,
+        )
     return replace(
         finding,
         measured_on=line.dates[index],

@@ -287,7 +287,13 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     for step in steps:
         before = float(np.median(raw[step.start : step.index]))
         after = float(np.median(raw[step.index : step.end]))
-        measured.append(replace(step, before=before, after=after))
+        measured.append(
+            replace(
+                step,
+                before=before,
+                after=after,
+            )
+        )
     if key.metric != ERROR:
         return measured
     # an exact result, such as a copy, lost something however small its error is now

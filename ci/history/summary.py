@@ -17,7 +17,12 @@ _PRIOR_COUNT, _PRIOR_SHARE = 10, 0.5
 """
 
 
-def share_real(true_count: int, decided_count: int, *, prior: float = _PRIOR_SHARE) -> float:
+def share_real(
+    true_count: int,
+    decided_count: int,
+    *,
+    prior: float = _PRIOR_SHARE,
+) -> float:
     """Estimate the probability that the next alert of a project is real, from those decided so far.
 
     The mean of a beta distribution. Its prior counts as ten alerts, so it fades as decisions come.

@@ -62,7 +62,12 @@ def _value_finding(
             chance = None
         suspects = explain(replace(context, sources=sources, is_imported=True))
     else:
-        code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+        code = compiled.code_change(
+            line.key,
+            change.previous_commit,
+            change.commit,
+            change.verdict,
+        )
         suspects = explain_secondary(replace(context, code=code), line.key.metric)
     if is_exact:
         finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
@@ -83,7 +88,12 @@ def _value_finding(
     )
 
 
-def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
+def _describe_value_step(
+    line: Timeline,
+    step: Step,
+    *,
+    is_exact: bool,
+) -> str:
     definition = line.key.definition
     levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
     # errors and amounts may begin at 0

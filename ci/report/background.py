@@ -78,7 +78,11 @@ def _undescribed(judgement: PullRequestJudgement) -> Iterator[Change[CaseEvidenc
 
 def _case_row(case: Change[CaseEvidence]) -> Row:
     change = ""
-    times = both_sides(name="median_ns", base=case.base, head=case.head)
+    times = both_sides(
+        name="median_ns",
+        base=case.base,
+        head=case.head,
+    )
     # a case without times has no interval
     if case.relative_interval is not None:
         low, high = case.relative_interval

@@ -55,7 +55,11 @@ def percent(change: float) -> str:
     return f"{change:+,.0%}"
 
 
-def both_sides(name: str, base: float | None, head: float | None) -> str:
+def both_sides(
+    name: str,
+    base: float | None,
+    head: float | None,
+) -> str:
     return f"{_side(name, base)} → {_side(name, head)}"
 
 

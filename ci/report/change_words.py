@@ -117,7 +117,12 @@ def line_of(lines: Sequence[SourceLine], change: Change[Any]) -> SourceLine | No
     function = None
     if is_compiled:
         function = change.subject.part
-    return find_line(lines, change.subject.kernel, change.implementation, function)
+    return find_line(
+        lines,
+        change.subject.kernel,
+        change.implementation,
+        function,
+    )
 
 
 def find_line(

@@ -258,7 +258,11 @@ def _linked(reason: Reason, links: Links) -> str:
     return f"[{reason}]({page}#{reason})"
 
 
-def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> str:
+def _command(
+    judgement: PullRequestJudgement,
+    verb: str,
+    options: str = "",
+) -> str:
     """Write a command that can be copied: a name from a record that a shell could interpret is left
     out.
     """

@@ -143,7 +143,15 @@ def find_new_implementations(
     implementations: list[NewImplementation] = []
     for (kernel, implementation), results in groups.items():
         slowest_first = sorted(results, key=lambda item: -(item[1].median_ns or 0.0))
-        implementations.append(_describe(pairing, new_keys, kernel, implementation, slowest_first))
+        implementations.append(
+            _describe(
+                pairing,
+                new_keys,
+                kernel,
+                implementation,
+                slowest_first,
+            )
+        )
     return tuple(implementations)
 
 

@@ -40,11 +40,20 @@ class NotMeasured(BaseModel):
     """Its last lines, redacted; empty if the change touches no kernel."""
 
     @classmethod
-    def of(cls, head: Commit, error: str = "", side: str | None = None) -> Self:
+    def of(
+        cls,
+        head: Commit,
+        error: str = "",
+        side: str | None = None,
+    ) -> Self:
         named_side = None
         if side is not None:
             named_side = Side(side)
-        return cls(head=head, side=named_side, error=error[-_MAX_ERROR:])
+        return cls(
+            head=head,
+            side=named_side,
+            error=error[-_MAX_ERROR:],
+        )
 
     @property
     def is_failure(self) -> bool:

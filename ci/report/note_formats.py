@@ -24,11 +24,19 @@ def note_to_junit(note: NotMeasured) -> str:
         name="measurement",
     )
     if note.is_failure:
-        failure = ElementTree.SubElement(case, "failure", message=valid_xml(note.title))
+        failure = ElementTree.SubElement(
+            case,
+            "failure",
+            message=valid_xml(note.title),
+        )
         failure.text = valid_xml(note.error)
     else:
         suite.set("skipped", "1")
-        ElementTree.SubElement(case, "skipped", message=valid_xml(note.title))
+        ElementTree.SubElement(
+            case,
+            "skipped",
+            message=valid_xml(note.title),
+        )
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'

@@ -249,7 +249,11 @@ def _works(case: Change[CaseEvidence]) -> bool:
     return all(side is not None and side.failure is None for side in sides)
 
 
-def _requirement(pairing: Pairing, case: Change[CaseEvidence], code: CodeStates) -> Requirement:
+def _requirement(
+    pairing: Pairing,
+    case: Change[CaseEvidence],
+    code: CodeStates,
+) -> Requirement:
     key = case.case_key
     side = case.evidence.head
     assert side is not None

@@ -159,7 +159,11 @@ class _Rows:
         for group in groups_of_times(self.judgement):
             worst = group[0]
             change = bold(worst, percent(worst.relative_change)) + half_width(worst)
-            times = both_sides(name="median_ns", base=worst.base, head=worst.head)
+            times = both_sides(
+                name="median_ns",
+                base=worst.base,
+                head=worst.head,
+            )
             times += medians_note(worst)
             roof = roofline_text(worst)
             if roof:
@@ -221,7 +225,11 @@ class _Rows:
                 factor = "no longer exact"
             else:
                 factor = "exact now"
-            errors = both_sides(name="rmse_ratio", base=worst.base, head=worst.head)
+            errors = both_sides(
+                name="rmse_ratio",
+                base=worst.base,
+                head=worst.head,
+            )
             errors += f" ({code(worst.subject.part)})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 

@@ -37,7 +37,12 @@ class UpgradeStep:
     judged: JudgedCode
 
 
-def to_markdown(steps: Sequence[UpgradeStep], *, command: str, date: str) -> str:
+def to_markdown(
+    steps: Sequence[UpgradeStep],
+    *,
+    command: str,
+    date: str,
+) -> str:
     """Write the page: a table of counts by target, and what is worse or better."""
     parts = [
         "# Triton upgrade",

@@ -192,7 +192,13 @@ def _judge_overflow(
     else:
         verdict = Verdict.REGRESSED
         reason = Reason.OFFSET_OVERFLOW
-    return _change(base, head, verdict, reason, detail=head.text)
+    return _change(
+        base,
+        head,
+        verdict,
+        reason,
+        detail=head.text,
+    )
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,13 @@ def _judge_limits(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | 
         return None
     verdict = Verdict.of_change(is_worse=bool(smaller))
     detail = _limits_in_words(smaller or larger)
-    return _change(base, head, verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
+    return _change(
+        base,
+        head,
+        verdict,
+        Reason.OFFSET_LIMIT_CHANGED,
+        detail,
+    )
 
 
 def _change(
@@ -276,15 +288,29 @@ def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | No
         return None
     verdict = Verdict.of_change(is_worse=is_worse)
     detail = _cost_in_words(base, head)
-    return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
+    return _change(
+        base,
+        head,
+        verdict,
+        Reason.OPERATOR_COST_CHANGED,
+        detail,
+    )
 
 
-def is_other_cost(name: str, base: float, head: float) -> bool:
+def is_other_cost(
+    name: str,
+    base: float,
+    head: float,
+) -> bool:
     """Whether a count of a call differs by enough to decide."""
     return _is_more(base, head, name) or _is_more(head, base, name)
 
 
-def _is_more(base: float, head: float, name: str) -> bool:
+def _is_more(
+    base: float,
+    head: float,
+    name: str,
+) -> bool:
     # a single wait stalls the whole queue, however small its share
     if name == "wait_count":
         return head > base

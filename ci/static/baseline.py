@@ -71,7 +71,11 @@ class Accepted(StaticFacts):
         stored = {
             kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS
         }
-        return cls(**facts.model_dump(include=_STORED_FACTS), instructions=stored, reason=reason)
+        return cls(
+            **facts.model_dump(include=_STORED_FACTS),
+            instructions=stored,
+            reason=reason,
+        )
 
     def judge(self, head: StaticFacts) -> Verdict:
         was_compiled = self.outcome is Outcome.OK
@@ -155,7 +159,11 @@ class AppliedBaseline:
         return tuple(notes)
 
 
-def with_accepted(baseline: Baseline, facts: Iterable[Facts], reason: str) -> Baseline:
+def with_accepted(
+    baseline: Baseline,
+    facts: Iterable[Facts],
+    reason: str,
+) -> Baseline:
     accepted = {subject_of(entry): _entry_of(entry, reason) for entry in facts}
     return {**baseline, **accepted}
 

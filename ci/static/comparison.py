@@ -330,7 +330,12 @@ def _cause_of(
     # code of one side alone was not made twice
     if base is None or head is None:
         return Cause.CODE
-    is_changed = _toolchains_differ(base, head, base_toolchain, head_toolchain)
+    is_changed = _toolchains_differ(
+        base,
+        head,
+        base_toolchain,
+        head_toolchain,
+    )
     return Cause.TOOLCHAIN if is_changed else Cause.CODE
 
 

@@ -79,7 +79,11 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
     return join_remarks("; ", [sentence, *_changed_configuration(base, head)])
 
 
-def _changed_values(base: CodeFacts, head: CodeFacts, phrases: dict[str, str]) -> Iterator[str]:
+def _changed_values(
+    base: CodeFacts,
+    head: CodeFacts,
+    phrases: dict[str, str],
+) -> Iterator[str]:
     moved = moved_facts(base.values, head.values)
     for name, phrase in phrases.items():
         if name in moved:
@@ -107,7 +111,11 @@ def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:
         )
 
 
-def _changed_width(name: str, base: Accesses, head: Accesses) -> Iterator[str]:
+def _changed_width(
+    name: str,
+    base: Accesses,
+    head: Accesses,
+) -> Iterator[str]:
     base_bits = base.main_width
     head_bits = head.main_width
     # a side without accesses has no width
@@ -115,20 +123,32 @@ def _changed_width(name: str, base: Accesses, head: Accesses) -> Iterator[str]:
         yield f"global {name} {base_bits} bit → {head_bits} bit"
 
 
-def _changed_use(name: str, base_count: int, head_count: int) -> Iterator[str]:
+def _changed_use(
+    name: str,
+    base_count: int,
+    head_count: int,
+) -> Iterator[str]:
     # how many there are depends on unrolling; whether there are any does not
     if (base_count == 0) != (head_count == 0):
         yield f"{name} {base_count} → {head_count}"
 
 
-def _fit_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+def _fit_reason(
+    base: CodeFacts,
+    head: CodeFacts,
+    function: StaticFacts,
+) -> Iterator[Remark]:
     base_occupancy = base.values.get(_OCCUPANCY)
     if head.values.get(_OCCUPANCY) == 0 and base_occupancy != 0:
         text = "no block fits on a multiprocessor of {}: the kernel cannot be launched"
         yield Remark(text, (function.target,))
 
 
-def _spill_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+def _spill_reason(
+    base: CodeFacts,
+    head: CodeFacts,
+    function: StaticFacts,
+) -> Iterator[Remark]:
     verdict = judge_facts(base.values, head.values)
     if verdict is Verdict.UNCHANGED:
         return
@@ -255,7 +275,11 @@ def _width_reason(base: Accesses, head: Accesses) -> Iterator[Remark]:
         yield Remark(f"the same bytes with instructions {factor} as wide")
 
 
-def _occupancy_reason(base: CodeFacts, head: CodeFacts, function: StaticFacts) -> Iterator[Remark]:
+def _occupancy_reason(
+    base: CodeFacts,
+    head: CodeFacts,
+    function: StaticFacts,
+) -> Iterator[Remark]:
     base_occupancy = base.values.get(_OCCUPANCY)
     head_occupancy = head.values.get(_OCCUPANCY)
     limits = function.occupancy_limits

@@ -169,7 +169,11 @@ def _differs(base: float, head: float) -> bool:
     return abs(head - base) > _MIN_WORK * max(base, head)
 
 
-def describe(base: CodeEstimate, head: CodeEstimate, change: TimePrediction) -> str:
+def describe(
+    base: CodeEstimate,
+    head: CodeEstimate,
+    change: TimePrediction,
+) -> str:
     """Say what changed per element, what binds, and what follows for the time."""
     parts: list[str] = []
     amounts = (

@@ -160,5 +160,9 @@ def _without_estimate(tried: TriedConfiguration) -> TriedConfiguration:
     return _lost(tried, Loss.UNKNOWN, "no estimate: its grid or the target's rates are not known")
 
 
-def _lost(tried: TriedConfiguration, loss: Loss, detail: str) -> TriedConfiguration:
+def _lost(
+    tried: TriedConfiguration,
+    loss: Loss,
+    detail: str,
+) -> TriedConfiguration:
     return tried.model_copy(update={"loss": loss, "detail": detail})

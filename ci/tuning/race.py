@@ -104,7 +104,12 @@ class Race(Generic[Entrant]):
             self._is_tied &= tie.log_interval[1] < math.log1p(self._margin)
         self.remaining = survivors
 
-    def _compare(self, leader: Entrant, entrant: Entrant, error_rate: float) -> PairedEstimate:
+    def _compare(
+        self,
+        leader: Entrant,
+        entrant: Entrant,
+        error_rate: float,
+    ) -> PairedEstimate:
         return compare(
             self.blocks[leader],
             self.blocks[entrant],

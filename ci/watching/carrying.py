@@ -41,7 +41,11 @@ def _configurations(record: RunRecord, subject: CaseKey) -> dict[tuple[str, str]
     }
 
 
-def _has_same_host_code(base: RunRecord, head: RunRecord, subject: CaseKey) -> bool:
+def _has_same_host_code(
+    base: RunRecord,
+    head: RunRecord,
+    subject: CaseKey,
+) -> bool:
     kernel = kernel_of(subject[0])
     digest = base.host_digests.get(kernel)
     return digest is not None and digest == head.host_digests.get(kernel)

@@ -99,7 +99,11 @@ def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[N
             yield _news_of(NewsKind.RECOVERED, regression, regression.ended or "")
 
 
-def _news_of(kind: NewsKind, regression: Regression, text: str) -> News:
+def _news_of(
+    kind: NewsKind,
+    regression: Regression,
+    text: str,
+) -> News:
     return News(
         kind=kind,
         kernels=tuple(sorted({point.series.kernel for point in regression.change_points})),
@@ -135,7 +139,11 @@ def _has_suspect(point: ChangePoint, suspects: Iterable[SuspectCase]) -> bool:
     )
 
 
-def _is_suspected(state: WatchState, regression: Regression, commit: CommitRef) -> bool:
+def _is_suspected(
+    state: WatchState,
+    regression: Regression,
+    commit: CommitRef,
+) -> bool:
     """Whether what a commit does to the cases of a regression is not decided yet."""
     subjects = {point.series.case_key for point in regression.change_points}
     return any(

@@ -37,13 +37,21 @@ def list_suspects(
             continue
         if decisions.is_given_up(paired):
             evidence = f"{suspect.evidence}; {MAX_PAIR_JOBS} pairs could not decide it"
-            suspect = replace(suspect, evidence=evidence, is_given_up=True)
+            suspect = replace(
+                suspect,
+                evidence=evidence,
+                is_given_up=True,
+            )
         suspects.append(suspect)
     return suspects
 
 
 def _paired_case(suspect: SuspectCase) -> PairedCase:
-    return PairedCase(subject=suspect.subject, base=suspect.base, head=suspect.head)
+    return PairedCase(
+        subject=suspect.subject,
+        base=suspect.base,
+        head=suspect.head,
+    )
 
 
 def _is_across(suspect: SuspectCase, bridge: Bridge) -> bool:
