@@ -255,7 +255,7 @@ def _group_gradient_kernel(
         x = load_chunk(
             x_ptr + h * x_strides[2], start, steps, x_strides[1], n_left, 0, P, BLOCK_P
         )  # [BLOCK_T, BLOCK_P]
-        other = load_chunk(
+        partner = load_chunk(
             other_ptr + h * other_strides[2], start, steps, other_strides[1], n_left, 0, P, BLOCK_P
         )  # [BLOCK_T, BLOCK_P]
         # fmt: on
@@ -264,7 +264,7 @@ def _group_gradient_kernel(
         state = (batch * n_chunks + chunk) * H + h
         state_tile = _load_state(states_ptr, state, 0, P, N, BLOCK_P, BLOCK_N)  # [BLOCK_N, BLOCK_P]
         acc = dot(weighted.to(x.dtype), state_tile.T, acc)
-        pairs = dot(x, other.T, tl.zeros((BLOCK_T, BLOCK_T), tl.float32))
+        pairs = dot(x, partner.T, tl.zeros((BLOCK_T, BLOCK_T), tl.float32))
         pairs *= decay_between(decay, steps, IS_OF_B) * (dt[:, None] if IS_OF_B else dt[None, :])
         acc = dot(pairs.to(b.dtype), b, acc)
     grad_ptr += (batch * T * G + g) * N
