@@ -15,13 +15,14 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, check_jobs, select, words_of
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep
 from roofwatch.collector.runs.loaded_files import LoadedFiles
+from roofwatch.collector.runs.machine_questions import MACHINE_TIMEOUT_S, MachineQuestions
 from roofwatch.collector.runs.recorded_results import results_of
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
 from roofwatch.collector.runs.same_machine import require_same_machine
 from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.worker_pool import OnBegin, WorkerPool
-from roofwatch.model.errors import SuiteError, TimerError
+from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.metrics import format_ns
@@ -29,20 +30,12 @@ from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.timing_method import ChosenMethod
 from roofwatch.model.worker_protocol import (
     ChooseTiming,
-    DescribeEnvironment,
     DescribeSources,
-    Job,
-    MeasureCeilings,
     PrepareCall,
     ProfileCalls,
-    Reply,
     Subject,
     TimeBlock,
-    machine_error,
 )
-
-_MACHINE_TIMEOUT_S = 120.0
-"""Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
 
 
 class SuiteRun:
@@ -121,7 +114,7 @@ class SuiteRun:
         kernels = tuple(dict.fromkeys(run.case.kernel for run in selected))
         describe = DescribeSources(kernels=kernels)
         with self.spent.on(Activity.START):
-            reply = self.workers.request(describe, timeout_s=_MACHINE_TIMEOUT_S)
+            reply = self.workers.request(describe, timeout_s=MACHINE_TIMEOUT_S)
         self._source_digests = reply.source_digests or {}
         self._host_digests = reply.host_digests or {}
         if self._journal is not None:
@@ -144,58 +137,33 @@ class SuiteRun:
             CollectorError: the machine cannot be described, or the run was started on another one.
             TimerError: the requested timer or cache state is not available.
         """
-        reply = self._ask(
-            job=DescribeEnvironment(),
-            activity=Activity.START,
-            problem="the machine cannot be described",
-        )
-        assert reply.environment is not None
-        environment = self._session.begin(reply.environment, reply.device_uuid)
+        machine = MachineQuestions(self.workers, self.spent, self._device)
+        described, device_uuid = machine.describe()
+        environment = self._session.begin(described, device_uuid)
         if self._environment is None:
             self._take(environment=environment)
         else:
             require_same_machine(self._environment, environment, is_on_cpu=self.is_on_cpu)
         if not self.is_on_cpu:
             self.workers.gpu_count = environment.device_count
-        chosen = self._choose_timing()
+        chosen = machine.choose_timing(self._requested_timing())
         self._chosen = chosen
         # An interrupted run has measured them; other ceilings would change the shares.
         if not self.ceilings:
-            dtypes = tuple(sorted({case_run.case.dtype for case_run in self.cases.values()}))
-            job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            reply = self._ask(
-                job=job,
-                activity=Activity.CEILINGS,
-                problem="the ceilings cannot be measured",
-            )
-            self._take(ceilings=reply.ceilings)
+            dtypes = {case_run.case.dtype for case_run in self.cases.values()}
+            ceilings = machine.measure_ceilings(sorted(dtypes), chosen.method.timer)
+            self._take(ceilings=ceilings)
         if not self.is_on_cpu:
             self._steps.note(str(chosen))
         if self._session.warning is not None:
             self._steps.note(self._session.warning)
 
-    def _choose_timing(self) -> ChosenMethod:
-        timer = self.plan.timer
-        cache = self.plan.cache
+    def _requested_timing(self) -> ChooseTiming:
         for case in self.cases.values():
             if case.method is not None:
                 # An earlier process of the run has chosen before.
-                timer = case.method.timer
-                cache = case.method.cache
-                break
-        job = ChooseTiming(timer=timer, cache=cache)
-        reply = self._ask(job=job, activity=Activity.START, problem="no timer can be chosen")
-        assert reply.chosen is not None
-        return reply.chosen
-
-    def _ask(self, job: Job, activity: Activity, problem: str) -> Reply:
-        with self.spent.on(activity):
-            reply = self.workers.request(job, timeout_s=_MACHINE_TIMEOUT_S)
-        if reply.error is not None:
-            raise TimerError(reply.error)
-        if reply.failure is not None:
-            raise machine_error(problem, reply.failure, self._device)
-        return reply
+                return ChooseTiming(timer=case.method.timer, cache=case.method.cache)
+        return ChooseTiming(timer=self.plan.timer, cache=self.plan.cache)
 
     @property
     def is_on_cpu(self) -> bool:
