@@ -1,73 +1,48 @@
 """Judge a candidate kernel: `roofwatch submit`."""
 
-import secrets
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 from roofwatch.arguments import repository_of
-from roofwatch.ci.ab.compare import ERROR_RATE, FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.ab.compare import ERROR_RATE
 from roofwatch.ci.submission import (
     CONFIRMATION_ERROR_RATE,
     MAX_CONFIRMATIONS,
-    CaseTimes,
     SubmissionVerdict,
     TimeVerdict,
-    judge_times,
 )
-from roofwatch.collector.accuracy.evaluation import make_inputs
-from roofwatch.collector.accuracy.trial import Bench, NotComparableError
+from roofwatch.collector.accuracy.trial import Bench
 from roofwatch.collector.accuracy.variations import (
     Test,
     Trial,
-    other_layouts,
-    other_values,
-    unseen_shapes,
 )
 from roofwatch.collector.build.provenance import ProjectFiles, require_own_code
 from roofwatch.collector.build.revision import suite_at_revision
-from roofwatch.collector.device.ceilings import measure_ceilings
-from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.git import run_git
-from roofwatch.collector.jobs.kernel_info import case_record
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import keep_freed_memory
-from roofwatch.collector.workers.candidate_protocol import (
-    CandidateError,
-    CandidateGoneError,
-    CandidateLateError,
-    ForgeryError,
-    TooManyProcessesError,
-)
+from roofwatch.collector.workers.candidate_protocol import CandidateError
 from roofwatch.measurement.load import BUSY_LOAD, load_per_processor
+from roofwatch.measurement.submission_checks import MAX_TIMED, check_candidate, rejection
+from roofwatch.measurement.submission_timing import (
+    CONFIRM_UNTIL,
+    SCREEN_UNTIL,
+    UNDECIDED,
+    measure_blocks,
+    place_under_roof,
+)
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
-from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
+from roofwatch.measurement.submitted import Rejected, Submission
 from roofwatch.model.errors import CollectorError, SuiteError
-from roofwatch.model.metrics import format_ns
-from roofwatch.model.timing_method import default_method
 from roofwatch.spec import Case, KernelSpec
-
-_MAX_TIMED = 3
-_MAX_UNSEEN = 6
-_MAX_FAILURES = 5
-_ROUNDS = 3
-"""Pairs of pairs of calls of a case in a block."""
-_CHECK_UNTIL = 0.7
-_SCREEN_UNTIL = 0.7
-_CONFIRM_UNTIL = 0.85
-"""Shares of the budget. Checks on a busy machine may use the time of the screening too."""
-_OPEN = frozenset({SubmissionVerdict.INCONCLUSIVE, SubmissionVerdict.UNCONFIRMED})
-"""Verdicts that more time, or an idle machine, may decide."""
-_HANG_RATIO = 100
-"""A candidate that takes so many times as long as the implementation hangs."""
 
 
 def submit(request: Request, on_status: Callable[[str], None] = lambda _text: None) -> Result:
@@ -104,7 +79,7 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
     result.budget["seconds_spent"] = round(time.monotonic() - submission.began_s, 1)
     load = load_per_processor()
     result.budget["load_per_processor"] = round(load, 2)
-    if result.verdict in _OPEN and load > BUSY_LOAD:
+    if result.verdict in UNDECIDED and load > BUSY_LOAD:
         result.reason += (
             f"; the machine was busy (load {load:.1f} per processor): submit again on an idle one"
         )
@@ -159,7 +134,7 @@ def _run(submission: Submission) -> TimeVerdict:
     cases = [submission.fit(case) for case in submission.chosen_cases()]
     with _processes(submission, cases) as bench:
         submission.on_status("checking results")
-        trials = _check(submission, bench, cases)
+        trials = check_candidate(submission, bench, cases)
         if submission.device != "cpu":
             _, arguments, _ = bench.call_base(trials[0])
             submission.result.kernels = list(
@@ -173,14 +148,14 @@ def _run(submission: Submission) -> TimeVerdict:
         timed = [
             trial
             for trial in trials
-            if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]
+            if trial.test is Test.LISTED and trial.case in cases[-MAX_TIMED:]
         ]
-        screened, _ = _measure(
+        screened, _ = measure_blocks(
             submission=submission,
             bench=bench,
             trials=timed,
             rate=ERROR_RATE,
-            until=_SCREEN_UNTIL,
+            until=SCREEN_UNTIL,
         )
     unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
     if screened.verdict is not SubmissionVerdict.FASTER:
@@ -208,14 +183,14 @@ def _confirm(submission: Submission, cases: Sequence[Case], trials: Sequence[Tri
     budget["submissions_left"] -= 1
     submission.result.effect = None  # the screening's is the best of many, by the winner's curse
     with _processes(submission, cases) as bench:
-        confirmed, blocks = _measure(
+        confirmed, blocks = measure_blocks(
             submission=submission,
             bench=bench,
             trials=trials,
             rate=CONFIRMATION_ERROR_RATE,
-            until=_CONFIRM_UNTIL,
+            until=CONFIRM_UNTIL,
         )
-    _place_under_roof(
+    place_under_roof(
         submission, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks)
     )
     return confirmed
@@ -243,197 +218,10 @@ def _processes(submission: Submission, cases: Sequence[Case]) -> Iterator[Bench]
             )
             yield bench
         except CandidateError as error:
-            raise _rejection(submission, bench, [(bench.trial, error)]) from None
+            raise rejection(submission, bench, [(bench.trial, error)]) from None
         finally:
             submission.result.checks["calls"] += bench.call_count
             submission.result.checks["verified"] += bench.checked_count
 
 
-def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
-    """Try the candidate on listed and unseen inputs.
-
-    Returns:
-        Listed cases and unseen shapes that both sides support, the largest first.
-    """
-    random = secrets.SystemRandom()
-    listed = [Trial(Test.LISTED, case) for case in cases]
-    edges = [Trial(Test.LISTED, submission.fit(case)) for case in submission.spec.edges]
-    # the timed ones in all variants, so that none can be treated as a special case
-    if submission.is_interpreted:
-        varied = cases[:1]
-    else:
-        varied = cases[-_MAX_TIMED:]
-    known_case_ids = frozenset(trial.case.id for trial in (*listed, *edges))
-    trials = [
-        *listed,
-        *random.sample(edges, min(MAX_LISTED, len(edges))),
-        *unseen_shapes(cases, known_case_ids, count=_MAX_UNSEEN),
-        *(trial for case in varied for trial in other_values(case)),
-        *other_layouts(
-            {case: make_inputs(submission.spec, case, "cpu", only_integers=True) for case in varied}
-        ),
-    ]
-    random.shuffle(trials)
-    passed: list[Trial] = []
-    failures: list[tuple[Trial, CandidateError]] = []
-    not_comparable = ""
-    for trial in trials:
-        if submission.left_s(_CHECK_UNTIL) <= 0 and not failures:
-            raise Rejected(
-                SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget"
-            )
-        try:
-            if bench.try_once(trial):
-                passed.append(trial)
-        except NotComparableError as error:
-            not_comparable = str(error)
-        except CandidateError as error:
-            failures.append((trial, error))
-            is_over = (
-                isinstance(error, (CandidateGoneError, ForgeryError, TooManyProcessesError))
-                or len(failures) == _MAX_FAILURES
-            )
-            if is_over or submission.left_s(_CHECK_UNTIL) <= 0:
-                break
-    if failures:
-        raise _rejection(submission, bench, failures)
-    if set(passed).isdisjoint(listed):
-        raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
-    timeable = [trial for trial in passed if trial in listed or trial.test is Test.SHAPE]
-    return sorted(
-        timeable,
-        key=lambda trial: submission.spec.memory_bytes(trial.case),
-        reverse=True,
-    )
-
-
-def _measure(
-    submission: Submission,
-    bench: Bench,
-    trials: Sequence[Trial],
-    rate: float,
-    until: float,
-) -> tuple[TimeVerdict, list[list[CaseTimes]]]:
-    """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
-    submission.result.cases = [trial.case.id for trial in trials]
-    for trial in trials:  # a warm-up
-        bench.check(bench.time_once(trial, is_base_first=True))
-    blocks: list[list[CaseTimes]] = []
-    next_look = FIRST_LOOK_BLOCKS
-    while True:
-        while len(blocks) < next_look and (
-            len(blocks) < FIRST_LOOK_BLOCKS or submission.left_s(until) > 0
-        ):
-            if submission.left_s(_CONFIRM_UNTIL) <= 0:
-                raise Rejected(
-                    SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
-                )
-            blocks.append(_block(bench, trials))
-        judged = judge_times(blocks, rate=rate)
-        submission.result.effect = asdict(judged.effect)
-        # on a busy machine an exchange takes longer, and more blocks may see it shorter
-        goes_on = judged.verdict is SubmissionVerdict.INCONCLUSIVE or (
-            judged.verdict in _OPEN and load_per_processor() > BUSY_LOAD
-        )
-        if not goes_on or submission.left_s(until) <= 0:
-            return judged, blocks
-        next_look = next(looks_after(len(blocks)))
-
-
-def _block(bench: Bench, trials: Sequence[Trial]) -> list[CaseTimes]:
-    """Call both sides in turn on each case, and return the medians by case."""
-    random = secrets.SystemRandom()
-    pairs = [
-        bench.time_once(trial, is_base_first=is_base_first)
-        for trial in random.sample(trials, len(trials))
-        for is_base_first in random.sample((True, False) * _ROUNDS, 2 * _ROUNDS)
-    ]
-    # chosen when all outputs have arrived
-    bench.check(random.choice(pairs))
-    times = []
-    for trial in trials:
-        of_case = [pair for pair in pairs if pair.case == trial.case]
-        times.append(
-            CaseTimes(
-                statistics.median(pair.base.elapsed_ns for pair in of_case),
-                statistics.median(pair.candidate.elapsed_ns for pair in of_case),
-                statistics.median(bench.exchange_ns(pair) for pair in of_case),
-            )
-        )
-    return times
-
-
 # --- parts of the result
-
-
-def _place_under_roof(submission: Submission, case: Case, median_ns: float) -> None:
-    """Add the candidate's position under the roof.
-
-    Raises:
-        Rejected: it is faster than the hardware allows.
-    """
-    timer = default_method(submission.device).timer
-    ceilings = list(measure_ceilings(submission.device, [case.dtype], timer))
-    roof = roof_of(case_record(submission.spec, case), ceilings)
-    if roof.ideal_ns is None:
-        return
-    excess = roof.least_ns / median_ns
-    shares = {
-        "bound": roof.bound,
-        "ideal_ns": roof.ideal_ns,
-        "utilisation": roof.ideal_ns / median_ns,
-    }
-    submission.result.roofline = {
-        "case": case.id,
-        "median_ns": median_ns,
-        **shares,
-        "excess": excess,
-    }
-    device_kind = "cpu" if submission.device == "cpu" else "cuda"
-    if excess > INVALID_ABOVE[device_kind]:
-        reason = (
-            f"takes {median_ns / 1e3:.0f} us, {excess:.1f} times as fast as the hardware allows"
-        )
-        raise Rejected(
-            SubmissionVerdict.INVALID, reason, [submission.evidence("roofline", case.id, reason)]
-        )
-
-
-def _rejection(
-    submission: Submission,
-    bench: Bench,
-    failures: Sequence[tuple[Trial, CandidateError]],
-) -> Rejected:
-    errors = [error for _, error in failures]
-    verdict = SubmissionVerdict.INCORRECT
-    main = 0
-    if isinstance(errors[-1], ForgeryError):
-        verdict = SubmissionVerdict.INVALID
-        main = -1
-    elif isinstance(errors[-1], TooManyProcessesError):
-        trial, error = failures[-1]
-        evidence = [submission.evidence(trial.test, trial.name, str(error))]
-        return Rejected(SubmissionVerdict.ERROR, f"process limit: {trial.name}: {error}", evidence)
-    elif isinstance(errors[0], CandidateLateError):
-        return _timed_out(submission, bench, failures[0][0], errors[0])
-    evidence = [
-        submission.evidence(trial.test, trial.name, str(error)) for trial, error in failures
-    ]
-    return Rejected(verdict, f"{failures[main][0].name}: {errors[main]}", evidence)
-
-
-def _timed_out(
-    submission: Submission,
-    bench: Bench,
-    trial: Trial,
-    error: CandidateLateError,
-) -> Rejected:
-    """Tell a candidate that hangs, next to the implementation's time, from a budget too short."""
-    evidence = [submission.evidence(trial.test, trial.name, str(error))]
-    base_s = bench.base_ns / 1e9
-    comparison = f"{bench.against} takes {format_ns(bench.base_ns)}"
-    if bench.base_ns and error.timeout_s >= _HANG_RATIO * base_s:
-        reason = f"timed out: {trial.name}: {error}; {comparison}"
-        return Rejected(SubmissionVerdict.ERROR, reason, evidence)
-    reason = f"{trial.name}: {error}; {comparison}; raise --budget"
-    return Rejected(SubmissionVerdict.INCONCLUSIVE, reason, evidence)
