@@ -19,7 +19,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +42,7 @@ from roofwatch.collector.workers.candidate_protocol import (
 )
 from roofwatch.collector.workers.device_memory import create_device_memory
 from roofwatch.collector.workers.sandbox import Policy
+from roofwatch.collector.workers.thread_activity import ThreadActivity
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.files import JsonObject
@@ -67,7 +68,6 @@ _DTYPES = (
 )
 _STOP_S = 5.0
 _STOP_PAUSE_S = 1e-4
-_STOPPED_STATES = frozenset("TZX")
 _MAX_WORKED_NS = 30_000
 """CPU time in which a thread that counts as stopped comes to rest; shorter than an exchange."""
 _MANY_THREADS_SHARE = 0.9
@@ -80,33 +80,6 @@ _KEPT_ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
     "TRITON_LIBCUDA_PATH",
 )
-
-
-@dataclass(frozen=True)
-class _Activity:
-    """What the threads of a process and its descendants have done so far."""
-
-    threads: frozenset[str]
-    is_stopped: bool
-    """All of them, or ended."""
-    cpu_ns: int
-
-    @classmethod
-    def below(cls, leader: int) -> Self:
-        threads = set()
-        is_stopped = True
-        cpu_ns = 0
-        processes = [str(leader)]
-        while processes:
-            for thread in Path("/proc", processes.pop()).glob("task/*"):
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                    is_stopped &= (thread / "stat").read_text().rpartition(")")[2].split()[
-                        0
-                    ] in _STOPPED_STATES
-                    threads.add(thread.name)
-                    processes += (thread / "children").read_text().split()
-                    cpu_ns += int((thread / "schedstat").read_text().split()[0])
-        return cls(frozenset(threads), is_stopped, cpu_ns)
 
 
 class CandidateProcess:
@@ -126,7 +99,7 @@ class CandidateProcess:
         self._name = name
         self._most_processes = policy.process_count
         self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._activity: _Activity | None = None
+        self._activity: ThreadActivity | None = None
         scratch = Path(policy.scratch, f"scratch-{name}")
         scratch.mkdir(mode=0o700)
         arena_bytes = setup["arena_bytes"]
@@ -311,11 +284,11 @@ class CandidateProcess:
         kernel works on for a while.
         """
         until_s = time.monotonic() + _STOP_S
-        activity = _Activity.below(self._process.pid)
+        activity = ThreadActivity.below(self._process.pid)
         is_at_rest = False
         while not is_at_rest and time.monotonic() <= until_s:
             time.sleep(_STOP_PAUSE_S)
-            earlier, activity = activity, _Activity.below(self._process.pid)
+            earlier, activity = activity, ThreadActivity.below(self._process.pid)
             # a thread counts as stopped a little before it leaves its core
             is_at_rest = activity.is_stopped and activity == earlier
         count = len(activity.threads)
@@ -335,7 +308,7 @@ class CandidateProcess:
         them.
         """
         if self._activity is not None and self._process.poll() is None:
-            now = _Activity.below(self._process.pid)
+            now = ThreadActivity.below(self._process.pid)
             worked_ns = now.cpu_ns - self._activity.cpu_ns
             if (
                 now.threads != self._activity.threads
@@ -350,7 +323,7 @@ class CandidateProcess:
             message = self._control.recv(MAX_MESSAGE_BYTES)
         except TimeoutError:
             late_text = f"did not return within {timeout_s:.0f} s, all that was left"
-            thread_count = len(_Activity.below(self._process.pid).threads)
+            thread_count = len(ThreadActivity.below(self._process.pid).threads)
             if self._is_near_limit(thread_count):
                 late_text += f"; it runs {thread_count} of at most {self._most_processes} processes"
             raise CandidateLateError(late_text, timeout_s) from None
