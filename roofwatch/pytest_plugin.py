@@ -291,7 +291,7 @@ def _reason_in(session_output: str) -> str:
 
 def _check(specs: list[KernelSpec], device: str) -> str | None:
     """Why a call is not correct; None if all are."""
-    from roofwatch.collector.accuracy.accuracy import CheckCache
+    from roofwatch.collector.accuracy.baseline import CheckCache
     from roofwatch.collector.accuracy.check import check_case
 
     for spec in specs:

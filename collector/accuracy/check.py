@@ -9,15 +9,17 @@ from typing import Any
 import torch
 
 from roofwatch.collector.accuracy.accuracy import (
+    compare_with_reference,
+    name_of,
+    require_same_bits,
+    worst_message,
+)
+from roofwatch.collector.accuracy.baseline import (
     BASELINE_NAME,
     Baseline,
     CheckCache,
-    compare_with_reference,
     measure_baseline,
-    name_of,
-    require_same_bits,
     run_once,
-    worst_message,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase
 from roofwatch.collector.accuracy.fairness import UnfairError, limits_of_few

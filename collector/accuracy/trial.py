@@ -10,12 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from roofwatch.collector.accuracy.accuracy import (
-    CheckCache,
-    compare_with_reference,
-    dtype_name,
-    worst_message,
-)
+from roofwatch.collector.accuracy.accuracy import compare_with_reference, dtype_name, worst_message
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.deviation import deviation
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,

@@ -13,8 +13,8 @@ from roofwatch.collector.compile.cycles.model import (
 from roofwatch.collector.compile.cycles.rates import RATES
 from roofwatch.collector.compile.cycles.regions import Region
 from roofwatch.collector.compile.ir_work import ir_work
+from roofwatch.collector.compile.launch import Compiled
 from roofwatch.collector.compile.launch_arguments import LaunchShape
-from roofwatch.collector.compile.launches import Compiled
 from roofwatch.collector.compile.ttir import parse_function
 from roofwatch.model.results import CodeEstimate
 

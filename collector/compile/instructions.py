@@ -24,7 +24,7 @@ from roofwatch.collector.compile.cycles.regions import Region, regions_of
 from roofwatch.collector.compile.targets import parse_target
 
 if TYPE_CHECKING:  # imports torch, which nobody needs to print instruction counts
-    from roofwatch.collector.compile.launches import Compiled
+    from roofwatch.collector.compile.launch import Compiled
 
 Counts = dict[str, int]
 TOTAL = "total"

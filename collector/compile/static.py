@@ -16,7 +16,8 @@ from roofwatch.collector.compile.counted_calls import CountingMode
 from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
 from roofwatch.collector.compile.estimate import estimate
 from roofwatch.collector.compile.instructions import TOTAL, AnalysedCode, analyse_code
-from roofwatch.collector.compile.launches import Compiled, Launch, TunedFunction, compiling_for
+from roofwatch.collector.compile.launch import Compiled, Launch, TunedFunction
+from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.collector.compile.targets import (
     DEFAULT_TARGETS,
     LIMITS,

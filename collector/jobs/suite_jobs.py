@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofwatch.collector.accuracy.accuracy import BASELINE_NAME, CheckCache
+from roofwatch.collector.accuracy.baseline import BASELINE_NAME, CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.corrected_interpreter import interpreter_defect
 from roofwatch.collector.accuracy.layouts import layouts_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
-from roofwatch.collector.profiling.profile_program import (
+from roofwatch.collector.profiling.captured import (
     CapturedKernel,
     CapturedProcess,
     CapturedProgram,

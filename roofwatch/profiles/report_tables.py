@@ -6,7 +6,7 @@ from rich.table import Table
 
 from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
-from roofwatch.collector.profiling.profile_program import CapturedKernel
+from roofwatch.collector.profiling.captured import CapturedKernel
 from roofwatch.collector.profiling.time_spent import IdleGap, TimeRow, TimeSpent
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.profiles.report import ProfileReport, percent, text_or_none

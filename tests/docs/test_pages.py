@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import Rule, parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.machine import Outcome

@@ -10,7 +10,7 @@ from typing import Any
 import triton
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.kernels.registry import find_kernel
 from roofwatch.model.check_report import CheckReport

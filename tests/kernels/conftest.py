@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 
-from roofwatch.collector.accuracy.accuracy import poisoned_buffers
+from roofwatch.collector.accuracy.baseline import poisoned_buffers
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:

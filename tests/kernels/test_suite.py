@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.accuracy.regimes import regimes_of

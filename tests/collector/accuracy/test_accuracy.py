@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from roofwatch import KernelSpec, Tolerance, cases
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.model.check_report import CheckReport
 from roofwatch.model.machine import Outcome

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from roofwatch import Case, InputMaker, cases
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare
 from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged

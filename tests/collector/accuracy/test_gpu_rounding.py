@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from roofwatch import KernelSpec, cases
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.gpu_rounding import GpuRounding
 from roofwatch.model.machine import Outcome

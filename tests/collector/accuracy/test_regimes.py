@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roofwatch import cases
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare
 from roofwatch.collector.accuracy.regimes import in_regime, regimes_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import triton
 
-from roofwatch.collector.compile import launches
+from roofwatch.collector.compile import triton_launches
 from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.model.errors import ToolchainError
@@ -46,9 +46,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_tensor_memory_leaves_room_for_one_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = launches._compiled_by_triton
+    original = triton_launches._compiled_by_triton
     monkeypatch.setattr(
-        launches,
+        triton_launches,
         "_compiled_by_triton",
         lambda *of: replace(original(*of), tensor_memory_columns=512),
     )

@@ -10,11 +10,8 @@ from roofwatch.collector.profiling.attribution import (
     StepAttribution,
     read_attributions,
 )
-from roofwatch.collector.profiling.profile_program import (
-    CapturedProcess,
-    RecordingWindow,
-    profile_program,
-)
+from roofwatch.collector.profiling.captured import CapturedProcess
+from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
 from roofwatch.collector.redaction import Redaction
 
 QUANTISED = """import torch

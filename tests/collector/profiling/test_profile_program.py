@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
+from roofwatch.collector.profiling.captured import CapturedProgram
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.profile_program import (
-    CapturedProgram,
-    RecordingWindow,
-    profile_program,
-)
+from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 
 MULTIPLY = """

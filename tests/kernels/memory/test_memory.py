@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.memory.copies import (

@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
+from roofwatch.collector.profiling.captured import CapturedProcess, CapturedProgram, CapturedTrace
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.profile_program import (
-    CapturedProcess,
-    CapturedProgram,
-    CapturedTrace,
-)
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.record import RunRecord

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
-from roofwatch.collector.profiling.profile_program import CapturedTrace
+from roofwatch.collector.profiling.captured import CapturedTrace
 from roofwatch.collector.profiling.steady import SteadyPart, StepKind
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.errors import ProfileError
