@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.ci.alerts.ownership import PLACES, Ownership, parse_codeowners
-from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.rules_file import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.model.alert import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings

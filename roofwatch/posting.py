@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import findings_of
+from roofwatch.ci.github.accepted_findings import to_service, valid_acceptance
 from roofwatch.ci.github.check_run import BEGUN, CheckRun
-from roofwatch.ci.github.commands import TellService, to_service, valid_acceptance
+from roofwatch.ci.github.commands import TellService
 from roofwatch.ci.github.comment import (
     CommentAction,
     CommentState,

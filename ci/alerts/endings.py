@@ -3,9 +3,11 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from roofwatch.ci.alerts.conditions import ProjectState, why_not_alerting
+from roofwatch.ci.alerts.conditions import why_not_alerting
+from roofwatch.ci.alerts.kinds import Rule
 from roofwatch.ci.alerts.metric_conditions import newest_levels
-from roofwatch.ci.alerts.rules import MetricRule, Rule
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.rules import MetricRule
 from roofwatch.model.history import ChangePoint, Regression
 from roofwatch.model.stored_results import MeasuredCase
 

@@ -16,18 +16,14 @@ from codeowners import CodeOwners
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import (
-    ProjectState,
-    regression_conditions,
-)
 from roofwatch.ci.alerts.endings import endings_of
+from roofwatch.ci.alerts.kinds import Rule, conditions_at
 from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.links import AcknowledgeLinks
-from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.ownership import Ownership
-from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
-from roofwatch.ci.alerts.silence import silence_conditions
-from roofwatch.ci.alerts.suspicions import suspicion_conditions
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule
+from roofwatch.ci.alerts.rules_file import AlertRules
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.ci.history.recent import possible_changes
 from roofwatch.ci.messages import AlertError
@@ -98,22 +94,6 @@ class AlertSetup:
     faults: tuple[str, ...] = ()
     """What cannot be used, and why."""
     links: AcknowledgeLinks | None = None
-
-
-def conditions_at(
-    rule: Rule,
-    state: ProjectState,
-    now: datetime,
-) -> list[AlertCondition]:
-    """Return what a rule reports at a time; later results and regressions are ignored."""
-    if isinstance(rule, SilenceRule):
-        return silence_conditions(rule, state, now)
-    if isinstance(rule, MetricRule) and rule.against != "change":
-        return metric_conditions(rule, state, now)
-    conditions = regression_conditions(rule, state, now)
-    if isinstance(rule, RegressionRule):
-        conditions += suspicion_conditions(rule, state, now)
-    return conditions
 
 
 def raise_alerts(

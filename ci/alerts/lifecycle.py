@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from roofwatch.ci.alerts.events import one_message_per_event, within_limit
-from roofwatch.ci.alerts.rules import AlertRules, Rule
+from roofwatch.ci.alerts.kinds import Rule
+from roofwatch.ci.alerts.rules_file import AlertRules
 from roofwatch.model.alert import (
     Alert,
     AlertCondition,

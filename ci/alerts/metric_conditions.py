@@ -9,12 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from roofwatch.ci.alerts.conditions import (
-    MAX_CHANGES,
-    ProjectState,
-    change_of,
-    commit_text,
-)
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.regression_messages import MAX_CHANGES, change_of, commit_text
 from roofwatch.ci.alerts.rules import MetricRule
 from roofwatch.ci.alerts.silence import ReportInterval, interval_of
 from roofwatch.ci.messages import count_of

@@ -3,15 +3,24 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from codeowners import CodeOwners
+from pydantic import Field, StringConstraints
 
-from roofwatch.ci.alerts.rules import KernelOwners, matches
+from roofwatch.ci.alerts.tables import RulesTable, matches
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""
 # a user or team of a forge, or a mail address; other words of CODEOWNERS are no owners
 OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
+
+
+class KernelOwners(RulesTable):
+    """Owners of kernels whose source file is unknown."""
+
+    kernels: tuple[str, ...] = Field(min_length=1)
+    owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,26 @@
-"""The rules of alerts: a TOML file without secret addresses. Pure."""
+"""What the kinds of alert rules share, and the rules about kernels. Pure."""
 
 import re
-import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Collection
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
-from roofwatch.ci.messages import AlertError
+from roofwatch.ci.alerts.tables import (
+    ChannelNames,
+    Limit,
+    Percentage,
+    RulesTable,
+    matches,
+    suggestion,
+)
 from roofwatch.model.alert import Severity
 from roofwatch.model.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
 
@@ -40,13 +39,6 @@ _JUDGED = (
 """Metrics of rules, apart from imported ones."""
 
 
-def _percentage(value: object) -> float:
-    """Read `"5%"` as 0.05. A bare number is refused: 5 could mean 5 % or five times."""
-    if not isinstance(value, str):
-        raise ValueError('write a percentage in quotes, such as "5%"')  # noqa: TRY004 -- pydantic reports a ValueError
-    return parse_amount(value, "share")
-
-
 def _known_metric(name: str) -> str:
     if name in _JUDGED:
         return name
@@ -54,70 +46,14 @@ def _known_metric(name: str) -> str:
     is_own_metric = name in METRICS or not is_metric(name)
     if is_own_metric or metric(name).better is Better.UNKNOWN:
         raise ValueError(
-            f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}"
+            f"unknown metric{suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}"
         )
     return name
 
 
-def _known_channels(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    channels = info.context
-    if channels is None:  # the channels themselves are not valid, which is reported already
-        return names
-    for name in names:
-        if name not in channels:
-            raise ValueError(f"unknown channel {name!r}; there is: {', '.join(channels) or 'none'}")
-    return names
+class BaseRule(RulesTable):
+    """What rules of every kind have."""
 
-
-def _suggestion(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, words, n=1)
-    if not near:
-        return ""
-    return f"; did you mean {near[0]!r}?"
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-ChannelNames = Annotated[tuple[Name, ...], AfterValidator(_known_channels)]
-Percentage = Annotated[float, BeforeValidator(_percentage), Field(ge=0)]
-Limit = Annotated[float, Field(gt=0)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AddressedChannel(_Table):
-    """A channel with a secret address, which is in an environment variable or in a file beside the
-    rules.
-    """
-
-    kind: Literal["apprise", "webhook"]
-    url_env: Variable | None = None
-    url_file: str | None = None
-    secret_env: Variable | None = None
-    """Environment variable with the key that signs a webhook's messages."""
-
-    @model_validator(mode="after")
-    def _has_one_address(self) -> Self:
-        if (self.url_env is None) == (self.url_file is None):
-            raise ValueError("name where the address is: either url_env or url_file")
-        if self.secret_env is not None and self.kind != "webhook":
-            raise ValueError("secret_env is only for webhooks")
-        return self
-
-
-class IssueChannel(_Table):
-    kind: Literal["github"]
-    repository: Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
-    token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
-    labels: tuple[Name, ...] = ()
-
-
-Channel = Annotated[AddressedChannel | IssueChannel, Field(discriminator="kind")]
-
-
-class _Rule(_Table):
     name: Annotated[str, StringConstraints(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")]
     severity: Severity = Severity.WARNING
     channels: ChannelNames = Field(min_length=1)
@@ -145,7 +81,9 @@ class _Rule(_Table):
         return matches(runner_class, self.runners)
 
 
-class KernelRule(_Rule):
+class KernelRule(BaseRule):
+    """A rule about the cases of some kernels."""
+
     kernels: tuple[str, ...] = ("*",)
     families: tuple[str, ...] = ("*",)
     tags: tuple[str, ...] = ()
@@ -270,139 +208,3 @@ class MetricRule(KernelRule):
                 'against = "change" judges each case: remove over = "geomean", or compare with days'
             )
         return self
-
-
-class SilenceRule(_Rule):
-    """A runner that stopped reporting results."""
-
-    kind: Literal["silence"]
-    after_hours: float | None = Field(default=None, gt=0)
-    """Default: three times its usual longest interval."""
-
-
-Rule = Annotated[RegressionRule | MetricRule | SilenceRule, Field(discriminator="kind")]
-
-
-class KernelOwners(_Table):
-    """Owners of kernels whose source file is unknown."""
-
-    kernels: tuple[str, ...] = Field(min_length=1)
-    owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
-
-
-class AcknowledgeTable(_Table):
-    """Links in messages that acknowledge an alert."""
-
-    url: Annotated[str, StringConstraints(pattern=r"^https://[^\s?#]+[^\s?#/]$")]
-    """Public address of the API."""
-    secret_env: Variable
-    """Environment variable with the key that signs them."""
-
-
-class AlertRules(_Table):
-    channels: dict[Name, Channel] = Field(default_factory=dict)
-    rules: tuple[Rule, ...] = ()
-    owners: tuple[KernelOwners, ...] = ()
-    """The last match counts, as in CODEOWNERS."""
-    acknowledge: AcknowledgeTable | None = None
-    messages_per_hour: Annotated[int, Field(ge=1)] = 20
-    """To one channel; beyond that, one summary."""
-    codeowners: str | None = None
-    """Path of a CODEOWNERS file or a checkout, relative to the rules."""
-
-    @field_validator("rules")
-    @classmethod
-    def _differ_in_name(cls, rules: tuple[_Rule, ...]) -> tuple[_Rule, ...]:
-        names = [rule.name for rule in rules]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two rules have the name {name!r}")
-        return rules
-
-    def of(self, project: str) -> list[Rule]:
-        return [rule for rule in self.rules if matches(project, rule.projects)]
-
-
-def parse_rules(text: str) -> AlertRules:
-    """Read a file of rules.
-
-    Raises:
-        AlertError: it is not valid; the message has every fault and its place, but no value, which
-        may be a secret.
-    """
-    try:
-        document = tomllib.loads(text)
-        channels = document.get("channels", {})
-        context = channels if isinstance(channels, dict) else None
-        return AlertRules.model_validate(document, context=context)
-    except tomllib.TOMLDecodeError as error:
-        raise AlertError(f"not TOML: {error}") from None
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        texts = [_in_words(fault, document) for fault in faults]
-        raise AlertError("; ".join(texts)) from None
-
-
-def _keys_of(table: type[BaseModel]) -> set[str]:
-    """Keys of a table and of all tables derived from it."""
-    keys = set(table.model_fields)
-    for derived in table.__subclasses__():
-        keys |= _keys_of(derived)
-    return keys
-
-
-_KEYS = _keys_of(_Table)
-_PLAIN = {
-    "missing": "is missing",
-    "tuple_type": 'must be a list, such as ["*"]',
-    "union_tag_not_found": "must be a table with a kind",
-    "string_pattern_mismatch": "has a character that is not allowed here",
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "must be a table"),
-}
-
-
-def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
-    """Write a fault in plain words: where it is, what is wrong, and what is probably meant."""
-    location = _location_of(fault, document) or "the file"
-    return f"{location}: {_fault_text(fault)}"
-
-
-def _fault_text(fault: ErrorDetails) -> str:
-    kind = fault["type"]
-    context = fault.get("ctx", {})
-    if kind == "extra_forbidden":
-        key = str(fault["loc"][-1])
-        return f"unknown key{_suggestion(key, _KEYS)}"
-    if kind == "union_tag_invalid":
-        kinds = context["expected_tags"].replace("'", "")
-        suggestion = _suggestion(context["tag"], kinds.split(", "))
-        return f"unknown kind{suggestion}; the kinds are {kinds}"
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    # an error of our own validators, else the words of pydantic
-    return str(context.get("error") or fault["msg"].replace("Input should", "must"))
-
-
-def _location_of(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
-    """Keys from the outermost table to the fault."""
-    location: list[str] = []
-    for part in fault["loc"]:
-        if isinstance(part, str):
-            location.append(part)
-        else:
-            location.append(f"number {part + 1}")
-    # of a rule and a channel, the name says more than the position and the kind
-    match fault["loc"]:
-        case ["rules", int(number), *_]:
-            table = document["rules"][number]
-            name = number + 1
-            if isinstance(table, dict):
-                name = table.get("name", name)
-            location[:3] = [f"rule {name!r}"]
-        case ["channels", str(name), *_]:
-            location[:3] = [f"channel {name!r}"]
-    return ": ".join(location)
-
-
-def matches(text: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)

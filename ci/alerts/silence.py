@@ -1,13 +1,17 @@
-"""What rules report of silent runners at a time. Pure."""
+"""The rule of runners that stopped reporting results, and what it reports at a time. Pure."""
 
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Literal
 
-from roofwatch.ci.alerts.conditions import ProjectState
-from roofwatch.ci.alerts.rules import SilenceRule, matches
+from pydantic import Field
+
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.rules import BaseRule
+from roofwatch.ci.alerts.tables import matches
 from roofwatch.model.alert import AlertCondition, Fact, Message
 
 # fewer do not show how often a runner reports
@@ -18,6 +22,14 @@ _SILENT_AFTER = 3.0
 """Times the 90th percentile of the intervals."""
 _MIN_SILENCE = timedelta(hours=1)
 """Runs of one job follow each other within minutes."""
+
+
+class SilenceRule(BaseRule):
+    """A runner that stopped reporting results."""
+
+    kind: Literal["silence"]
+    after_hours: float | None = Field(default=None, gt=0)
+    """Default: three times its usual longest interval."""
 
 
 @dataclass(frozen=True)

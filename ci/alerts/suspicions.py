@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from roofwatch.ci.alerts.conditions import ProjectState
+from roofwatch.ci.alerts.project_state import ProjectState
 from roofwatch.ci.alerts.rules import RegressionRule
 from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.model.alert import AlertCondition, Fact, Message

@@ -1,13 +1,21 @@
-"""Rules about hardware counters: work beyond the cost model, and the rate of instructions."""
+"""Rules about hardware counters: work beyond the cost model, waves, rate of instructions, and the
+advice of Nsight Compute.
+"""
 
+import math
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight
-from roofwatch.model.metrics import metric
+from roofwatch.model.metrics import format_bytes, metric
 
+EXCESS_TRAFFIC = 1.2
+"""Counted / necessary bytes; masks and partial cache lines add a few per cent to any kernel."""
 EXCESS_WORK = 1.2
 """As for memory traffic."""
+PARTIAL_WAVE = 1.15
+"""Waves of blocks started / waves filled."""
+_MAX_PROFILER_FINDINGS = 3
 FEWER_INSTRUCTIONS = (
     "Execute fewer instructions per element: exp2 with a folded factor instead of exp, "
     "wider loads, packed arithmetic, and index arithmetic outside the loop."
@@ -20,6 +28,76 @@ _PIPES = {
     "fp64_pipe_share": "FP64",
     "tensor_pipe_share": "tensor",
 }
+
+
+def excess_traffic(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    counted_bytes = evidence.counted.get("dram_bytes")
+    needed_bytes = evidence.case.memory_bytes
+    if counted_bytes is None or not needed_bytes:
+        return
+    excess_ratio = counted_bytes / needed_bytes
+    if excess_ratio <= EXCESS_TRAFFIC:
+        return
+    most_speedup = None
+    # less traffic helps only where memory is the limit
+    if evidence.limit is Limit.MEMORY and evidence.utilisation is not None:
+        most_speedup = min(excess_ratio, 1 / (evidence.utilisation or 1.0))
+    yield DiagnosisFinding(
+        title="more memory traffic than necessary",
+        text=f"The hardware counted {format_bytes(counted_bytes)} of memory traffic; the cost "
+        f"model needs {format_bytes(needed_bytes)}: {excess_ratio:.1f} times as much.",
+        advice="Either data is read again after eviction from the cache (reorder the blocks to "
+        "share data, enlarge "
+        "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring "
+        "addresses).",
+        most_speedup=most_speedup,
+    )
+
+
+def waves(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    counts = [entry.values.get("waves_per_multiprocessor", 0.0) for entry in evidence.counters]
+    positive_counts = [count for count in counts if count > 0]
+    if len(positive_counts) != 1 or evidence.timing is None:
+        return  # the waves of one of several kernels are not those of the call
+    (wave_count,) = positive_counts
+    started_count = math.ceil(wave_count)
+    if wave_count < 1:
+        yield DiagnosisFinding(
+            title="too few blocks for the device",
+            text=f"Its blocks fill {wave_count:.0%} of one wave.",
+            advice="Launch more blocks: use smaller tiles, or split the reduction dimension "
+            "(split-K).",
+        )
+    elif started_count / wave_count >= PARTIAL_WAVE:
+        yield DiagnosisFinding(
+            title="a partial last wave",
+            text=f"Its blocks fill {wave_count:.3g} waves, so the last of {started_count} waves "
+            "leaves multiprocessors idle.",
+            advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
+            most_speedup=started_count / wave_count,
+        )
+
+
+def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    savings: list[tuple[float, str, str]] = []
+    for entry in evidence.counters:
+        for finding in entry.findings:
+            # an estimate for a part of a kernel is no bound for the whole
+            if finding.estimated_speedup and not finding.is_estimate_of_a_part:
+                saved_share = min(finding.estimated_speedup, 0.99)
+                savings.append((saved_share, entry.function, finding.message))
+    savings.sort(key=lambda saving: -saving[0])
+    # of several kernels, the share of each in the time of the call is unknown
+    is_single_kernel = len(evidence.counters) == 1
+    for saved_share, function, message in savings[:_MAX_PROFILER_FINDINGS]:
+        yield DiagnosisFinding(
+            title="a rule of Nsight Compute",
+            text=f"{{}} could save {saved_share:.0%} of its time: {{}}",
+            words=(function, message),
+            advice="Open the report that `roofwatch ncu --output` keeps. The saving is an "
+            "estimate of Nsight Compute.",
+            most_speedup=1 / (1 - saved_share) if is_single_kernel else None,
+        )
 
 
 def excess_work(evidence: Evidence) -> Iterator[DiagnosisFinding]:
@@ -65,4 +143,10 @@ def busy_issue_slots(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     )
 
 
-COUNTER_RULES: tuple[Rule, ...] = (excess_work, busy_issue_slots)
+COUNTER_RULES: tuple[Rule, ...] = (
+    excess_traffic,
+    waves,
+    profiler_advice,
+    excess_work,
+    busy_issue_slots,
+)

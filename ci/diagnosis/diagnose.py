@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from roofwatch.ci.diagnosis.alternative_rules import ALTERNATIVE_RULES
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.counter_rules import COUNTER_RULES
 from roofwatch.ci.diagnosis.estimate_rules import ESTIMATE_RULES
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
+from roofwatch.ci.diagnosis.launch_rules import LAUNCH_RULES
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.judge.change import Change, ChangeSubject
@@ -115,7 +117,15 @@ class _TimesOfRecord:
         return min(floors_ns, default=None)
 
 
-RULES = (*LIMIT_RULES, *MEASUREMENT_RULES, *COUNTER_RULES, *ESTIMATE_RULES, *CODE_RULES)
+RULES = (
+    *LIMIT_RULES,
+    *MEASUREMENT_RULES,
+    *LAUNCH_RULES,
+    *COUNTER_RULES,
+    *ALTERNATIVE_RULES,
+    *ESTIMATE_RULES,
+    *CODE_RULES,
+)
 """Rules in the order of findings of equal weight and speedup."""
 
 _MEANINGS = {

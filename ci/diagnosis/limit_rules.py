@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from roofwatch.ci.diagnosis.counter_rules import EXCESS_TRAFFIC
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
-from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import stalls_of
 from roofwatch.collector.profiling.ncu_names import STALL_REASONS

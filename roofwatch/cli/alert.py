@@ -105,13 +105,14 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.alerts.conditions import (
+    from roofwatch.ci.alerts.coverage import (
         coverage,
         coverage_text,
         is_idle,
         why_never_firing,
     )
-    from roofwatch.ci.alerts.evaluation import REPLAY_DAYS, conditions_at, read_state, replay
+    from roofwatch.ci.alerts.evaluation import REPLAY_DAYS, read_state, replay
+    from roofwatch.ci.alerts.kinds import conditions_at
     from roofwatch.db.queries.project import list_projects
     from roofwatch.settings import load_settings
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.api.app import create_app
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.links import AcknowledgeLinks
-from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.db.regressions.alerts import list_alerts, list_deliveries
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.alert import AlertState

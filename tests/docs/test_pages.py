@@ -15,8 +15,9 @@ from packaging.utils import canonicalize_name
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
-from roofwatch.ci.alerts.rules import Rule, parse_rules
+from roofwatch.ci.alerts.evaluation import AlertSetup, read_state
+from roofwatch.ci.alerts.kinds import Rule, conditions_at
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
 from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case

@@ -16,7 +16,7 @@ from roofwatch.api.app import create_app
 from roofwatch.api.worker import analyse_waiting
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
-from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow

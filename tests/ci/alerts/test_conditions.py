@@ -8,15 +8,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from roofwatch.ci.alerts.conditions import (
-    ProjectState,
+from roofwatch.ci.alerts.coverage import (
     coverage,
     coverage_text,
     is_idle,
     why_never_firing,
 )
-from roofwatch.ci.alerts.evaluation import conditions_at
-from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
+from roofwatch.ci.alerts.kinds import Rule, conditions_at
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule
+from roofwatch.ci.alerts.silence import SilenceRule
 from roofwatch.model.alert import AlertCondition
 from roofwatch.model.history import Cause, ChangePoint, RegressionState, Suspect
 from roofwatch.model.machine import Outcome

@@ -21,7 +21,7 @@ from roofwatch.ci.alerts.evaluation import (
     deliver_waiting,
     raise_alerts,
 )
-from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.regressions import decisions
 from roofwatch.db.regressions.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries

@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.evaluation import (
     AlertSetup,
-    conditions_at,
     raise_alerts,
     read_state,
     replay,
 )
+from roofwatch.ci.alerts.kinds import conditions_at
 from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.ownership import parse_codeowners
-from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.rules_file import AlertRules, parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.regressions.alerts import acknowledge, list_alerts, list_deliveries

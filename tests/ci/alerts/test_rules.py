@@ -2,8 +2,9 @@
 
 import pytest
 
-from roofwatch.ci.alerts.ownership import Ownership, parse_codeowners
-from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, parse_rules
+from roofwatch.ci.alerts.ownership import KernelOwners, Ownership, parse_codeowners
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.ci.messages import AlertError
 
 CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'

@@ -8,11 +8,12 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 from roofwatch.ci.alerts.channels import to_title
-from roofwatch.ci.alerts.conditions import ProjectState
-from roofwatch.ci.alerts.evaluation import conditions_at
+from roofwatch.ci.alerts.kinds import conditions_at
 from roofwatch.ci.alerts.lifecycle import next_steps
 from roofwatch.ci.alerts.metric_conditions import newest_levels
-from roofwatch.ci.alerts.rules import AlertRules, MetricRule, parse_rules
+from roofwatch.ci.alerts.project_state import ProjectState
+from roofwatch.ci.alerts.rules import MetricRule
+from roofwatch.ci.alerts.rules_file import AlertRules, parse_rules
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
 from tests.builders import NOON, PROJECT, make_commit_ref

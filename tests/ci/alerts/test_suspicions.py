@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from roofwatch.ci.alerts.conditions import ProjectState
+from roofwatch.ci.alerts.project_state import ProjectState
 from roofwatch.ci.alerts.rules import RegressionRule
 from roofwatch.ci.alerts.suspicions import suspicion_conditions
 from roofwatch.ci.history.recent import KernelSuspicion

@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
-from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.alerts.evaluation import AlertSetup, read_state
+from roofwatch.ci.alerts.kinds import conditions_at
+from roofwatch.ci.alerts.rules_file import parse_rules
 from roofwatch.db.access import list_entries
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
 from roofwatch.db.ingest.artefacts import list_artefacts
