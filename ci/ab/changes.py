@@ -162,7 +162,12 @@ def _host_times(blocks: Sequence[Block]) -> list[list[float]] | None:
 
 def _worst_first(change: Change[None]) -> tuple[int, float, str, ChangeSubject]:
     size = abs(change.log_ratio)
-    return _ORDER.index(change.verdict), -size, change.metric, change.subject
+    return (
+        _ORDER.index(change.verdict),
+        -size,
+        change.metric,
+        change.subject,
+    )
 
 
 # --- accuracy

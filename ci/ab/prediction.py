@@ -185,7 +185,11 @@ def _predictions_of(
 
 
 def _largest_first(prediction: StepChange) -> tuple[float, str, str]:
-    return -abs(prediction.relative_change), prediction.evidence.kernel, prediction.case_id
+    return (
+        -abs(prediction.relative_change),
+        prediction.evidence.kernel,
+        prediction.case_id,
+    )
 
 
 @dataclass(frozen=True)

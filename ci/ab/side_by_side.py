@@ -94,7 +94,13 @@ def code_diff(
         The first `line_limit` lines, and how many more there are.
     """
     lines = list(
-        difflib.unified_diff(base.splitlines(), head.splitlines(), "base", "head", lineterm="")
+        difflib.unified_diff(
+            base.splitlines(),
+            head.splitlines(),
+            "base",
+            "head",
+            lineterm="",
+        )
     )
     return "\n".join(lines[:line_limit]), max(len(lines) - line_limit, 0)
 

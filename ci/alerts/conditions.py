@@ -35,7 +35,12 @@ def regression_conditions(
             rule=rule.name,
             cause=triaged.regression_id,
             severity=rule.severity,
-            message=regression_message(rule, triaged, state, false_alarms),
+            message=regression_message(
+                rule,
+                triaged,
+                state,
+                false_alarms,
+            ),
             regression_id=triaged.triage.regression_id,
             event=regression.commit.sha,
             is_acknowledged=triaged.triage.state is TriageState.ACKNOWLEDGED,
@@ -115,7 +120,10 @@ def _is_beyond_limit(rule: MetricRule, point: ChangePoint) -> bool:
     """
     # a rate falls when the time grows, and history analyses times only
     is_rate = rule.is_floor and rule.metric in METRICS
-    analysed_metric = TIME.key if is_rate else rule.metric
+    if is_rate:
+        analysed_metric = TIME.key
+    else:
+        analysed_metric = rule.metric
     if point.relative_change is None or point.series.metric != analysed_metric:
         return False
     ratio = 1 + point.relative_change

@@ -237,7 +237,10 @@ def _as_of(state: ProjectState, time: datetime) -> ProjectState:
             )
         )
     # what was possible at another time is not stored
-    possible = state.possible_changes if time >= _newest(state) else ()
+    if time >= _newest(state):
+        possible = state.possible_changes
+    else:
+        possible = ()
     return replace(
         state,
         regressions=regressions,

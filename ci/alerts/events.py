@@ -71,7 +71,15 @@ def within_limit(
             passed[_key(delivery)] = delivery
     # a channel that got nothing has its turn in the next hour
     told_channels = {delivery.channel for delivery in passed.values()}
-    return [_limited(step, passed, told_channels, now) for step in steps]
+    return [
+        _limited(
+            step,
+            passed,
+            told_channels,
+            now,
+        )
+        for step in steps
+    ]
 
 
 def _within_count(
@@ -133,7 +141,11 @@ def _weight(delivery: Delivery) -> tuple[int, bool, float]:
     """Sort the most severe first, a regression before what it did to metrics, then the largest."""
     alert = delivery.alert
     largest_size = max(map(_size, alert.message.changes), default=0.0)
-    return -alert.severity.rank, alert.regression_id is None, -largest_size
+    return (
+        -alert.severity.rank,
+        alert.regression_id is None,
+        -largest_size,
+    )
 
 
 def _size(change: ReportedValue) -> float:

@@ -168,7 +168,12 @@ def _notify(
                 due[channel] = AlertEvent.FIRED
             # what was told at this very time needs no reminder
             is_silent = is_told and last_at < now
-            if is_silent and _needs_reminder(alert, rule, now - last_at, is_worse=is_worse):
+            if is_silent and _needs_reminder(
+                alert,
+                rule,
+                now - last_at,
+                is_worse=is_worse,
+            ):
                 due[channel] = AlertEvent.REMINDED
         if is_escalated:
             further = [channel for channel in rule.escalate_to if channel not in escalated_to]

@@ -111,7 +111,12 @@ def _levels_by_subject(
         if not rule.covers_runner(runner_class):
             continue
         device = state.device_of(runner_class)
-        for level in _levels(rule, runner_class, state, now):
+        for level in _levels(
+            rule,
+            runner_class,
+            state,
+            now,
+        ):
             kernel = "" if rule.over == "geomean" else level.series.kernel
             groups[kernel, device].append(level)
     return groups
@@ -152,7 +157,12 @@ def _levels(
             metric=rule.metric,
             runner_class=runner_class,
         )
-        yield _level_of(rule, series, old_points, new_points)
+        yield _level_of(
+            rule,
+            series,
+            old_points,
+            new_points,
+        )
 
 
 def _level_of(
@@ -279,13 +289,21 @@ def _condition(
     """Report some levels, the worst first."""
     worst = levels[0]
     kernels = tuple(dict.fromkeys(level.series.kernel for level in levels))
-    group_names = kernels if rule.families == ("*",) else rule.families
+    if rule.families == ("*",):
+        group_names = kernels
+    else:
+        group_names = rule.families
     subject = kernel or ", ".join(group_names)
     is_limit = rule.limit is not None
     # a state that always was has no commit
     began_here = not is_limit or worst.previous is not None
     changes = [
-        change_of(level.series, level.reference, level.value, is_limit=is_limit)
+        change_of(
+            level.series,
+            level.reference,
+            level.value,
+            is_limit=is_limit,
+        )
         for level in levels[:MAX_CHANGES]
     ]
     event = f"{rule.name}\n{device}"

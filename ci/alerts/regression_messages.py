@@ -58,7 +58,12 @@ def regression_message(
         links=(
             *state.link("Regression", "regression", regression=triaged.regression_id),
             *state.link("Trend", "trends", **_trend_query(all_series[0])),
-            *state.link("Compare", "compare", base=base.sha, head=head.sha),
+            *state.link(
+                "Compare",
+                "compare",
+                base=base.sha,
+                head=head.sha,
+            ),
         ),
         kernels=kernels,
         devices=devices,

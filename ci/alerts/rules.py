@@ -97,7 +97,9 @@ class KernelRule(BaseRule):
         family: str,
         tags: Collection[str],
     ) -> bool:
-        if not matches(kernel, self.kernels) or not matches(family, self.families):
+        if not matches(kernel, self.kernels):
+            return False
+        if not matches(family, self.families):
             return False
         return set(self.tags) <= set(tags)
 

@@ -93,7 +93,10 @@ def parse_rules(text: str) -> AlertRules:
     try:
         document = tomllib.loads(text)
         channels = document.get("channels", {})
-        context = channels if isinstance(channels, dict) else None
+        if isinstance(channels, dict):
+            context = channels
+        else:
+            context = None
         return AlertRules.model_validate(document, context=context)
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None

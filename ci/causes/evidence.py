@@ -198,7 +198,11 @@ class SupportingEvidence:
         for index, comparison in comparisons.items():
             if comparison is None or not _rules_out(comparison, step, verdict):
                 return index, Status.UNCONFIRMED, comparison
-        return step.index, Status.REFUTED, comparisons[step.index]
+        return (
+            step.index,
+            Status.REFUTED,
+            comparisons[step.index],
+        )
 
 
 def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
@@ -316,7 +320,11 @@ def _subject(result: Pair | SeriesKey | CountedRun) -> _Subject:
 
 
 def _subject_of_profile(run: ProfiledRun) -> _Subject:
-    return run.profile.case_id, run.profile.implementation, run.runner_class
+    return (
+        run.profile.case_id,
+        run.profile.implementation,
+        run.runner_class,
+    )
 
 
 def _subject_and_commits(pair: Pair) -> _SubjectAndCommits:

@@ -124,7 +124,12 @@ def find_change_points(
     )
     if not fit.starts:
         return []
-    return _Steps(raw, scale, fit, positions).relevant()
+    return _Steps(
+        raw,
+        scale,
+        fit,
+        positions,
+    ).relevant()
 
 
 def noise_floor(

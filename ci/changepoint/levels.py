@@ -188,7 +188,12 @@ class _Learner:
             if not turn and not is_final:
                 continue
             has_burst = False
-            while burst := find_burst(self._segmenter.values, cut, noise.deviation, masked):
+            while burst := find_burst(
+                self._segmenter.values,
+                cut,
+                noise.deviation,
+                masked,
+            ):
                 masked[slice(*burst)] = True
                 cut = self._segmenter.cut(noise, self.step_cost * noise.inflation, masked)
                 has_burst = True

@@ -97,7 +97,12 @@ def bins_of(distances: Values) -> NDArray[np.intp]:
     """Rows of the table of costs for distances in standard deviations."""
     # adding a half before truncating rounds to the nearest
     scaled = distances * _PER_DEVIATION + (_HALF + 0.5)
-    return np.clip(scaled, 0.0, _BIN_COUNT - 0.5, out=scaled).astype(np.intp)
+    return np.clip(
+        scaled,
+        0.0,
+        _BIN_COUNT - 0.5,
+        out=scaled,
+    ).astype(np.intp)
 
 
 def smoothed_counts(bins: NDArray[np.intp]) -> Values:

@@ -162,7 +162,10 @@ def _judge_times(
         return replace(case, detail=refusal)
     refusal = refuse_host_bound(base, head)
     if refusal is not None:
-        reason = Reason.HOST_BOUND if is_paired else case.reason
+        if is_paired:
+            reason = Reason.HOST_BOUND
+        else:
+            reason = case.reason
         return replace(
             case,
             reason=reason,

@@ -77,7 +77,9 @@ class CodeStates:
         head = self.head_sources.get(kernel)
         if base is None or head is None:
             return CodeState.UNKNOWN
-        return CodeState.SAME if base == head else CodeState.CHANGED
+        if base == head:
+            return CodeState.SAME
+        return CodeState.CHANGED
 
 
 def _compiled(results: Mapping[CaseKey, CaseResults]) -> set[CaseKey]:

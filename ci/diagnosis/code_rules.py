@@ -64,7 +64,9 @@ def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:
-    if evidence.case.dtype not in _TENSOR_DTYPES or (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
+    if evidence.case.dtype not in _TENSOR_DTYPES:
+        return
+    if (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
         return
     facts = _without_tensor_cores(evidence.compiled)
     if not facts:

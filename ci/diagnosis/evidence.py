@@ -255,7 +255,9 @@ class Evidence:
         if level is None:
             return None
         binding_share = max(NEAR, self.compute_share or 0.0)
-        return level if (level.utilisation or 0.0) >= binding_share else None
+        if (level.utilisation or 0.0) >= binding_share:
+            return level
+        return None
 
     def _share(self, time_ns: float | None) -> float | None:
         if self.timing is None or time_ns is None or not self.has_roof:
@@ -292,7 +294,10 @@ class Evidence:
                 return Limit.MEMORY
             return Limit.CACHE
         # where launches take half of the time, only a near ceiling explains the rest
-        binding_share = FAR if self.fixed_share < FIXED_SHARE else NEAR
+        if self.fixed_share < FIXED_SHARE:
+            binding_share = FAR
+        else:
+            binding_share = NEAR
         if (self.utilisation or 0.0) >= binding_share:
             return self._limit_of_roof
         if self.fixed_share >= FIXED_SHARE:

@@ -51,7 +51,12 @@ def valid_acceptance(
         return None
     command = next(iter(_acceptances_in(comment.body)), None)
     # write access may have been withdrawn since
-    if command is None or why_may_not_accept(repository, number, comment.login, accept_by):
+    if command is None or why_may_not_accept(
+        repository,
+        number,
+        comment.login,
+        accept_by,
+    ):
         return None
     return acceptance, comment, command.rest
 
@@ -114,7 +119,15 @@ def _with_new_acceptance(
         is_newer = datetime.fromisoformat(comment.written_at) > written_at
         if command is None or not is_newer:
             continue
-        if why_may_not_accept(repository, ours.number, comment.login, accept_by) is None:
+        if (
+            why_may_not_accept(
+                repository,
+                ours.number,
+                comment.login,
+                accept_by,
+            )
+            is None
+        ):
             acceptance = Acceptance(
                 comment_id=comment.comment_id,
                 most=findings.most,

@@ -145,7 +145,9 @@ def not_measured(
 
 def _without_result(policy: CheckPolicy) -> Conclusion:
     """A neutral conclusion would satisfy a check that a branch requires."""
-    return Conclusion.FAILURE if policy.requires else Conclusion.NEUTRAL
+    if policy.requires:
+        return Conclusion.FAILURE
+    return Conclusion.NEUTRAL
 
 
 def _required(policy: CheckPolicy) -> str:

@@ -112,7 +112,11 @@ def parse_command(line: str) -> Command:
 
 
 def _parse_run(rest: str) -> Command:
-    runner, _, commit = ("", "", rest) if _COMMIT.fullmatch(rest) else rest.partition(" ")
+    if _COMMIT.fullmatch(rest):
+        runner = ""
+        commit = rest
+    else:
+        runner, _, commit = rest.partition(" ")
     if not _is_valid(runner, _RUNNER) or not _is_valid(commit, _COMMIT):
         raise CommandError(
             f"name a label of the runner, and the commit that you reviewed: `{COMMAND_PREFIX} "

@@ -168,7 +168,12 @@ def find_outdated_cases(engine: Engine, project: str) -> list[str]:
         cases = list_case_names(session, project)
         # a case that waits differs for a good reason
         waiting = set(
-            list_due(session=session, project=project, method=METHOD, row_ids=list(cases)).case_ids
+            list_due(
+                session=session,
+                project=project,
+                method=METHOD,
+                row_ids=list(cases),
+            ).case_ids
         )
         stored = {analysis.case_id: analysis for analysis in read_case_analyses(session, project)}
     differing = []
@@ -246,7 +251,12 @@ def _analyse_part(
         imported = list_imported(session, row_ids)
         changed = imported | _changed_whatever_the_time(session, project, row_ids)
         times: dict[CaseKey, list[TimeColumns]] = defaultdict(list)
-        for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
+        for time in read_time_columns(
+            session,
+            project,
+            row_ids,
+            secondary=SECONDARY_METRICS,
+        ):
             subject = time.key.case_key
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time)):
@@ -318,7 +328,12 @@ def _analyse_cases(
     cases = {case_id for case_id, _ in subjects}
     keys = [
         key
-        for key in list_series_keys(session, project, cases=cases, include_pairs=True)
+        for key in list_series_keys(
+            session,
+            project,
+            cases=cases,
+            include_pairs=True,
+        )
         if (key.metric in JUDGED_METRICS or is_judged_import(key)) and key.case_key in subjects
     ]
     stored = read_series(

@@ -98,7 +98,13 @@ class Controls:
         return [line for lines in self.lines.values() for line in lines]
 
     def add(self, line: Timeline) -> None:
-        self.add_line(ControlLine(series=line.key, commits=line.commits, values=line.values))
+        self.add_line(
+            ControlLine(
+                series=line.key,
+                commits=line.commits,
+                values=line.values,
+            )
+        )
 
     def add_line(self, line: ControlLine) -> None:
         self.lines[_place_of(line.series)].append(line)
@@ -183,7 +189,10 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
     if share >= _SAME_SHARE:
         # no machine changes how much memory is allocated
         is_memory = _MEMORY_UNIT.fullmatch(finding.change.series.definition.unit) is not None
-        cause = Cause.HARNESS if is_memory else Cause.RUNNER
+        if is_memory:
+            cause = Cause.HARNESS
+        else:
+            cause = Cause.RUNNER
         odds = {cause: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
         return replace(
             finding,

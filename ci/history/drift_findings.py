@@ -50,10 +50,19 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         last=min(count - 1, start + 1 + slack),
     )
     return TrendFinding(
-        change=clock_checked(change=change, before=old_runs, after=new_runs, log_change=log_change),
+        change=clock_checked(
+            change=change,
+            before=old_runs,
+            after=new_runs,
+            log_change=log_change,
+        ),
         status=Status.UNCONFIRMED,
         suspects=explain_drift(
-            ChangeContext(before=old_runs, after=new_runs, log_change=log_change)
+            ChangeContext(
+                before=old_runs,
+                after=new_runs,
+                log_change=log_change,
+            )
         ),
         window=window,
         reach=window,

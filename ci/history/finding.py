@@ -276,7 +276,11 @@ def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
 
 
 def _end_and_series(finding: TrendFinding) -> tuple[int, int, SeriesKey]:
-    return finding.window.last, finding.window.first, finding.change.series
+    return (
+        finding.window.last,
+        finding.window.first,
+        finding.change.series,
+    )
 
 
 def _end_of_core(site: Site) -> tuple[int, int]:

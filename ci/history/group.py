@@ -109,7 +109,11 @@ def _join_kernels(sites: Sequence[Site]) -> list[Site]:
 
 
 def _place_and_kernels(site: Site) -> tuple[float, float, list[str]]:
-    return site.core.first, site.core.last, sorted(site.kernels)
+    return (
+        site.core.first,
+        site.core.last,
+        sorted(site.kernels),
+    )
 
 
 def _is_one_cause(

@@ -136,7 +136,12 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
 
 
 def _step_of(series: SeriesKey) -> tuple[str, ...]:
-    return series.project, series.case_id, series.implementation, series.runner_class
+    return (
+        series.project,
+        series.case_id,
+        series.implementation,
+        series.runner_class,
+    )
 
 
 def choose_alerts(

@@ -196,7 +196,13 @@ class _NewestChange:
     @property
     def shared_properties(self) -> tuple[str, int, bool, bool, bool]:
         """What is equal in series of one runner class that have one cause."""
-        return self.key.kernel, self.count, self.is_growth, self.is_worse, self.key.is_imported
+        return (
+            self.key.kernel,
+            self.count,
+            self.is_growth,
+            self.is_worse,
+            self.key.is_imported,
+        )
 
 
 _CommonCause = tuple[str, str, int, bool, bool, bool]
@@ -250,7 +256,11 @@ def _suspicion(
 
 
 def _largest_first(change: KernelSuspicion) -> tuple[float, str, str]:
-    return -abs(math.log1p(change.relative_change)), change.kernel, change.runner_class
+    return (
+        -abs(math.log1p(change.relative_change)),
+        change.kernel,
+        change.runner_class,
+    )
 
 
 def _since_decided(

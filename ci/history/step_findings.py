@@ -90,7 +90,16 @@ def _time_findings(
     open_pairs = evidence.confirmed_ranges(line.key, line.commits)
     open_bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:step_count], chances, strict=False):
-        finding = _with_chance(_time_finding(line, step, evidence, compiled), step, chance)
+        finding = _with_chance(
+            _time_finding(
+                line,
+                step,
+                evidence,
+                compiled,
+            ),
+            step,
+            chance,
+        )
         same_pairs = [pair for pair in open_pairs if _is_same_change(finding, pair)]
         open_pairs = [pair for pair in open_pairs if pair not in same_pairs]
         if same_pairs and finding.status is Status.UNCONFIRMED:
@@ -114,7 +123,10 @@ def _with_chance(
 ) -> TrendFinding:
     """Add how likely noise alone shows such a step, and the error of its size."""
     # what is not sure waits for a pair, however unlikely chance is
-    p_value = chance if is_sure_step(step, chance) else 1.0
+    if is_sure_step(step, chance):
+        p_value = chance
+    else:
+        p_value = 1.0
     finding = replace(finding, p_value=p_value)
     if step.standard_errors <= 0:
         return finding

@@ -304,7 +304,10 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
 def _steps_to_newest(values: NDArray[np.float64], min_relative_change: float) -> list[Step]:
     """Find the steps of values above 0, up to one that the newest values alone show."""
     steps = find_change_points(values, min_relative_change=min_relative_change)
-    newest_level_start = steps[-1].index if steps else 0
+    if steps:
+        newest_level_start = steps[-1].index
+    else:
+        newest_level_start = 0
     newest = _newest_exact_step(values, newest_level_start, min_relative_change)
     if newest is None:
         return steps

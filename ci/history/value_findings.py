@@ -25,7 +25,12 @@ def value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendF
     if is_judged_import(line.key) and min(line.values) > 0:
         chances = chances_of_steps(line.values, steps)
     for step, chance in zip(steps, chances, strict=True):
-        yield _value_finding(line, compiled, step, chance)
+        yield _value_finding(
+            line,
+            compiled,
+            step,
+            chance,
+        )
 
 
 def _value_finding(

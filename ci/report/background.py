@@ -90,7 +90,13 @@ def _case_row(case: Change[CaseEvidence]) -> Row:
         change = f"{case.relative_change:+.1%}"
         if math.isfinite(low) and math.isfinite(high):
             change += f" ({low:+.1%} to {high:+.1%})"
-    return change, names_of(case), times, roofline_text(case), why_undecided(case)
+    return (
+        change,
+        names_of(case),
+        times,
+        roofline_text(case),
+        why_undecided(case),
+    )
 
 
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:

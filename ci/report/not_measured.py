@@ -175,7 +175,12 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
 
 
 def _importance(gap: CoverageGap) -> tuple[int, int, str, str]:
-    return list(Gap).index(gap.gap), -len(gap.case_ids), gap.kernel, gap.runner_class
+    return (
+        list(Gap).index(gap.gap),
+        -len(gap.case_ids),
+        gap.kernel,
+        gap.runner_class,
+    )
 
 
 def _gap_of(outcomes: Set[Outcome]) -> Gap | None:

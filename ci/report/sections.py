@@ -70,14 +70,22 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
         text_on_code += " The toolchains differ, which may be the cause."
     text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
-        Section(title="results", columns=("result", "benchmark"), rows=[*rows.results()]),
+        Section(
+            title="results",
+            columns=("result", "benchmark"),
+            rows=[*rows.results()],
+        ),
         Section(
             title="new implementations",
             columns=("new", "result"),
             rows=[*rows.new_implementations()],
             text=_TEXT_ON_NEW if judgement.new_implementations else "",
         ),
-        Section(title="times", columns=("time", "benchmark"), rows=[*rows.times()]),
+        Section(
+            title="times",
+            columns=("time", "benchmark"),
+            rows=[*rows.times()],
+        ),
         Section(
             title="steps of workloads",
             columns=("step", "workload"),
@@ -90,7 +98,11 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
             rows=[*rows.machine_code()],
             text=text_on_code,
         ),
-        Section(title=launches, columns=("launch", "benchmark"), rows=[*rows.launches()]),
+        Section(
+            title=launches,
+            columns=("launch", "benchmark"),
+            rows=[*rows.launches()],
+        ),
         Section(
             title="accuracy",
             columns=("error", "benchmark", "base → head"),
@@ -308,7 +320,12 @@ def _severity(change: StaticChange) -> tuple[int, float, str, str]:
         base, head = next(iter(moved_facts.values()))
         size = abs(head - base)
     subject = change.subject
-    return VERDICT_ORDER.index(change.verdict), -size, subject.part, subject.case_id
+    return (
+        VERDICT_ORDER.index(change.verdict),
+        -size,
+        subject.part,
+        subject.case_id,
+    )
 
 
 def _by_kernel(
@@ -319,6 +336,10 @@ def _by_kernel(
     """
 
     def key(item: _Changed) -> Hashable:
-        return kernel_of(item.case_id), item.implementation, kind(item)
+        return (
+            kernel_of(item.case_id),
+            item.implementation,
+            kind(item),
+        )
 
     return list(group_by(items, key).values())

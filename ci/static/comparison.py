@@ -258,7 +258,10 @@ def _judge_call(
     head: Mapping[str, StaticFacts],
 ) -> list[Change[CodeEvidence]]:
     """Judge a call whose sides launch other functions by the predicted sum of their times."""
-    call = compare_calls(base, head) if base and head else None
+    if base and head:
+        call = compare_calls(base, head)
+    else:
+        call = None
     if call is None or call.change.verdict is Verdict.UNCHANGED:
         return []
     case_id, implementation, target = group
@@ -289,7 +292,10 @@ def _with_prediction(
 ) -> tuple[Verdict, Reason]:
     """Let the cycle model speak where no fact decides, or against one that it outweighs."""
     prediction = evidence.prediction
-    predicted = Verdict.UNCHANGED if prediction is None else prediction.verdict
+    if prediction is None:
+        predicted = Verdict.UNCHANGED
+    else:
+        predicted = prediction.verdict
     # the model sees no difference
     if predicted is Verdict.UNCHANGED:
         return verdict, reason

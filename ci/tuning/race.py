@@ -119,4 +119,6 @@ class Race(Generic[Entrant]):
 
     def _mean_log_ns(self, entrant: Entrant) -> float:
         medians = [statistics.median(block) for block in self.blocks[entrant]]
-        return statistics.fmean(map(math.log, medians)) if medians else math.inf
+        if medians:
+            return statistics.fmean(map(math.log, medians))
+        return math.inf
