@@ -32,6 +32,8 @@ from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
+_OF_NOISE = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
+
 
 @dataclass(frozen=True)
 class CaseEvidence:
@@ -223,6 +225,9 @@ def _settle_times(
                 comparison=next(family),
                 launches=launches.get(case.case_key, []),
             )
+            # more blocks would say more about the machine, and nothing about the change
+            if case.reason in _OF_NOISE and rules.code.is_control(case.case_key):
+                case = replace(case, reason=Reason.SAME_CODE)
         settled.append(case)
     return settled
 

@@ -53,20 +53,28 @@ class CodeStates:
     compiled: frozenset[CaseKey]
     """Cases that were compiled on both sides."""
     base_sources: Mapping[str, str]
-    """Digests by kernel."""
+    """Digests by kernel, and of a pair by `kernel/implementation` too."""
     head_sources: Mapping[str, str]
+    has_one_environment: bool = False
+    """Both sides were measured in one job, with the same machine and packages."""
 
     @classmethod
     def of(cls, pairing: Pairing, changes: Iterable[StaticChange]) -> "CodeStates":
         base, head = pairing.base, pairing.head
         is_one_toolchain = has_one_toolchain(base.environment, head.environment)
         compiled = _compiled(pairing.base_results) & _compiled(pairing.head_results)
+        head_sources: dict[str, str] = {}
+        # equal sources are no evidence of equal code if another torch runs them
+        if is_one_toolchain:
+            head_sources = {**head.source_digests, **head.implementation_digests}
+        has_same_packages = base.requirements == head.requirements
+        has_same_machine = base.environment == head.environment
         return cls(
             changed=frozenset(change.case_key for change in changes),
             compiled=frozenset(compiled),
-            base_sources=base.source_digests,
-            # equal sources are no evidence of equal code if another torch runs them
-            head_sources=head.source_digests if is_one_toolchain else {},
+            base_sources={**base.source_digests, **base.implementation_digests},
+            head_sources=head_sources,
+            has_one_environment=pairing.is_interleaved and has_same_packages and has_same_machine,
         )
 
     def state(self, key: CaseKey) -> CodeState:
@@ -77,9 +85,18 @@ class CodeStates:
         head = self.head_sources.get(kernel)
         if base is None or head is None:
             return CodeState.UNKNOWN
+        # an edit of one implementation leaves the others as they were
+        of_implementation = f"{kernel}/{key[1]}"
+        base = self.base_sources.get(of_implementation, base)
+        head = self.head_sources.get(of_implementation, head)
         if base == head:
             return CodeState.SAME
         return CodeState.CHANGED
+
+    def is_control(self, key: CaseKey) -> bool:
+        """Whether a difference of its times would come from the machine, not from the change."""
+        is_known = f"{kernel_of(key[0])}/{key[1]}" in self.base_sources
+        return is_known and self.has_one_environment and self.state(key) is CodeState.SAME
 
 
 def _compiled(results: Mapping[CaseKey, CaseResults]) -> set[CaseKey]:
@@ -194,6 +211,9 @@ def claim_of(
     # results were judged, whatever the times are
     if reason in _OF_RESULTS:
         kind = ClaimKind.CHECKED_ONLY
+    elif is_timed and reason is Reason.SAME_CODE:
+        kind = ClaimKind.TIMED_UNDECIDED
+        text = "same code; the times do not decide"
     elif is_timed and verdict is Verdict.INCONCLUSIVE:
         kind = ClaimKind.TIMED_UNDECIDED
         text = f"undecided: {reason_words(reason)}"
@@ -295,4 +315,6 @@ def _has(evidence: RequiredEvidence, case: Requirement) -> bool:
         return case.is_compiled and (is_new or claim.code is not CodeState.UNKNOWN)
     if is_new:
         return case.is_timed
+    if claim.reason is Reason.SAME_CODE:
+        return True
     return claim.verdict is not Verdict.INCONCLUSIVE

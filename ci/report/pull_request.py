@@ -334,8 +334,8 @@ def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
 
 
 def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
-    """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
-    the policy lets it pass.
+    """Return the verdict; `new` or `removed` for a benchmark of only one side, `same code` if only
+    its time is open, or `not timed` if the policy lets it pass.
     """
     # the policy lets what was not timed pass
     if change.reason is Reason.NOT_TIMED and policy.untimed_passes:
@@ -347,6 +347,9 @@ def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
             return "removed"
         if change.reason is Reason.ALREADY_FAILING:
             return "still failing"
+        # its times do not decide, and its code is the same
+        if change.reason is Reason.SAME_CODE and change.verdict is Verdict.INCONCLUSIVE:
+            return "same code"
     return change.verdict.value
 
 

@@ -46,6 +46,7 @@ _NOT_SUSPICIOUS = frozenset(
         Reason.HOST_BOUND,
         Reason.CLOCK_CHANGED,
         Reason.SAME_MACHINE_CODE,
+        Reason.SAME_CODE,
         Reason.NEW_CASE,
     }
 )
@@ -155,8 +156,9 @@ def _undecided(judgement: PullRequestJudgement) -> str:
     items = _judged_items(judgement)
     undecided = [item for item in items if item.verdict is Verdict.INCONCLUSIVE]
     counts = Counter(item.reason for item in undecided)
-    # a new case has nothing to compare with, which is no failure to decide
-    counts.pop(Reason.NEW_CASE, None)
+    # a new case has nothing to compare with, and the same code cannot be slower by itself
+    for reason in (Reason.NEW_CASE, Reason.SAME_CODE):
+        counts.pop(reason, None)
     untimed_count = counts.pop(Reason.NOT_TIMED, 0)
     if not counts and untimed_count:
         return _covered(judgement)
@@ -249,7 +251,9 @@ def _no_change(judgement: PullRequestJudgement) -> str:
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
     timed = [case for case in compared if case.reason not in _NO_TIMES]
-    same_code = [case for case in compared if case.reason is Reason.SAME_CODE]
+    of_same_code = [case for case in compared if case.reason is Reason.SAME_CODE]
+    same_code = [case for case in of_same_code if case.log_interval is None]
+    noisy = [case for case in of_same_code if case.log_interval is not None]
     parts = []
     if timed:
         # what became better or only differs is no regression, and not nothing
@@ -261,6 +265,8 @@ def _no_change(judgement: PullRequestJudgement) -> str:
     if same_code:
         why = _why_untimed(same_code)
         parts.append(f"same code in {_benchmarks(same_code)}, time not measured{why}")
+    if noisy:
+        parts.append(f"same code in {_benchmarks(noisy)}, whose times are too noisy to compare")
     failing = _still_failing(judgement)
     if failing:
         parts.append(failing)

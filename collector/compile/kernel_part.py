@@ -6,6 +6,7 @@ In doubt the whole file counts.
 
 import ast
 from collections.abc import Iterable
+from typing import TypeGuard
 
 _LOOKS_UP_NAMES = frozenset(
     {"globals", "locals", "vars", "eval", "exec", "modules", "setattr", "__dict__"}
@@ -53,6 +54,73 @@ def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) 
         for position in added:
             names |= _names_in(tree.body[position])
     return ast.Module([tree.body[position] for position in sorted(used)], tree.type_ignores)
+
+
+def part_of_implementation(
+    tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]
+) -> ast.Module:
+    """Return the statements that one implementation may use, and those that importing the file
+    runs.
+
+    Other implementations, and imports of names that it does not use, are left out. Without a
+    kernel, only what importing the file runs remains.
+
+    Args:
+        tree: The whole file.
+        kernels: Variables that its kernel is assigned to.
+        functions: Names of the top-level functions that it is known to use.
+    """
+    kernel_variables = set(kernels)
+    if _may_look_up_names(tree):
+        return tree
+    declared: dict[int, set[str]] = {}
+    for position, statement in enumerate(tree.body):
+        names_of_statement = _names_of_import(statement)
+        name = _declared_name(statement)
+        if name is not None:
+            names_of_statement.add(name)
+        if names_of_statement:
+            declared[position] = names_of_statement
+    if not kernel_variables <= set().union(*declared.values()):
+        return tree
+    used: set[int] = set()
+    added = {position for position in range(len(tree.body)) if position not in declared}
+    names = kernel_variables | set(functions)
+    added |= {position for position, bound in declared.items() if bound & names}
+    while added:
+        used |= added
+        for position in added:
+            used_names = _names_without_registration(tree.body[position])
+            declares_kernel = not kernel_variables.isdisjoint(declared.get(position, ()))
+            # what names the kernel elsewhere reaches all implementations
+            if used_names & kernel_variables and not declares_kernel:
+                return tree
+            names |= used_names
+        added = {position for position, bound in declared.items() if bound & names} - used
+    return ast.Module([tree.body[position] for position in sorted(used)], tree.type_ignores)
+
+
+def _names_of_import(statement: ast.stmt) -> set[str]:
+    """Return the names that an import binds; none if they are not known."""
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return set()
+    names: set[str] = set()
+    for alias in statement.names:
+        # whatever a module exports
+        if alias.name == "*":
+            return set()
+        names.add(alias.asname or alias.name.partition(".")[0])
+    return names
+
+
+def _names_without_registration(statement: ast.stmt) -> set[str]:
+    """Return the names in a statement, without the kernel that a decorator registers it for."""
+    registering: set[ast.AST] = set()
+    if isinstance(statement, _Function):
+        for decorator in filter(_is_implementation, statement.decorator_list):
+            registering.update(ast.iter_child_nodes(decorator.func))
+    nodes = [node for node in ast.walk(statement) if node not in registering]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _may_look_up_names(tree: ast.Module) -> bool:
@@ -120,7 +188,6 @@ def _only_declares(function: _Function) -> bool:
             continue
         if not _is_implementation(decorator):
             return False
-        assert isinstance(decorator, ast.Call)
         evaluated += decorator.args
         evaluated += [keyword.value for keyword in decorator.keywords]
     # A call in a default value runs when the file is imported.
@@ -131,7 +198,7 @@ def _only_declares(function: _Function) -> bool:
     return True
 
 
-def _is_implementation(decorator: ast.expr) -> bool:
+def _is_implementation(decorator: ast.expr) -> TypeGuard[ast.Call]:
     if not isinstance(decorator, ast.Call):
         return False
     method = decorator.func

@@ -18,7 +18,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from roofwatch.collector.compile.kernel_part import part_of
+from roofwatch.collector.compile.kernel_part import part_of, part_of_implementation
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.suite import packages_around
 from roofwatch.install import PACKAGE_DIR
@@ -79,7 +79,7 @@ def source_digests(
     `loaded` names the modules that loading the suite imported. If a kernel imports a package of the
     project from elsewhere, its digest is a new one each time: the code may have changed.
     """
-    suite = {name for name in loaded if _read_module(name) is not None}
+    suite = {name for name in loaded if _read_module(_Part(name)) is not None}
     digests: dict[str, SourceDigest] = {}
     for spec in specs:
         used = _used_modules(_parts_of(spec, suite), suite)
@@ -91,6 +91,27 @@ def source_digests(
     return digests
 
 
+def implementation_digests(
+    specs: Sequence[KernelSpec],
+    loaded: Iterable[str],
+    project: ProjectPackages = ProjectPackages(),
+) -> dict[str, str]:
+    """Digest all code and data that each implementation may use, by `kernel/implementation`.
+
+    Of modules that are imported and not used, what importing them runs counts: it may change how
+    torch works. Otherwise as `source_digests`.
+    """
+    suite = {name for name in loaded if _read_module(_Part(name)) is not None}
+    digests: dict[str, str] = {}
+    for spec in specs:
+        for name, implementation in spec.implementations.items():
+            parts = _parts_of(spec, suite, implementation.launch)
+            used = _used_modules(parts, suite)
+            digest = uuid.uuid4().hex if _is_hidden(used, project) else _digest(used).everything
+            digests[f"{spec.name}/{name}"] = digest
+    return digests
+
+
 def _is_hidden(used: Mapping[str, "_Module"], project: ProjectPackages) -> bool:
     imported: set[str] = set()
     for module in used.values():
@@ -99,8 +120,10 @@ def _is_hidden(used: Mapping[str, "_Module"], project: ProjectPackages) -> bool:
 
 
 def _functions_of(spec: KernelSpec) -> list[object]:
-    """Return the functions that a kernel is declared with; some may be None."""
-    functions: list[object] = [
+    """Return the functions that a kernel is declared with, without its implementations; some may be
+    None.
+    """
+    return [
         spec.inputs,
         spec.reference,
         spec.flop_count,
@@ -108,13 +131,17 @@ def _functions_of(spec: KernelSpec) -> list[object]:
         spec.bus_bytes,
         spec.token_count,
     ]
-    functions += [implementation.launch for implementation in spec.implementations.values()]
-    return functions
 
 
-def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
-    """Return what a kernel uses of the modules that declare it; all modules if none does."""
+def _parts_of(spec: KernelSpec, suite: set[str], launch: object = None) -> list["_Part"]:
+    """Return what a kernel, or one implementation of it, uses of the modules that declare it; all
+    modules if none does.
+    """
     functions = _functions_of(spec)
+    if launch is None:
+        functions += [implementation.launch for implementation in spec.implementations.values()]
+    else:
+        functions.append(launch)
     defining = {str(getattr(function, "__module__", "")) for function in functions}
     parts: list[_Part] = []
     for name in suite:
@@ -122,7 +149,15 @@ def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
         # a file may import a kernel of another
         if variables or name in defining:
             used = _top_level_names(functions, name)
-            parts.append(_Part(module=name, kernels=variables, functions=used))
+            is_of_one = launch is not None and bool(variables)
+            parts.append(
+                _Part(
+                    module=name,
+                    kernels=variables,
+                    functions=used,
+                    is_of_implementation=is_of_one,
+                )
+            )
     return parts or [_Part(name) for name in suite]
 
 
@@ -144,25 +179,32 @@ def _variables_with(spec: KernelSpec, module: str) -> frozenset[str]:
 
 
 def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Module"]:
-    """Return the modules that some parts use, each as a whole if another module imports it."""
+    """Return the modules that some parts use, each as a whole if another module uses it."""
     used: dict[str, _Module] = {}
     whole: set[str] = set()
     waiting = [*start]
-    while waiting:
-        part = waiting.pop()
-        module = _read_module(part.module, part.kernels, part.functions)
+    only_imported: dict[str, None] = {}
+    while waiting or only_imported:
+        if waiting:
+            part = waiting.pop()
+        # last, as more of a module counts if it is used
+        else:
+            name, _ = only_imported.popitem()
+            part = _Part(name, is_of_implementation=True)
+        module = _read_module(part)
         is_read_whole = part.module in whole
-        is_read_in_part = part.module in used and bool(part.kernels)
+        is_read_in_part = part.module in used and not part.is_whole
         if module is None or is_read_whole or is_read_in_part:
             continue
         used[part.module] = module
-        if not part.kernels:
+        if part.is_whole:
             whole.add(part.module)
         names = [*module.imports, *packages_around(part.module)]
         # whatever it imports by a computed name may be any module
         if module.imports_dynamically:
             names.extend(suite)
         waiting += [_Part(name) for name in names]
+        only_imported |= dict.fromkeys(module.other_imports)
     return used
 
 
@@ -200,6 +242,8 @@ class _Module:
     """The same without the functions that Triton compiles."""
     imports: frozenset[str] = frozenset()
     """Names that may be modules, and the packages that contain them."""
+    other_imports: frozenset[str] = frozenset()
+    """Likewise, of imports that the part does not use."""
     imports_dynamically: bool = False
     variables: frozenset[str] = frozenset()
     """String constants that may name environment variables."""
@@ -216,31 +260,41 @@ class _Part:
     """Variables with the kernel."""
     functions: frozenset[str] = frozenset()
     """Top-level functions that it is known to use."""
+    is_of_implementation: bool = False
+    """Without what other implementations use; without `kernels`, what importing the module runs."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.kernels and not self.is_of_implementation
 
 
 @cache
-def _read_module(
-    name: str,
-    kernels: frozenset[str] = frozenset(),
-    functions: frozenset[str] = frozenset(),
-) -> _Module | None:
+def _read_module(part: _Part) -> _Module | None:
     """Read the source of a module, or the part of it that kernels use; None if it is not part of
     the suite.
     """
+    name = part.module
     file = find_module(name)
     if file is None:
         return None
+    all_names: set[str] = set()
+    if file.name == "__init__.py":
+        package = name
+    else:
+        package = name.rpartition(".")[0]
     try:
-        tree = part_of(ast.parse(file.read_bytes()), kernels, functions)
+        tree = ast.parse(file.read_bytes())
+        if part.is_of_implementation:
+            all_names.update(_imported_names(ast.walk(tree), package))
+            tree = part_of_implementation(tree, part.kernels, part.functions)
+        else:
+            tree = part_of(tree, part.kernels, part.functions)
     except (SyntaxError, ValueError):  # an extension module, or a file that is not imported yet
         content = str(digest_of_file(file))
         return _Module(file, code=content, host_code=content)
     nodes = list(ast.walk(tree))
     texts = _string_constants(nodes)
-    if file.name == "__init__.py":
-        package = name
-    else:
-        package = name.rpartition(".")[0]
+    imports = frozenset(_imported_names(nodes, package))
     # Docstrings may change without a new measurement; their names of files still count as data.
     _remove_docstrings(nodes)
     code = digest_of(ast.dump(tree))
@@ -252,7 +306,8 @@ def _read_module(
         file=file,
         code=code,
         host_code=host_code,
-        imports=frozenset(_imported_names(nodes, package)),
+        imports=imports,
+        other_imports=frozenset(all_names - imports),
         imports_dynamically=bool(_identifiers(nodes) & _DYNAMIC_IMPORTS),
         variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
         data=_data_files(file.parent, texts),

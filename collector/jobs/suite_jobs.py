@@ -18,7 +18,11 @@ from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import installed_names
 from roofwatch.collector.compile.pretended_device import as_on_gpu
 from roofwatch.collector.compile.proof import prove_for_first_target
-from roofwatch.collector.compile.sources import ProjectPackages, source_digests
+from roofwatch.collector.compile.sources import (
+    ProjectPackages,
+    implementation_digests,
+    source_digests,
+)
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.target_device import LaunchedAtImportError, pretending_driver
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
@@ -150,7 +154,11 @@ class SuiteJobs:
         if job.kernels is not None:
             specs = tuple(spec for spec in specs if spec.name in job.kernels)
         digests = source_digests(specs, self._modules, project)
+        of_implementations: dict[str, str] = {}
+        if job.of_implementations:
+            of_implementations = implementation_digests(specs, self._modules, project)
         return Reply(
+            implementation_digests=of_implementations,
             source_digests={name: digest.everything for name, digest in digests.items()},
             host_digests={name: digest.host for name, digest in digests.items()},
         )

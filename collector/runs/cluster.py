@@ -351,6 +351,9 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "host_digests": dict(
             chain.from_iterable(record.host_digests.items() for record in records)
         ),
+        "implementation_digests": dict(
+            chain.from_iterable(record.implementation_digests.items() for record in records)
+        ),
     }
     for results in _RESULTS:
         changed[results] = tuple(

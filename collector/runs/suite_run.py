@@ -91,6 +91,7 @@ class SuiteRun:
         self.ceilings: tuple[Ceiling, ...] = ()
         self._source_digests: dict[str, str] = {}
         self._host_digests: dict[str, str] = {}
+        self._implementation_digests: dict[str, str] = {}
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -112,11 +113,14 @@ class SuiteRun:
         self.cases = {run.subject: run for run in selected}
         # The server digests what each kernel uses once, in the order of the suite.
         kernels = tuple(dict.fromkeys(run.case.kernel for run in selected))
-        describe = DescribeSources(kernels=kernels)
+        # the two sides of a pair compare them
+        is_pair = self._pairing is not None
+        describe = DescribeSources(kernels=kernels, of_implementations=is_pair)
         with self.spent.on(Activity.START):
             reply = self.workers.request(describe, timeout_s=MACHINE_TIMEOUT_S)
         self._source_digests = reply.source_digests or {}
         self._host_digests = reply.host_digests or {}
+        self._implementation_digests = reply.implementation_digests
         if self._journal is not None:
             self._restore(self._journal.entries(self._side))
 
@@ -377,6 +381,7 @@ class SuiteRun:
             is_isolated=self.suite.source.python is not None,
             source_digests=self._source_digests,
             host_digests=self._host_digests,
+            implementation_digests=self._implementation_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
             is_partial=self.is_partial,

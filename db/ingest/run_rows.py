@@ -30,6 +30,7 @@ DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
     "host_digests",
+    "implementation_digests",
     "is_isolated",
     "is_partial",
     "machine",

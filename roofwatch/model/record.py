@@ -154,6 +154,10 @@ class RunRecord(Part):
     """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
     host_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     """The same without the functions that Triton compiles, by kernel."""
+    implementation_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(
+        default_factory=dict
+    )
+    """Of a pair: digest of what each implementation may use, by `kernel/implementation`."""
     is_partial: bool = False
     """Measuring stopped at its time limit, before every case had its blocks."""
     skipped: tuple[Name, ...] = ()

@@ -72,7 +72,9 @@ class Reason(StrEnum):
     NOT_TIMED = "not_timed"
     """Works on both sides, its code changed or may have changed, and its time was not measured."""
     SAME_CODE = "same_code"
-    """The time was not measured; sources and machine code are identical on both sides."""
+    """Sources and machine code are identical on both sides; the time was not measured, or is too
+    noisy.
+    """
     NEW_CASE = "new_case"
     REMOVED_CASE = "removed_case"
     SPILLS_CHANGED = "spills_changed"

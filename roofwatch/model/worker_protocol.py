@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckReport, Layout
@@ -138,6 +138,8 @@ class DescribeSources(_Message):
     job: Literal["describe_sources"] = "describe_sources"
     kernels: tuple[str, ...] | None = None
     """None for all."""
+    of_implementations: bool = False
+    """Also digest what each implementation uses."""
 
 
 class DescribeEnvironment(_Message):
@@ -324,6 +326,8 @@ class Reply(_Message):
     source_digests: dict[str, str] | None = None
     """By kernel; with `host_digests`."""
     host_digests: dict[str, str] | None = None
+    implementation_digests: dict[str, str] = Field(default_factory=dict)
+    """By `kernel/implementation`."""
     environment: Environment | None = None
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""

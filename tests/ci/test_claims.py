@@ -13,9 +13,9 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.titles import headline, is_silent
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, RequiredEvidence
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, ClaimKind, RequiredEvidence
 from roofwatch.model.machine import Outcome
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.posting import report_on
 from roofwatch.settings import SettingsError
 from tests.builders import (
@@ -26,7 +26,7 @@ from tests.builders import (
     make_source_line,
     make_static_facts,
 )
-from tests.ci.values import QUIET, make_records, make_timed
+from tests.ci.values import LOUD, QUIET, make_records, make_timed
 from tests.git_repository import commit_all, make_repository
 
 EVERYTHING = CheckPolicy(requires=tuple(RequiredEvidence))
@@ -176,3 +176,44 @@ def test_inputs_of_the_workflow_are_checked(tmp_path: Path) -> None:
         read_policy({}, {}, untimed="pass", repository=tmp_path)
     with pytest.raises(SettingsError, match="accuracy"):
         read_policy({}, {}, requires="speed", repository=tmp_path)
+
+
+def judge_noisy(*, head_digest: str, **head_fields: Any) -> PullRequestJudgement:
+    """Two implementations: one is edited and timed well, the times of the other are noisy."""
+    edited = make_timed(implementation="triton")
+    noisy_base = make_timed(implementation="torch", levels=LOUD)
+    noisy_head = make_timed(implementation="torch", levels=LOUD[::-1])
+    names = ("rms_norm/triton", "rms_norm/torch")
+    base_digests = dict.fromkeys(names, "a")
+    return judge_pull_request(
+        *make_records(
+            [edited, noisy_base],
+            [edited, noisy_head],
+            base_fields={"implementation_digests": base_digests},
+            head_fields={
+                "source_digests": {"rms_norm": "b"},
+                "implementation_digests": {names[0]: "b", names[1]: head_digest},
+            }
+            | head_fields,
+        )
+    )
+
+
+def test_noise_of_an_implementation_that_did_not_change_decides_nothing() -> None:
+    judgement = judge_noisy(head_digest="a")
+
+    reference = next(case for case in judgement.cases if case.implementation == "torch")
+    assert (reference.verdict, reference.reason) == (Verdict.INCONCLUSIVE, Reason.SAME_CODE)
+    assert reference.evidence.claimed.kind is ClaimKind.TIMED_UNDECIDED
+    assert (judgement.verdict, judgement.exit_code) == (Verdict.UNCHANGED, 0)
+    assert "no change in 1 benchmark" in str(headline(judgement))
+    assert "too noisy to compare" in str(headline(judgement))
+
+
+def test_the_same_code_in_another_environment_is_no_control() -> None:
+    others = {"requirements": {"numpy": "numpy==2"}}
+
+    for judgement in (judge_noisy(head_digest="b"), judge_noisy(head_digest="a", **others)):
+        reference = next(case for case in judgement.cases if case.implementation == "torch")
+        assert reference.reason is Reason.NOISE
+        assert judgement.verdict is Verdict.INCONCLUSIVE

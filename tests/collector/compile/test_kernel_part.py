@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from roofwatch.collector.compile.kernel_part import part_of
+from roofwatch.collector.compile.kernel_part import part_of, part_of_implementation
 
 FILE = """
 from roofwatch import KernelSpec, cases
@@ -132,3 +132,77 @@ class Second(torch.autograd.Function):
     # the functions that a class names show whether it counts
     assert ("compute" not in names(file, "first")) is is_left_out
     assert "compute" in names(file, "second")
+
+
+ONE_KERNEL = """
+import torch
+from my_ops import squared
+from roofwatch import KernelSpec
+
+BLOCK = 64
+
+first = KernelSpec(name="first", reference=lambda x: x * x)
+
+
+@first.implementation("triton")
+def first_triton(x):
+    return squared(x, BLOCK)
+
+
+@first.implementation("torch")
+def first_torch(x):
+    return torch.square(x)
+"""
+
+
+def implementation_source(text: str, *functions: str) -> str:
+    """The part of a file that one implementation of its kernel uses."""
+    kernels = ["first"] if functions else []
+    return ast.unparse(part_of_implementation(ast.parse(text), kernels, functions))
+
+
+def test_other_implementations_and_their_imports_are_left_out() -> None:
+    torch_source = implementation_source(ONE_KERNEL, "first_torch")
+
+    assert "import torch" in torch_source
+    assert "BLOCK = 64" in torch_source
+    assert "my_ops" not in torch_source
+    assert "first_triton" not in torch_source
+    assert "from my_ops import squared" in implementation_source(ONE_KERNEL, "first_triton")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "first.implementation('torch', name='other')(squared)",
+        "def first_torch(x):\n    return first.implementations['triton'].launch(x)",
+        "def first_torch(x):\n    return globals()['squared'](x)",
+        "torch.relu = squared",
+        "configure(squared)",
+        "from my_ops import *",
+    ],
+)
+def test_an_implementation_that_may_use_another_one_counts_with_it(more: str) -> None:
+    source = implementation_source(f"{ONE_KERNEL}\n{more}\n", "first_torch")
+
+    assert "from my_ops import" in source
+
+
+def test_of_a_module_that_is_only_imported_what_its_import_runs_counts() -> None:
+    module = """
+import torch
+from helper import choose
+
+def configure():
+    torch.set_num_threads(choose())
+
+def squared(x):
+    return x * x
+
+configure()
+"""
+    source = implementation_source(module)
+
+    assert "set_num_threads" in source
+    assert "from helper import choose" in source
+    assert "squared" not in source

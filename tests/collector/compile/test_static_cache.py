@@ -312,3 +312,50 @@ def test_the_host_digest_leaves_out_what_triton_compiles(
     assert other_kernel.host == base.host
     assert other_kernel.everything != base.everything
     assert other_launch.host != base.host
+
+
+TWO_IMPLEMENTATIONS = """
+import torch
+from edited_ops import double
+from roofwatch import KernelSpec, cases
+
+kernel = KernelSpec(
+    name="kernel", inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: x + x, cases=cases(shapes=[{"n": 8}]),
+    flop_count=lambda case: 1, memory_bytes=lambda case: 1,
+)
+
+@kernel.implementation("torch", name="ours")
+def launch(x):
+    return double(x)
+
+@kernel.implementation("torch", name="library")
+def library(x):
+    return torch.add(x, x)
+"""
+
+
+def test_an_edit_changes_the_implementations_that_it_may_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digests(code: str) -> dict[str, str]:
+        sources._read_module.cache_clear()
+        module.write_text(code)
+        return sources.implementation_digests([suite.kernel], ["two_suite", "edited_ops"])
+
+    def changed(code: str) -> set[str]:
+        head = digests(code)
+        return {name for name in head if head[name] != base[name]}
+
+    (tmp_path / "two_suite.py").write_text(TWO_IMPLEMENTATIONS)
+    module = tmp_path / "edited_ops.py"
+    module.write_text("def double(x): return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = importlib.import_module("two_suite")
+    base = digests("def double(x): return 2 * x\n")
+
+    assert changed("def double(x): return 2 * x  # twice\n") == set()
+    assert changed("def double(x): return x + x\n") == {"kernel/ours"}
+    # importing it may change how torch works
+    importing = "import torch\ndef double(x): return 2 * x\ntorch.set_num_threads(1)\n"
+    assert changed(importing) == {"kernel/ours", "kernel/library"}
