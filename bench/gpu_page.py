@@ -16,7 +16,7 @@ from roofwatch.model.case_key import CaseKey
 from roofwatch.model.metrics import format_counter, format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
-from roofwatch.records import device_summary
+from roofwatch.tables.record_sentences import device_summary
 
 _COUNTERS = (
     "duration_ns",

@@ -312,11 +312,11 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     """Measure the calls of a test; returns why it fails, if it does. One test at a time on this
     machine.
     """
+    from roofwatch.ci.report.comment import verdict_line
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.collector.runs.measure import measure
     from roofwatch.collector.runs.run_plan import RunPlan
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.comparison_tables import verdict_line
     from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
     from roofwatch.model.errors import SuiteError
     from roofwatch.model.verdict import exit_code

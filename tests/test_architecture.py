@@ -178,7 +178,6 @@ NOT_YET_APART = {
     frozenset({"roofwatch", "roofwatch.cli"}),
     frozenset({"roofwatch", "roofwatch.collector"}),
     frozenset({"roofwatch", "roofwatch.collector.compile"}),
-    frozenset({"roofwatch", "roofwatch.collector.device"}),
     frozenset({"roofwatch", "roofwatch.collector.runs"}),
     frozenset({"roofwatch", "roofwatch.collector.workers"}),
     frozenset({"roofwatch", "roofwatch.measurement"}),

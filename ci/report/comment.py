@@ -87,6 +87,20 @@ def summary_line(judgement: PullRequestJudgement) -> str:
     return line
 
 
+def verdict_line(judged: PullRequestJudgement) -> str:
+    """The overall verdict with the numbers of the pull-request comment."""
+    smallest = judged.detectable_change
+    if smallest is None:
+        power = ""
+    else:
+        power = f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
+    if judged.noise_floor is None:
+        floor = ""
+    else:
+        floor = f". {judged.noise_floor.remark}"
+    return f"{judged.verdict}: {summary_line(judged)}{power}{floor}"
+
+
 def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
     parts = [_case_tally(judgement), _code_tally(judgement), _accuracy_tally(judgement)]

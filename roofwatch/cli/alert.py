@@ -38,7 +38,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.ci.alerts.evaluation import deliver_waiting, raise_alerts
     from roofwatch.model.alert import DeliveryState
     from roofwatch.settings import load_settings
-    from roofwatch.stored_tables import alert_tables
+    from roofwatch.tables.stored import alert_tables
 
     # faults are said before anything is sent: the rest still works
     configured = read_alerts(rules, load_settings())
@@ -75,7 +75,7 @@ def list_(
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.regressions.alerts import list_alerts, list_deliveries
     from roofwatch.model.alert import AlertState, DeliveryState
-    from roofwatch.stored_tables import alert_tables
+    from roofwatch.tables.stored import alert_tables
 
     if everything:
         states = None

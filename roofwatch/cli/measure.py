@@ -81,7 +81,7 @@ def init(
     """
     from roofwatch.found_kernels import FoundKernel
     from roofwatch.install_source import install_source, parse_source
-    from roofwatch.proposing import (
+    from roofwatch.proposals.proposing import (
         propose,
         propose_instructions,
         to_lines,
@@ -150,7 +150,7 @@ def list_kernels(
     as_json: AsJson = False,
 ) -> None:
     """List the kernels of a suite with their implementations and cases."""
-    from roofwatch import kernel_tables
+    from roofwatch.tables import kernels as kernel_tables
 
     if source:
         from roofwatch.arguments import repository_of
@@ -214,8 +214,8 @@ def check(
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.sanitize import run_sanitized
+    from roofwatch.proposals.function_benchmark import benchmark_of
 
     if sanitize:
         sanitized = run_sanitized([word for word in sys.argv[1:] if word != "--sanitize"])
@@ -227,8 +227,6 @@ def check(
     with ForkServer() as fork_server:
         fork_server.start()
         # they load torch while this process loads the rest
-        from roofwatch import check_tables
-        from roofwatch.headlines import headline_of_check
         from roofwatch.measurement.check import Depth, check_suite, check_target
         from roofwatch.measurement.explain_check import (
             exit_status,
@@ -239,6 +237,8 @@ def check(
             to_json,
         )
         from roofwatch.measurement.proofs import proofs_of
+        from roofwatch.tables import check as check_tables
+        from roofwatch.tables.headlines import headline_of_check
 
         source, kernels = check_target(target)
         plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
@@ -319,8 +319,8 @@ def run(
     Exit status 1: the record is written and something in it failed. 2: nothing could be timed.
     """
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.model.errors import GitError
+    from roofwatch.proposals.function_benchmark import benchmark_of
 
     if path is not None:
         path = Path(benchmark_of(str(path), like, reference))
@@ -335,8 +335,6 @@ def run(
     if ray is None:
         fork_server.start()
     # it loads torch while this process loads the rest
-    from roofwatch import tables
-    from roofwatch.headlines import headline_of_run
     from roofwatch.measurement.revisions import only_affected, suite_of
     from roofwatch.measurement.run import measure_suite
     from roofwatch.records import (
@@ -345,6 +343,8 @@ def run(
         failed_results,
         nothing_done,
     )
+    from roofwatch.tables import run as run_tables
+    from roofwatch.tables.headlines import headline_of_run
 
     plan = options.plan()
     pinned = None if pin_autotune is None else choices_of_record(pin_autotune)
@@ -380,8 +380,8 @@ def run(
     for file, record in written:
         report.append(headline_of_run(record, path))
         if as_json:
-            report.extend(tables.fastest_lines(record))
-        report.extend(tables.of_run(file, record))
+            report.extend(run_tables.fastest_lines(record))
+        report.extend(run_tables.of_run(file, record))
         if as_json:
             documents.append({"record": str(file), **record.model_dump(mode="json")})
     print_result(

@@ -90,7 +90,6 @@ def ab(
     def is_over() -> bool:
         return stop_after is not None and time.monotonic() - started_s >= stop_after * 60
 
-    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.revisions import (
         find_base,
         has_same_source,
@@ -100,6 +99,7 @@ def ab(
         open_pair,
     )
     from roofwatch.model.timing_method import Preset
+    from roofwatch.proposals.function_benchmark import benchmark_of
     from roofwatch.report_files import read_baseline, read_noise_floor
     from roofwatch.settings import load_settings
     from roofwatch.static_gate import baseline_file
@@ -135,18 +135,18 @@ def ab(
     fork_server = ForkServer()
     fork_server.start()
     # it loads torch while this process loads the rest
+    from roofwatch.ci.report.comment import verdict_line
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-    from roofwatch.comparison_tables import (
+    from roofwatch.measurement.run import FIRST_BLOCKS, measure_revisions, needs_more
+    from roofwatch.model.record import RunRecord
+    from roofwatch.tables.comparison import (
         changed_sizes,
         claim_counts,
         judgement_tables,
         next_steps,
         remark_lines,
-        verdict_line,
     )
-    from roofwatch.measurement.run import FIRST_BLOCKS, measure_revisions, needs_more
-    from roofwatch.model.record import RunRecord
-    from roofwatch.records import device_summary
+    from roofwatch.tables.record_sentences import device_summary
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor, policy=policy)
@@ -243,7 +243,6 @@ def calibrate(
     from roofwatch.arguments import suite_at
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measurement.run import (
         FIRST_BLOCKS,
         is_noise_floor_unknown,
@@ -252,6 +251,7 @@ def calibrate(
         noise_floor_summary,
     )
     from roofwatch.model.timing_method import Preset
+    from roofwatch.tables.comparison import noise_floor_table
 
     # the deviation of few blocks is a guess
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
@@ -330,7 +330,7 @@ def submit(
     from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.measurement.submissions import Request
     from roofwatch.measurement.submit import submit
-    from roofwatch.submission_tables import submission_lines
+    from roofwatch.tables.submissions import submission_lines
 
     cases = tuple(case) if case else None
     request = Request(
@@ -360,7 +360,7 @@ def submissions(
 ) -> None:
     """List all submissions with their verdicts, newest first."""
     from roofwatch.measurement.submissions import entries
-    from roofwatch.submission_tables import submission_table
+    from roofwatch.tables.submissions import submission_table
 
     chosen = [entry for entry in entries() if kernel in {None, entry["kernel"]}][::-1]
     print_result({"submissions": chosen}, submission_table(chosen), as_json=as_json)

@@ -71,7 +71,7 @@ def store_and_judge(
     from roofwatch.db.queries import questions
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
-    from roofwatch.stored_tables import possible_lines, regressions_table
+    from roofwatch.tables.stored import possible_lines, regressions_table
 
     results: list[IngestResult] = []
     lacking: list[str] = []
@@ -188,12 +188,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.comparison_tables import (
+    from roofwatch.ci.report.comment import verdict_line
+    from roofwatch.tables.comparison import (
         claim_counts,
         judgement_tables,
         next_steps,
         remark_lines,
-        verdict_line,
     )
 
     sides, judgement = options.judge(base, head)

@@ -45,7 +45,7 @@ def runs(
 ) -> None:
     """List the runs of a project, newest first."""
     from roofwatch.store.reading import choose_project, open_source
-    from roofwatch.stored_tables import runs_table
+    from roofwatch.tables.stored import runs_table
 
     with open_source(url) as source:
         project = choose_project(source, project)
@@ -82,7 +82,7 @@ def series(
     from roofwatch.model.metrics import METRICS, TIME, is_metric
     from roofwatch.model.series_filter import SeriesFilter
     from roofwatch.store.reading import choose_project, open_source
-    from roofwatch.stored_tables import series_table
+    from roofwatch.tables.stored import series_table
 
     if metric is not None and not is_metric(metric):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
@@ -142,7 +142,7 @@ def regressions(
     from roofwatch.model.history import RegressionState
     from roofwatch.model.triage import TriageState
     from roofwatch.store.reading import choose_project, open_source
-    from roofwatch.stored_tables import possible_lines, regressions_table
+    from roofwatch.tables.stored import possible_lines, regressions_table
 
     with open_source(url) as source:
         project = choose_project(source, project)
@@ -172,7 +172,7 @@ def acceptances(
 ) -> None:
     """List what was accepted in pull requests, newest first, and which regressions that settled."""
     from roofwatch.store.reading import choose_project, open_source
-    from roofwatch.stored_tables import acceptances_table
+    from roofwatch.tables.stored import acceptances_table
 
     with open_source(url) as source:
         project = choose_project(source, project)

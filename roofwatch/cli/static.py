@@ -75,10 +75,10 @@ def static(
 
     Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
-    from roofwatch import code_tables
     from roofwatch.ci.static.comparison import is_listed
     from roofwatch.settings import load_settings
     from roofwatch.static_gate import answer, notes, to_json
+    from roofwatch.tables import code as code_tables
 
     plan = replace(options, device="cpu").plan(
         usual_tag="quick"
@@ -109,7 +109,7 @@ def static(
         parts.append(code_tables.analyses(answered.proofs, answered.costs))
     if any(map(is_listed, answered.applied.changes)):
         # it takes longer to load than cached results
-        from roofwatch import change_tables
+        from roofwatch.tables import changes as change_tables
 
         parts.append(change_tables.changes_table(answered.applied.changes))
     print_result(to_json(answered), *parts, as_json=as_json)
@@ -165,12 +165,12 @@ def audit_tables(
 
     Exit status: 1 if a row does not compile or fit, or got worse since --base-triton.
     """
-    from roofwatch import audit_tables as audited_tables
-    from roofwatch.change_tables import changes_table
     from roofwatch.ci.static.comparison import is_listed
     from roofwatch.measurement.audit import audit_tables as audit
     from roofwatch.model.tuning import Loss
     from roofwatch.model.verdict import Verdict
+    from roofwatch.tables import audit as audited_tables
+    from roofwatch.tables.changes import changes_table
 
     plan = replace(options, device="cpu").plan(usual_tag="quick")
     with progress("audit-tables") as on_progress:

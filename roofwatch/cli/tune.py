@@ -46,8 +46,8 @@ def tune(
 
     Exit status 2: nothing could be chosen.
     """
-    from roofwatch import tune_tables
     from roofwatch.measurement.tune import tune as tune_suite
+    from roofwatch.tables import tune as tune_tables
     from roofwatch.tuned_files import write_tuned
 
     plan = replace(replace(options, kernel=[kernel]).plan(), usual_tag="quick")

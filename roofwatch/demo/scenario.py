@@ -13,7 +13,7 @@ from rich.text import Text
 from roofwatch.collector.git import run_git
 from roofwatch.model.history import Regression, RegressionState
 from roofwatch.model.verdict import Verdict
-from roofwatch.table_cells import verdict
+from roofwatch.tables.cells import verdict
 from roofwatch.terminal import make_table
 
 BENCHMARK_FILE = "bench_layers.py"

@@ -6,7 +6,7 @@ from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import Activity, RunPlan, SpentTime
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.worker_protocol import KernelInfo, SuiteInfo
-from roofwatch.records import time_spent
+from roofwatch.tables.record_sentences import time_spent
 from tests.builders import make_case, make_implementation_info, make_kernel_info, make_record
 
 

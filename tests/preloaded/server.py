@@ -42,10 +42,10 @@ _COMMAND = (
     "roofwatch.measurement.run",
     "roofwatch.posting",
     "roofwatch.profiles.diagnosing",
-    "roofwatch.tables",
-    "roofwatch.check_tables",
-    "roofwatch.kernel_tables",
-    "roofwatch.headlines",
+    "roofwatch.tables.run",
+    "roofwatch.tables.check",
+    "roofwatch.tables.kernels",
+    "roofwatch.tables.headlines",
     "roofwatch.narrow_tables",
 )
 

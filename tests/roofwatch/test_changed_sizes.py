@@ -1,8 +1,8 @@
 """What changed, in the JSON of `ab` and `compare`."""
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.comparison_tables import changed_sizes
 from roofwatch.model.machine import Outcome
+from roofwatch.tables.comparison import changed_sizes
 from tests.builders import CASE_ID, make_measurement, make_record
 
 

@@ -27,14 +27,14 @@ from roofwatch.collector.runs.run_plan import Progress
 from roofwatch.model.history import Series, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block, CacheState, Measurement, MemoryUse, Timer
-from roofwatch.stored_tables import runs_table, series_table
-from roofwatch.tables import (
+from roofwatch.tables.run import (
     furthest_from_roof_first,
     launches,
     measurements,
     memory_use,
     profiles,
 )
+from roofwatch.tables.stored import runs_table, series_table
 from roofwatch.terminal import (
     console,
     make_table,
@@ -382,7 +382,7 @@ _PRINT_TABLES = """
 import sys
 from pathlib import Path
 from roofwatch.model.record import RunRecord
-from roofwatch.tables import of_run
+from roofwatch.tables.run import of_run
 from roofwatch.terminal import print_result
 record = RunRecord.read(Path(sys.argv[1]))
 print_result(None, *of_run(Path("record.json"), record), as_json=False)

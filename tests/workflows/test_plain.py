@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from roofwatch.install_source import InstallSource
-from roofwatch.proposing import propose
+from roofwatch.proposals.proposing import propose
 from tests.ci.github.jobs import Runner, workflow_run_event
 from tests.ci.github.stand_in import GitHubStandIn, open_github
 from tests.git_repository import git

@@ -7,9 +7,9 @@ import pytest
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.judge.ratios import judge_library_ratios
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.measurement import with_references
 from roofwatch.model.record import RunRecord
+from roofwatch.tables.comparison import judgement_tables
 from tests.builders import make_measurement, make_record
 
 

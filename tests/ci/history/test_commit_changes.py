@@ -10,7 +10,7 @@ from rich.console import Console
 
 from roofwatch.model.history import Cause, Regression, RunSetting, Series
 from roofwatch.model.verdict import Verdict
-from roofwatch.stored_tables import regressions_table
+from roofwatch.tables.stored import regressions_table
 from tests.builders import make_commit_ref
 from tests.ci.values import judge_history, make_series, make_static_series, only, stepped
 

@@ -8,7 +8,6 @@ from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.comment import summary_line, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.titles import headline
-from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.claim import CheckPolicy
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Outcome
@@ -17,6 +16,7 @@ from roofwatch.model.provenance import LoadedFile, Origin
 from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.results import CodeEstimate, StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
+from roofwatch.tables.comparison import judgement_tables
 from tests.builders import (
     CASE_ID,
     make_accuracy,

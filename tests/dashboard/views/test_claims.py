@@ -14,17 +14,17 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.ci.github.check_run import Conclusion
-from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.comment import to_markdown, verdict_line
 from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.titles import headline
-from roofwatch.comparison_tables import judgement_tables, verdict_line
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.claim import ClaimKind
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import Verdict
 from roofwatch.posting import report_on
+from roofwatch.tables.comparison import judgement_tables
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token
 from tests.builders import (
     PROJECT,

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from roofwatch.check_tables import checks
-from roofwatch.headlines import headline_of_check
 from roofwatch.measurement.check import check_target
 from roofwatch.measurement.explain_check import (
     check_summary,
@@ -23,6 +21,8 @@ from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.proofs import Proof, SizeLimit
 from roofwatch.model.regime import Regime
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.tables.check import checks
+from roofwatch.tables.headlines import headline_of_check
 from tests.builders import (
     make_check_report,
     make_overflow_proof,

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from roofwatch.headlines import headline_of_check, headline_of_run
 from roofwatch.measurement.explain_check import exit_status, explain_failures, to_json
 from roofwatch.measurement.proofs import Proved, proofs_of
 from roofwatch.model.check_report import (
@@ -16,6 +15,7 @@ from roofwatch.model.check_report import (
     Layout,
 )
 from roofwatch.model.machine import Outcome
+from roofwatch.tables.headlines import headline_of_check, headline_of_run
 from tests.builders import CASE_ID, make_measurement, make_record
 
 SUITE = Path("bench_norm.py")

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from roofwatch.argument_guesses import guess_inputs, matrix_count
 from roofwatch.ci.messages import count_of, listed
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.found_kernels import FoundKernel, find_function, find_kernels
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
+from roofwatch.proposals.argument_guesses import guess_inputs, matrix_count
 from roofwatch.terminal import console
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
@@ -137,7 +137,7 @@ def propose(
 
 def tried(kernels: Sequence[FoundKernel], import_roots: tuple[Path, ...]) -> list[FoundKernel]:
     """Call each kernel with the guessed inputs, and note why that is not possible."""
-    from roofwatch.proposal_check import why_not_called
+    from roofwatch.proposals.proposal_check import why_not_called
 
     by_name = {kernel.name: kernel for kernel in kernels}
     if kernels:

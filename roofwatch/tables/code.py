@@ -16,7 +16,7 @@ from roofwatch.model.metrics import format_bytes, metric
 from roofwatch.model.optional import map_optional
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
-from roofwatch.table_cells import outcome_text, set_caption
+from roofwatch.tables.cells import outcome_text, set_caption
 from roofwatch.terminal import make_table
 
 _PROOF_STYLE = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}

@@ -9,8 +9,8 @@ from roofwatch.measurement.audit import Audit
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.model.optional import map_optional
 from roofwatch.model.tuning import AuditedRow, Loss
+from roofwatch.tables.tune import in_words, result_in_words
 from roofwatch.terminal import make_table
-from roofwatch.tune_tables import in_words, result_in_words
 
 _COLUMNS = ("table", "row", "target", "result", "configuration", "registers", "shared", "predicted")
 _STATES = {

@@ -8,7 +8,7 @@ from rich.text import Text
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
-from roofwatch.table_cells import outcome_text, set_caption
+from roofwatch.tables.cells import outcome_text, set_caption
 from roofwatch.terminal import make_table
 
 

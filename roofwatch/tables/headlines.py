@@ -10,7 +10,7 @@ from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
-from roofwatch.tables import fastest_lines
+from roofwatch.tables.run import fastest_lines
 
 
 def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> str:

@@ -5,8 +5,8 @@ import uuid
 import pytest
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.record import PairMember, Side
+from roofwatch.tables.comparison import judgement_tables
 from tests.builders import make_blocks, make_measurement, make_record
 
 

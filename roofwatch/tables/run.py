@@ -9,21 +9,21 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.code_tables import analyses, compiled_ranges
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 from roofwatch.model.optional import map_optional
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import TensorError
-from roofwatch.records import device_summary, time_spent
-from roofwatch.table_cells import (
+from roofwatch.tables.cells import (
     PeakShares,
     outcome_text,
     set_caption,
     shares_of_peak,
     shorten_message,
 )
+from roofwatch.tables.code import analyses, compiled_ranges
+from roofwatch.tables.record_sentences import device_summary, time_spent
 from roofwatch.terminal import make_table
 
 _PROFILE_ROWS = 3

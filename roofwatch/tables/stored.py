@@ -15,7 +15,7 @@ from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage, TriagedRegression
-from roofwatch.table_cells import verdict
+from roofwatch.tables.cells import verdict
 from roofwatch.terminal import make_table, sparkline
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.ab.prediction import StepChange
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.ratios import LibraryEvidence
 from roofwatch.ci.report.change_words import counted_changes
-from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.new_implementations import NewImplementation
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.verdict import Verdict
-from roofwatch.table_cells import joined
+from roofwatch.tables.cells import joined
+from roofwatch.tables.changes import changes_table, times_table
 from roofwatch.terminal import make_table
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
@@ -180,17 +179,3 @@ def changed_sizes(judged: PullRequestJudgement) -> list[dict[str, Any]]:
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
     """Count the cases by what may be claimed about them."""
     return dict(Counter(case.evidence.claimed.text for case in judged.cases).most_common())
-
-
-def verdict_line(judged: PullRequestJudgement) -> str:
-    """The overall verdict with the numbers of the pull-request comment."""
-    smallest = judged.detectable_change
-    if smallest is None:
-        power = ""
-    else:
-        power = f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
-    if judged.noise_floor is None:
-        floor = ""
-    else:
-        floor = f". {judged.noise_floor.remark}"
-    return f"{judged.verdict}: {summary_line(judged)}{power}{floor}"

@@ -12,7 +12,7 @@ from roofwatch.ci.report.change_words import claim_text, is_row, part_of, sides_
 from roofwatch.ci.static.comparison import CodeEvidence
 from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.verdict import Reason, Verdict
-from roofwatch.table_cells import joined, verdict
+from roofwatch.tables.cells import joined, verdict
 from roofwatch.terminal import make_table
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.model.worker_protocol import KernelInfo
-from roofwatch.table_cells import joined
+from roofwatch.tables.cells import joined
 from roofwatch.terminal import make_table
 
 

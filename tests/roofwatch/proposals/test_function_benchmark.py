@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.function_benchmark import write_benchmark
 from roofwatch.model.errors import SuiteError
+from roofwatch.proposals.function_benchmark import write_benchmark
 from tests.git_repository import make_repository
 from tests.roofwatch.command import roofwatch
 

@@ -2,10 +2,10 @@
 
 from rich.table import Table
 
-from roofwatch.change_tables import changes_table, times_table
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.machine import Outcome
 from roofwatch.model.results import StaticFacts
+from roofwatch.tables.changes import changes_table, times_table
 from tests.builders import CASE_ID, make_measurement, make_record, make_static_facts
 
 
