@@ -47,7 +47,12 @@ _MARGIN = 5
 """Values by which the position of an alarm may differ from that of the step."""
 _LONG = 400
 """Values of a series without a step."""
-_PLACES = StepPlaces(first=60, last=160, values_after=50, values_without_step=_LONG)
+_PLACES = StepPlaces(
+    first=60,
+    last=160,
+    values_after=50,
+    values_without_step=_LONG,
+)
 _SPANS = ((_LEARNING, _LONG), (_LEARNING, 50), (50, 200), (200, _LONG))
 """Values seen, from and to: a young series alerts more easily than an old one."""
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
@@ -176,7 +181,13 @@ def _series(
     rng: np.random.Generator,
 ) -> Iterator[PlantedSeries]:
     """Make series in noise of a source; half of them with a step."""
-    for noise in draw_series(histories, synth, count, _PLACES, rng):
+    for noise in draw_series(
+        histories=histories,
+        synth=synth,
+        count=count,
+        places=_PLACES,
+        rng=rng,
+    ):
         logs = noise.logs
         if noise.step_at is not None:
             logs[noise.step_at :] += _draw_log_step(noise.width, rng)
@@ -204,7 +215,15 @@ def _print_reliability(scores: Mapping[str, AlertScore]) -> None:
         for count in range(len(are_real)):
             earlier_real_count = sum(are_real[:count])
             chances.append(share_real(earlier_real_count, count, prior=prior))
-        cells = [_real_in_bin(chances, are_real, low, high) for low, high in pairwise(_BINS)]
+        cells: list[str] = []
+        for low, high in pairwise(_BINS):
+            cell = _real_in_bin(
+                chances=chances,
+                are_real=are_real,
+                low=low,
+                high=high,
+            )
+            cells.append(cell)
         print(f"| {name} | {' | '.join(cells)} |")
     print(f"\nReal alarms of all sources: {all_real_count} of {alarm_count}")
 

@@ -30,7 +30,12 @@ def kernel_names(suite: str | None) -> list[str]:
     if suite is not None:
         command.append(suite)
     command.append("--json")
-    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     kernels = json.loads(listed.stdout)["kernels"]
     return [kernel["name"] for kernel in kernels if kernel.get("family") != "workloads"]
 
@@ -115,11 +120,21 @@ def answers_of(document: dict[str, Any]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite", nargs="?")
-    parser.add_argument("--only", nargs="+", default=["*"], help="Patterns of kernels.")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=["*"],
+        help="Patterns of kernels.",
+    )
     parser.add_argument("--depth", default="quick", choices=("quick", "full"))
     parser.add_argument("--static", action="store_true", help="Compile instead.")
     parser.add_argument("--targets", default="sm_90")
-    parser.add_argument("--limit", type=float, default=300.0, help="Seconds for each kernel.")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=300.0,
+        help="Seconds for each kernel.",
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/false-alarms"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,12 @@ def main() -> None:
         suite.write_text(suite.read_text().replace("x * x, mask", "x * x * 1.0, mask"))
         goal_s, command = _AB_GOAL
         spent = _run_command(folder, command)
-        _print_row(command, goal_s, spent, peer)
+        _print_row(
+            command=command,
+            goal_s=goal_s,
+            spent=spent,
+            peer=peer,
+        )
         _print_promise(spent)
 
 

@@ -149,7 +149,12 @@ def main() -> int:
     if options.only:
         selected = [step for step in missing if step.name.startswith(tuple(options.only))]
     failures = {step.name: "not asked for" for step in missing if step not in selected}
-    failures |= collect(selected, folder, seconds=options.seconds, archive=options.archive)
+    failures |= collect(
+        missing_steps=selected,
+        folder=folder,
+        seconds=options.seconds,
+        archive=options.archive,
+    )
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))
     return 1 if failures else 0
@@ -157,8 +162,18 @@ def main() -> int:
 
 def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
-    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("examples/gpu"),
+    )
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        help="names of steps, or their beginning",
+    )
     parser.add_argument(
         "--seconds",
         type=float,

@@ -22,7 +22,12 @@ from roofwatch.spec import UnsupportedError
 
 _SIZES = {"cuda": (2**28, 8192), "cpu": (2**16, 64)}
 """Numbers that are copied, and rows of the square matrices."""
-_PLAN = SamplingPlan(warmup_ms=20, budget_ms=200, min_samples=10, max_samples=50)
+_PLAN = SamplingPlan(
+    warmup_ms=20,
+    budget_ms=200,
+    min_samples=10,
+    max_samples=50,
+)
 
 TimesByTimer = dict[str, float | str]
 """Median in ns, or why there is none."""
@@ -60,7 +65,12 @@ def time_launches(device: str) -> dict[str, TimesByTimer]:
 
 def _time(launch: Callable[[], object], device: str, method: TimingMethod) -> float | str:
     try:
-        timed = sample_launches(launch, _PLAN, device=device, method=method)
+        timed = sample_launches(
+            launch=launch,
+            plan=_PLAN,
+            device=device,
+            method=method,
+        )
     except (CollectorError, UnsupportedError, RuntimeError) as error:
         return _one_line(error)
     return timed.block.median_ns

@@ -110,7 +110,12 @@ def main() -> None:
         def kernel(rows: Tensor = rows, weight: Tensor = weight) -> object:
             return _rms_norm(rows, weight)
 
-        profile = profile_calls(step, "cpu", case_id=case_id, implementation="torch")
+        profile = profile_calls(
+            call=step,
+            device="cpu",
+            case_id=case_id,
+            implementation="torch",
+        )
         all_shares = shares_of(shares_of_step(profile))
         shares = [share for share in all_shares if share.function == _FUNCTION]
         starts_ns: list[int] = []

@@ -42,17 +42,28 @@ def work(url: str, runner: str) -> None:
     engine = create_engine(url)
     while True:
         claim_id = uuid4()
-        job = take_queued_job(engine, _CLASS, None, claim_id=claim_id, runner=runner)
+        job = take_queued_job(
+            engine=engine,
+            runner_class=_CLASS,
+            projects=None,
+            claim_id=claim_id,
+            runner=runner,
+        )
         if job is None:
             time.sleep(_POLL_S)
             continue
         try:
-            report_progress(engine, job.job_id, claim_id, ["started"])
+            report_progress(
+                engine=engine,
+                job_id=job.job_id,
+                claim_id=claim_id,
+                lines=["started"],
+            )
             time.sleep(random.uniform(0, 2 * _WORK_S))  # noqa: S311  no secret
             finish_queued_job(
-                engine,
-                job.job_id,
-                claim_id,
+                engine=engine,
+                job_id=job.job_id,
+                claim_id=claim_id,
                 exit_status=0,
                 spent_s=_WORK_S,
                 content=b"a result",
@@ -66,9 +77,9 @@ def request(engine: Engine, number: int) -> UUID:
     """Queue one job of one of the clients."""
     queue_request = QueueRequest(runner_class=_CLASS, command=("run", "bench.py"))
     job_id = request_queued_job(
-        engine,
-        "owner/kernels",
-        queue_request,
+        engine=engine,
+        project="owner/kernels",
+        request=queue_request,
         actor=f"token {number % _CLIENT_COUNT}",
         device_minutes=None,
     )

@@ -113,7 +113,12 @@ def store_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
     def ask() -> None:
         with Session(service.engine) as session:
             list_triaged(session, project)
-            keys = list_series_keys(session, project, kernel=kernel, metric="median_ns")
+            keys = list_series_keys(
+                session=session,
+                project=project,
+                kernel=kernel,
+                metric="median_ns",
+            )
             read_trend(session, TrendQuestion(project, tuple(keys[:1])))
             for run in list_fleet_runs(session, project, limit=1):
                 load_record(session, uuid.UUID(run.run_id))
@@ -201,7 +206,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Service(Path(folder)) as service,
     ):
         real = RunRecord.read(chosen.record)
-        results = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
+        results = post_and_read(
+            service=service,
+            real=real,
+            runners=chosen.runners,
+            seconds=chosen.seconds,
+        )
     print(json.dumps(results, indent=2))
     faults = ("errors", "lost", "doubled", "other_content")
     return int(any(results[fault] for fault in faults))

@@ -79,7 +79,12 @@ def test_each_step_ends_at_its_own_limit_and_the_next_one_begins(
         EvidenceStep("long.json", lambda _: [], limit_s=10_000.0),
     ]
 
-    failures = collect(made_steps, tmp_path, seconds=100.0, archive=None)
+    failures = collect(
+        missing_steps=made_steps,
+        folder=tmp_path,
+        seconds=100.0,
+        archive=None,
+    )
 
     assert given_s["short"] == 5.0
     assert 5.0 < given_s["long"] <= 100.0

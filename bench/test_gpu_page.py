@@ -123,7 +123,12 @@ def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(
             element_count=1,
             instructions_per_element=1.0,
         )
-        return make_static_facts(CASE_ID, function=function, target=target, estimate=estimate)
+        return make_static_facts(
+            CASE_ID,
+            function=function,
+            target=target,
+            estimate=estimate,
+        )
 
     predicted = [
         facts("first_kernel", "sm_90", 1_000.0),
@@ -165,7 +170,12 @@ def test_the_page_shows_counters_with_the_executed_beside_the_declared_arithmeti
 def test_the_page_names_the_state_of_the_gpu_and_shares_of_the_datasheet(tmp_path: Path) -> None:
     telemetry = telemetry_of([make_reading(0.0)], started_at=make_record().started_at)
     health = {"performance_state": 0.0, "ecc_uncorrected_errors": 1.0, "pcie_width": 16.0}
-    ceiling = make_ceiling(resource="memory", level="dram", per_s=4.32e12, method="copy")
+    ceiling = make_ceiling(
+        resource="memory",
+        level="dram",
+        per_s=4.32e12,
+        method="copy",
+    )
     make_record(
         environment=H200,
         ceilings=(ceiling,),

@@ -44,7 +44,12 @@ from roofwatch.model.verdict import THRESHOLDS
 _SMALLEST_STEP = 0.05
 _WIDTHS = (3.0, 6.0)
 """Sizes of steps, in noise widths."""
-_PLACES = StepPlaces(first=40, last=120, values_after=6, values_without_step=120)
+_PLACES = StepPlaces(
+    first=40,
+    last=120,
+    values_after=6,
+    values_without_step=120,
+)
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
 _CODE_SHARE = 0.1
@@ -334,7 +339,13 @@ def make_series(
 ) -> list[PlantedSeries]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
     series: list[PlantedSeries] = []
-    for noise in draw_series(histories, synth, count, _PLACES, rng):
+    for noise in draw_series(
+        histories=histories,
+        synth=synth,
+        count=count,
+        places=_PLACES,
+        rng=rng,
+    ):
         # Drawn for each series: the published figures depend on the order of the draws.
         widths = float(rng.uniform(*_WIDTHS))
         drawn_size = widths * noise.width
@@ -360,7 +371,12 @@ def main() -> None:
     """Print a row for each rule and source."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--series", type=int, default=80, help="of each source")
+    parser.add_argument(
+        "--series",
+        type=int,
+        default=80,
+        help="of each source",
+    )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     data = arguments.folder / "data"
@@ -395,7 +411,12 @@ def main() -> None:
         else:
             noise = pair_noise["gpu"]
         for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
-            score = _score_watch(series, noise, rng, has_code_pairs=has_code_pairs)
+            score = _score_watch(
+                series=series,
+                noise=noise,
+                rng=rng,
+                has_code_pairs=has_code_pairs,
+            )
             print(f"| {source} | {name} | {score.row()} |", flush=True)
         for name, rule in rules.items():
             score = RuleScore()

@@ -130,6 +130,7 @@ def key_text(key: Any) -> str:
 
 
 def plain_config(config: Any) -> Configuration:
+    """The options of a `triton.Config` as a record can hold them."""
     plain: Configuration = {}
     for name, value in config.all_kwargs().items():
         if isinstance(value, (str, int, float, bool)):

@@ -184,6 +184,7 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
 
 
 def _noted_commit(repository: Path, sha: str) -> Commit | None:
+    """The commit of a shallow clone as a note describes it, with its place in the history."""
     if not is_shallow(repository):
         return None
     try:
@@ -296,6 +297,7 @@ def _lock_file(work_tree: Path) -> Path:
 
 
 def _remove_abandoned(repository: Path) -> None:
+    """Remove work trees of processes that ended without doing so: nobody holds their lock."""
     listed = run_git(repository, "worktree", "list", "--porcelain", "-z")
     for name in re.findall(r"^worktree (.*)$", listed.replace("\0", "\n"), re.MULTILINE):
         folder = Path(name)
@@ -353,6 +355,7 @@ def has_commits(repository: Path) -> bool:
 
 
 def _stand_in_commit(path: Path) -> Commit:
+    """A commit for sources outside of git, named by their content."""
     # in a checkout of roofwatch the folders of the package are links
     if path.is_file():
         files = [path]

@@ -258,7 +258,12 @@ def redact(model: Model, redaction: Redaction) -> Model:
     """
     changed: dict[str, Any] = {}
     for name, value in model:
-        redacted = _redact_field(model, name, value, redaction)
+        redacted = _redact_field(
+            model=model,
+            name=name,
+            value=value,
+            redaction=redaction,
+        )
         if redacted is not value:
             changed[name] = redacted
     if not changed:

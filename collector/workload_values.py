@@ -14,10 +14,11 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import CaseResult, Ceiling, Outcome
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import SHARE_OF_STEP, Better
-from roofwatch.model.results import CaseProfile, ImportedValue, ProfiledActivity
+from roofwatch.model.results import CaseProfile, ImportedValue
 from roofwatch.spec.workload import WORKLOADS
 
 _DECODE = "llama_decode"
@@ -189,6 +190,7 @@ def _of_step(
     profile: CaseProfile | None,
     ceilings: Sequence[Ceiling],
 ) -> Iterator[ImportedValue]:
+    """Utilisations, memory, busy share and launches of one step."""
     value = _values_of(measured)
     peak = _datasheet_peak(ceilings, case.dtype)
     if peak is not None and (median_ns := measured.median_ns):
@@ -253,11 +255,14 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
     # reports need the names of functions, and no numpy
     import numpy as np
 
-    value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)
-    functions: defaultdict[str, list[ProfiledActivity]] = defaultdict(list)
-    for row in profile.rows:
-        if row.has_lasting_name:
-            functions[function_name(row.name)].append(row)
+    value = _values_of(
+        profile,
+        better=Better.LOWER,
+        unit="share",
+        sample_count=profile.call_count,
+    )
+    lasting_rows = [row for row in profile.rows if row.has_lasting_name]
+    functions = group_by(lasting_rows, key=lambda row: function_name(row.name))
     calls_ns = np.sum([row.call_ns for row in profile.rows], axis=0)
     for name, rows in functions.items():
         total_ns = sum(row.total_ns for row in rows)
@@ -266,13 +271,12 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
         low = None
         share = total_ns / profile.span_ns
         high = None
-        if (
-            calls_ns.size and calls_ns.all()
-        ):  # a call that took longer as a whole has the same shares
-            shares = np.sum([row.call_ns for row in rows], axis=0) / calls_ns
-            low, share, high = (
-                np.quantile(shares, (0.25, 0.5, 0.75)) * calls_ns.sum() / profile.span_ns
-            )
+        # a call that took longer as a whole has the same shares
+        if calls_ns.size and calls_ns.all():
+            rows_ns = np.sum([row.call_ns for row in rows], axis=0)
+            quartiles = np.quantile(rows_ns / calls_ns, (0.25, 0.5, 0.75))
+            # calls are a part of the profiled span
+            low, share, high = quartiles * calls_ns.sum() / profile.span_ns
         formula = (
             f"median of {profile.call_count} profiled calls, in all {total_ns} ns / "
             f"{profile.span_ns} ns"
@@ -287,6 +291,7 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
 
 
 def _datasheet_peak(ceilings: Sequence[Ceiling], dtype: str) -> Ceiling | None:
+    """Peak rate of a dtype by the datasheet of the device."""
     for ceiling in ceilings:
         if ceiling.source != "datasheet" or ceiling.resource != "compute":
             continue
@@ -357,6 +362,7 @@ def _of_loops(
 
 
 def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
+    """Latencies and rates of served requests, from their times on a virtual clock."""
     value = _values_of(measured, better=Better.LOWER)
     clock = f"of {len(served)} stored requests on a virtual clock"
     ttfts_ns = [request.ttft_ns for request in served]

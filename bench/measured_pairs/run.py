@@ -298,7 +298,12 @@ def compiled(
     toolchain = None if triton is None else find_toolchain(triton).packages
     library = Path() if requirement is None else install(requirement, folder)
     with import_path(library):
-        return analyse_suite(source, plan, packages=toolchain, has_proofs=False).facts
+        return analyse_suite(
+            source=source,
+            plan=plan,
+            packages=toolchain,
+            has_proofs=False,
+        ).facts
 
 
 def facts_of(pair: MeasuredPair, side: MeasuredSide, folder: Path) -> list[StaticFacts]:

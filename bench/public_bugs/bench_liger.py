@@ -406,7 +406,12 @@ def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
         chosen = [angles[int(axis), :, :, column] for column, axis in enumerate(coordinates)]
         return torch.stack(chosen, -1).repeat(1, 1, 2)
 
-    return rope_reference(q=q, k=k, cos=of_coordinates(cos), sin=of_coordinates(sin))
+    return rope_reference(
+        q=q,
+        k=k,
+        cos=of_coordinates(cos),
+        sin=of_coordinates(sin),
+    )
 
 
 declare(

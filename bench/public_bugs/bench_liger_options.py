@@ -32,7 +32,12 @@ def declare(
         name=name,
         inputs=make_inputs,
         reference=reference,
-        cases=cases(shapes=[shape], dtypes=[dtype], directions=directions, tags=["quick"]),
+        cases=cases(
+            shapes=[shape],
+            dtypes=[dtype],
+            directions=directions,
+            tags=["quick"],
+        ),
         gradients=gradients,
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
@@ -65,14 +70,26 @@ declare(
     reference=lambda x, weight, bias, target: F.cross_entropy(
         x @ weight.T + bias, target, reduction="none"
     ),
-    launch=lambda x, weight, bias, target: fused_head_loss(x, weight, bias, target, "none"),
+    launch=lambda x, weight, bias, target: fused_head_loss(
+        x=x,
+        weight=weight,
+        bias=bias,
+        target=target,
+        reduction="none",
+    ),
     shape=HEAD,
 )
 declare(
     name="head_loss",
     make_inputs=head_inputs,
     reference=lambda x, weight, bias, target: F.cross_entropy(x @ weight.T + bias, target),
-    launch=lambda x, weight, bias, target: fused_head_loss(x, weight, bias, target, "mean"),
+    launch=lambda x, weight, bias, target: fused_head_loss(
+        x=x,
+        weight=weight,
+        bias=bias,
+        target=target,
+        reduction="mean",
+    ),
     shape=HEAD,
 )
 

@@ -107,6 +107,7 @@ def _require_form(
     actual: torch.Tensor,
     dtype: torch.dtype | None,
 ) -> None:
+    """Require the shape, device and dtype of a result before its values are compared."""
     if actual.shape != expected.shape:
         raise IncorrectResultError(
             f"{name} has shape {tuple(actual.shape)}; the reference has {tuple(expected.shape)}"
@@ -153,6 +154,7 @@ def _compare(
     baseline: Baseline,
     least_rms: float,
 ) -> TensorReport:
+    """Compare one output or gradient with the reference, and explain a difference."""
     difference = deviation(expected, actual, least_rms=least_rms)
     eager = baseline.errors.get(name)
     limits = _limits(tolerance, eager, baseline.least_limits.get(name))
@@ -183,7 +185,12 @@ def _compare(
         if baseline.missing:
             message += f"; only the caps apply because {baseline.missing}"
     if message is not None:
-        explanation = _explain(expected, actual, limits, least_rms)
+        explanation = _explain(
+            expected=expected,
+            actual=actual,
+            limits=limits,
+            least_rms=least_rms,
+        )
     return TensorReport(
         tensor=name,
         dtype=dtype_name(actual),
@@ -205,9 +212,15 @@ def _explain(
     limits: Errors,
     least_rms: float,
 ) -> dict[str, Any]:
+    """Say where the wrong elements are and what they have in common."""
     # if only the RMS is too large, elements beyond half of its limit count as wrong
     for threshold in (limits.elementwise, limits.rmse_ratio / 2, 0.0):
-        mask, worst = wrong_elements(expected, actual, threshold, least_rms=least_rms)
+        mask, worst = wrong_elements(
+            expected=expected,
+            actual=actual,
+            limit=threshold,
+            least_rms=least_rms,
+        )
         if worst:
             break
     flat_expected = expected.reshape(-1)
@@ -228,6 +241,7 @@ def _explain(
 
 
 def _limits(tolerance: Tolerance, baseline: Errors | None, least: Errors | None) -> Errors:
+    """The spec's tolerance, tightened by what eager torch reaches in this dtype."""
     elementwise = tolerance.elementwise
     rmse_ratio = tolerance.rmse_ratio
     # eager torch shows how accurate this dtype can be
@@ -248,6 +262,7 @@ def _limits(tolerance: Tolerance, baseline: Errors | None, least: Errors | None)
 
 
 def _limit_text(limit: float, cap: float, baseline: float | None) -> str:
+    """Say where a limit comes from: the cap, or a multiple of torch's error."""
     # Results of few elements may have a limit above the cap, which torch's error does not explain.
     if baseline is None or limit > cap:
         return f"limit {limit:.1e}"

@@ -32,6 +32,7 @@ class AddressSpace:
 
 
 def _read_ranges(text: str) -> list[tuple[int, int]]:
+    """Writable ranges of `/proc/self/maps`, as begin and end; adjacent ones are merged."""
     ranges: list[tuple[int, int]] = []
     for line in text.splitlines():
         bounds, permissions, *_ = line.split()

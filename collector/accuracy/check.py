@@ -93,9 +93,19 @@ def check_case(
         return report.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": reason})
     try:
         if regime is not None:
-            prepared, baseline = _in_fair_regime(prepared, implementation, cache, regime)
+            prepared, baseline = _in_fair_regime(
+                prepared=prepared,
+                implementation=implementation,
+                cache=cache,
+                regime=regime,
+            )
         elif layout is not None:
-            prepared, baseline = _in_layout(prepared, implementation, cache, layout)
+            prepared, baseline = _in_layout(
+                prepared=prepared,
+                implementation=implementation,
+                cache=cache,
+                layout=layout,
+            )
         else:
             baseline = cache.baseline(prepared, implementation)
     except _NotTriedError as error:
@@ -111,7 +121,12 @@ def check_case(
     try:
         with GUARD.watching(watch):
             if is_interpreted:
-                actual = _run_in_interpreter(prepared, implementation, launch, as_on_gpu)
+                actual = _run_in_interpreter(
+                    prepared=prepared,
+                    implementation=implementation,
+                    launch=launch,
+                    as_on_gpu=as_on_gpu,
+                )
             else:
                 actual = run_once(prepared, implementation, launch)
         tensors = compare_with_reference(prepared, actual, baseline)
@@ -200,11 +215,17 @@ def _in_layout(
     cache: CheckCache,
     layout: Layout,
 ) -> tuple[PreparedCase, Baseline]:
+    """The case in another layout, with the baseline to compare it with."""
     if layout.arrangement is not Arrangement.EXPANDED:
         return in_layout(prepared, layout), cache.baseline(prepared, implementation)
     # its values differ, so it has a reference and a baseline of its own
     change = partial(in_layout, layout=layout)
-    return cache.vary(prepared, implementation, change, f"{layout.tensor} expanded")
+    return cache.vary(
+        prepared=prepared,
+        implementation=implementation,
+        change=change,
+        name=f"{layout.tensor} expanded",
+    )
 
 
 def _in_fair_regime(
@@ -220,7 +241,12 @@ def _in_fair_regime(
     """
     change = partial(in_regime, regime=regime)
     try:
-        varied, baseline = cache.vary(prepared, implementation, change, regime)
+        varied, baseline = cache.vary(
+            prepared=prepared,
+            implementation=implementation,
+            change=change,
+            name=regime,
+        )
         # it runs on the same CPU as the spec's torch implementation, and no more accurately
         is_rival = implementation.language is Language.TORCH and bool(baseline.dtypes)
         least_limits = _least_limits(varied, baseline, as_gpu=not is_rival)
@@ -275,6 +301,7 @@ def _accurate_baseline(prepared: PreparedCase, baseline: Baseline, *, as_gpu: bo
 
 
 def _require_accurate(prepared: PreparedCase, baseline: Baseline, eager: str) -> None:
+    """Refuse a regime in which torch itself is beyond the spec's tolerance."""
     if baseline.missing is not None:
         raise UnfairError(baseline.missing)
     if baseline.errors.keys() != prepared.expected.keys():
@@ -297,6 +324,7 @@ def _is_refusal(error: Exception, implementation: Implementation) -> bool:
 
 
 def _refused(error: Exception) -> tuple[Outcome, str]:
+    """The outcome of a refused layout, which must say what to do instead."""
     reason = str(error).strip() or _asserted_layout(error)
     if reason is None:
         return (

@@ -44,6 +44,7 @@ def interpreter_defect() -> str | None:
 
 
 def _message(reason: str) -> str:
+    """Explain why the interpreter is not used, and how to check the kernel anyway."""
     import triton
 
     return (

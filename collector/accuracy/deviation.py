@@ -101,6 +101,7 @@ def index_of(position: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor as bytes, uint8 [numel * itemsize]."""
     flat = tensor.detach().reshape(-1)
     # torch keeps the stride 0 of an expanded tensor, which has no bytes to view
     if flat.stride(0) == 1:

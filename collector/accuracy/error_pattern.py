@@ -118,6 +118,7 @@ def _boxes(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
 
 
 def _dim_names(dim: int, dim_count: int) -> tuple[str, str]:
+    """Singular and plural of what an index of a dim selects."""
     if dim_count == 1:
         return "element", "elements"
     if dim_count == 2:
@@ -142,7 +143,12 @@ def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     marked = offsets[is_hit_in_any_matrix]
     low = int(marked.min())
     high = int(marked.max())
-    words = _describe_band(low, high, n_rows, n_cols)
+    words = _describe_band(
+        low=low,
+        high=high,
+        n_rows=n_rows,
+        n_cols=n_cols,
+    )
     if words is None:
         return
     matrix_count = mask.numel() // (n_rows * n_cols)

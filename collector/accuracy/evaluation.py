@@ -43,7 +43,12 @@ def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
     """Make a case's inputs, and evaluate the reference in float64 on the same numbers."""
     maker = InputMaker(case, device)
     inputs = inputs_of(spec, case, maker)
-    prepared = prepare_inputs(spec, case, device, inputs)
+    prepared = prepare_inputs(
+        spec=spec,
+        case=case,
+        device=device,
+        inputs=inputs,
+    )
     return replace(prepared, roles=maker.roles_of(inputs))
 
 
@@ -212,7 +217,7 @@ def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[
     gradients = []
     for position, output in enumerate(differentiable(outputs)):
         numbers = normal_numbers(
-            tuple(output.shape),
+            shape=tuple(output.shape),
             # seeds of inputs count down from the case's
             seed=case.seed + 1 + position,
             device=str(output.device),
@@ -239,6 +244,7 @@ def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _widen(value: Any) -> Any:
+    """A float64 copy of a floating-point tensor; integers keep their dtype."""
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_floating_point():

@@ -26,6 +26,7 @@ class GpuRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Compute low-precision operators in a wider dtype, and round the result once."""
         call = (args, dict(kwargs or {}))
         tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(call) if _is_low(leaf)]
         # a view has the numbers of its input

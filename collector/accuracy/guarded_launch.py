@@ -86,6 +86,7 @@ def with_operand(argument: Any, converted: Any) -> Any:
 
 
 def _name_operands(name: str, argument: Any) -> None:
+    """Note the parameter's name on each tensor, for the message about a fault."""
     if isinstance(argument, tuple):
         for position, part in enumerate(argument):
             _name_operands(f"{name}[{position}]", part)
@@ -96,6 +97,8 @@ def _name_operands(name: str, argument: Any) -> None:
 
 
 def _starting_program(set_grid_idx: Callable[..., Any]) -> Callable[..., Any]:
+    """Tell the guard which program of the grid the interpreter runs next."""
+
     @functools.wraps(set_grid_idx)
     def start(
         builder: Any,
@@ -110,6 +113,8 @@ def _starting_program(set_grid_idx: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_load(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Mask out elements of a load that lie outside of their operand."""
+
     @functools.wraps(load)
     def guarded(builder: Any, pointers: Any, mask: Any, *options: Any, **keywords: Any) -> Any:
         mask = _boolean(mask)
@@ -120,6 +125,8 @@ def _guarded_load(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_store(store: Callable[..., Any]) -> Callable[..., Any]:
+    """Mask out elements of a store outside of their operand, and note the others."""
+
     @functools.wraps(store)
     def guarded(
         builder: Any,
@@ -137,6 +144,8 @@ def _guarded_store(store: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_update(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Mask out elements of an atomic outside of their operand."""
+
     @functools.wraps(update)
     def guarded(
         builder: Any,
@@ -156,6 +165,8 @@ def _guarded_update(update: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_exchange(exchange: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave out a compare-and-swap outside of its operand."""
+
     @functools.wraps(exchange)
     def guarded(
         builder: Any,

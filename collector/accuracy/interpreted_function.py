@@ -24,7 +24,12 @@ def answer_as_compiled() -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         interpret(self, *args, grid=grid, warmup=warmup, **kwargs)
         constants = {param.name for param in _compiled(self).params if param.is_constexpr}
-        return LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
+        return LaunchedKernel(
+            function=self,
+            args=args,
+            kwargs=kwargs,
+            constants=constants,
+        )
 
     _Function.run = run
     _Function.__getattr__ = _attribute_of_compiled

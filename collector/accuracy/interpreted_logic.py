@@ -38,7 +38,13 @@ def add_logic_to(module: Any) -> None:
 
 
 def _function_of(operand: ast.expr) -> ast.Lambda:
-    arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    arguments = ast.arguments(
+        posonlyargs=[],
+        args=[],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
     return ast.Lambda(args=arguments, body=operand)
 
 

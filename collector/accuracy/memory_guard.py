@@ -160,7 +160,12 @@ class MemoryGuard:
         itemsize = item_bytes(pointers)
         operand = operand_of(pointers)
         if operand is None:
-            return self._inside_memory(addresses, mask, itemsize, access)
+            return self._inside_memory(
+                addresses=addresses,
+                mask=mask,
+                itemsize=itemsize,
+                access=access,
+            )
         # as unsigned numbers, addresses before the storage are far behind it
         last = operand.end - operand.begin - itemsize
         distances = addresses - np.uint64(operand.begin)
@@ -277,7 +282,12 @@ class MemoryGuard:
             begin=0,
             end=0,
         )
-        self._add_out_of_bounds(operand=operand, addresses=wrong, itemsize=itemsize, access=access)
+        self._add_out_of_bounds(
+            operand=operand,
+            addresses=wrong,
+            itemsize=itemsize,
+            access=access,
+        )
         if mask is None:
             inside = np.ones(addresses.shape, bool)
         else:
@@ -292,6 +302,7 @@ class MemoryGuard:
         itemsize: int,
         access: Access,
     ) -> None:
+        """Note one fault for all elements that an access has outside of an operand."""
         fault = self._fault(
             operand=operand,
             address=int(addresses[0]),
@@ -307,6 +318,7 @@ class MemoryGuard:
         itemsize: int,
         access: Access,
     ) -> MemoryFault:
+        """Describe an access by the line of the kernel that runs now."""
         if self._launches:
             launch = self._launches[-1]
         else:

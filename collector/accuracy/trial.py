@@ -246,6 +246,7 @@ class Bench:
         return limits_of_few(self._prepare(case, arguments), dtypes, self._compare)
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
+        """The reference's side of a trial: the inputs that the judge drew itself."""
         tensors = {
             name: tensor.clone().requires_grad_(name in arguments.gradients)
             for name, tensor in arguments.tensors.items()
@@ -263,6 +264,7 @@ class Bench:
         outputs: Mapping[str, torch.Tensor],
         least_limits: Mapping[str, Errors] | None = None,
     ) -> tuple[TensorReport, ...]:
+        """Compare outputs of the candidate, whose process computes no baseline of its own."""
         baseline = CheckCache().baseline(prepared, _CANDIDATE)
         baseline = replace(baseline, least_limits=least_limits or {})
         return compare_with_reference(prepared, outputs, baseline)
@@ -287,6 +289,7 @@ class Bench:
         return False
 
     def _call_base(self, arguments: Arguments, implementation: str | None) -> Returned:
+        """Call the spec's implementation, whose failure is no fault of the candidate."""
         try:
             base = self.base.call(
                 arguments,
@@ -304,6 +307,7 @@ class Bench:
         return base
 
     def _draw(self, trial: Trial) -> tuple[Case, Arguments]:
+        """Draw inputs that nobody could know in advance, and upstream gradients for them."""
         case = replace(trial.case, salt=secrets.token_hex(16))
         inputs = make_inputs(self.spec, case, self.device)
         gradients = differentiated_names(self.spec, case, inputs)

@@ -73,6 +73,7 @@ def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) 
 
 
 def _with_other_lengths(case: Case, chosen: set[str], random: secrets.SystemRandom) -> Case:
+    """The case with a random other length in each of the chosen dims."""
     shape: list[tuple[str, int | str]] = []
     for name, length in case.shape:
         if name in chosen and isinstance(length, int):
@@ -83,6 +84,7 @@ def _with_other_lengths(case: Case, chosen: set[str], random: secrets.SystemRand
 
 
 def _other_lengths(length: int) -> list[int]:
+    """Lengths around a tile and around the declared length, where a mask may be missing."""
     # The largest power of two up to the length is the likely tile.
     tile = 1 << (length.bit_length() - 1)
     half = max(2, length // 2)
@@ -189,6 +191,7 @@ def _rearrange(
     input_name: str,
     value: Any,
 ) -> Any:
+    """Rearrange the input of one name; the others stay."""
     if input_name == name:
         return rearranged(value, arrangement)
     return value

@@ -73,6 +73,7 @@ class Builder:
         return tuple(prefixes)
 
     def _prefix(self, name: str, command: str, folder: Path) -> Path:
+        """Run a build command unless its result is cached; return the folder of its packages."""
         key = digest_of(self._inputs, command, folder.as_posix(), _toolchain())
 
         def build(prefix: Path) -> None:
@@ -162,7 +163,12 @@ def _version_of(program: str) -> str | None:
     """First line of what a compiler says of itself; None without it."""
     try:
         words = [*shlex.split(program), "--version"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except (OSError, ValueError):
         return None
     return done.stdout

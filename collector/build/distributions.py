@@ -121,6 +121,7 @@ def read_distribution(folder: Path) -> Distribution | None:
 
 
 def _layout(backend: str, project: Project) -> Layout | None:
+    """Read the layout as the build backend of the project does; None without a project."""
     family = backend.partition(".")[0]
     if family == "setuptools":
         return setuptools_layout(project.folder, project.document)
@@ -132,6 +133,7 @@ def _layout(backend: str, project: Project) -> Layout | None:
 
 
 def _name_of(project: dict[str, Any], folder: Path) -> str:
+    """The normalised name, from the first place that says it."""
     names = (
         table(project, "project").get("name"),
         table(project, "tool", "poetry").get("name"),

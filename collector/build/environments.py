@@ -39,11 +39,17 @@ def make_environment(tree: Path, distributions: Sequence[Distribution]) -> Path:
     key = digest_of("environment", lines, constraints, sys.version, sys.prefix, shutil.which("uv"))
 
     def build(folder: Path) -> None:
+        """Make the virtual environment, and install what the commit requires beyond ours."""
         venv.create(folder, with_pip=False, symlinks=True)
         python = _python_of(folder)
         _see_others(folder)
         if lines:
-            _install(python, tree, lines, constraints)
+            _install(
+                python=python,
+                tree=tree,
+                lines=lines,
+                constraints=constraints,
+            )
 
     return _python_of(cached_build(f"environment-{key[:32]}", build))
 
@@ -65,6 +71,7 @@ def _has_user_site() -> bool:
 
 
 def _requirement_lines(file: Path) -> list[str]:
+    """Lines of a requirements file without comments; none if it cannot be read."""
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
@@ -79,6 +86,7 @@ def _install(
     lines: Sequence[str],
     constraints: Sequence[str],
 ) -> None:
+    """Install requirements with pip or uv, held to the locked versions."""
     with tempfile.TemporaryDirectory(prefix="roofwatch-requirements-") as folder:
         required = Path(folder) / _REQUIREMENTS
         required.write_text("\n".join(lines))

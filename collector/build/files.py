@@ -23,7 +23,16 @@ def digest_of_inputs(tree: Path, patterns: Sequence[str], suite: Path) -> str:
     pattern; without patterns all but text and benchmark files.
     """
     contents = _contents(tree)
-    names = sorted(name for name in contents if _is_input(tree, name, patterns, suite))
+    names: list[str] = []
+    for name in sorted(contents):
+        is_input = _is_input(
+            tree=tree,
+            name=name,
+            patterns=patterns,
+            suite=suite,
+        )
+        if is_input:
+            names.append(name)
     return digest_of([(name, contents[name]) for name in names])
 
 
@@ -33,6 +42,7 @@ def _is_input(
     patterns: Sequence[str],
     suite: Path,
 ) -> bool:
+    """Whether a build may depend on a file; without patterns, on all but texts and benchmarks."""
     path = PurePosixPath(name)
     if patterns:
         return any(_matches(name, pattern) for pattern in patterns)

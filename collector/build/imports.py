@@ -80,6 +80,7 @@ def names_of(distribution: Distribution, files: Iterable[Path]) -> set[str]:
 
 
 def _names_in_setup(file: Path) -> set[str]:
+    """First parts of the strings in `setup.py` that look like names of modules."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):

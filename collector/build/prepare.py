@@ -41,7 +41,12 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     names = list_files(tree)
     distributions = find_distributions(tree, names, path)
     named = _package_folders(distributions)
-    roots = _import_roots(tree, work_tree, named, distributions)
+    roots = _import_roots(
+        tree=tree,
+        work_tree=work_tree,
+        named=named,
+        distributions=distributions,
+    )
     settings = read_build_settings(tree, work_tree)
     # both sides of a pair usually share the packages of the caller
     if settings.isolated:

@@ -58,6 +58,7 @@ class ProjectFiles:
         return (*self._new_modules(), *self._new_libraries())
 
     def _new_modules(self) -> Iterator[LoadedModule]:
+        """Modules imported since the last look that the project has, wherever they lie."""
         for name in sys.modules.keys() - self._seen_modules:
             self._seen_modules.add(name)
             top = name.partition(".")[0]
@@ -74,6 +75,7 @@ class ProjectFiles:
                 yield from self._once(name, file, origin)
 
     def _new_libraries(self) -> Iterator[LoadedModule]:
+        """Shared libraries of the project mapped since the last look."""
         for file in _mapped_libraries():
             if file in self._seen_files:
                 continue
@@ -83,6 +85,7 @@ class ProjectFiles:
                 yield from self._once(name, file, origin)
 
     def _once(self, name: str, file: str, origin: Origin) -> Iterator[LoadedModule]:
+        """Describe a file the first time it is seen."""
         if file in self._seen_files:
             return
         self._seen_files.add(file)
@@ -166,6 +169,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _mapped_libraries() -> set[str]:
+    """Paths of the shared libraries in this process."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:  # not Linux
@@ -206,6 +210,7 @@ class _Installations:
 
 
 def _installations(source: SuiteSource) -> _Installations:
+    """Where other installations of the suite's distributions lie, which would hide the tree."""
     files: set[str] = set()
     folders: list[str] = []
     folders_of_tree = (*source.import_roots, *source.builds)
@@ -323,6 +328,7 @@ class Provenance:
             self.files[f"{file.origin}:{file.path}:{file.sha256}"] = file
 
     def _relative(self, module: LoadedModule) -> str:
+        """The path of a file as it is on every machine: below its root, or below site-packages."""
         for folder in self._folders.get(module.origin, ()):
             if module.file.startswith(folder):
                 return module.file.removeprefix(folder)

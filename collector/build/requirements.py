@@ -67,6 +67,7 @@ def _is_requirement_file(path: PurePosixPath) -> bool:
 
 
 def _requirements_in(file: Path, path: PurePosixPath) -> Iterator[tuple[str, str]]:
+    """Name and version of each package that a file lists, by the kind of the file."""
     if _is_requirement_file(path):
         yield from _parsed(_lines_of(file))
     elif path.name in LOCKS:
@@ -85,6 +86,7 @@ def _lines_of(file: Path) -> list[str]:
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Name and version from lines in the format of pip."""
     for line in lines:
         matched = _REQUIREMENT.match(line.strip())
         if matched is not None:
@@ -94,6 +96,7 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and exact version of each package of a lock file."""
     # uv, Poetry and PDM write `package`, PEP 751 `packages`.
     for package in document.get("package", document.get("packages", ())):
         # a damaged lock file is none of our business
@@ -103,6 +106,7 @@ def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and version of each dependency in `pyproject.toml`, in any of its groups."""
     project = table(document, "project")
     groups = [
         # any of them may decide a measured time

@@ -183,6 +183,7 @@ class _Unknown:
 
 
 def _read_argument(call: _SetupCall, keyword: ast.keyword, names: Mapping[str, ast.expr]) -> None:
+    """Add one argument of the call of `setup`, as far as it can be read."""
     try:
         value = _evaluate(keyword.value, names)
     except _UnreadableError:

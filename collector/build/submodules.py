@@ -39,6 +39,7 @@ def list_submodules(repository: Path, revision: str) -> Iterator[tuple[str, str]
 
 
 def _extract(clone: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit of a clone into a folder."""
     with tempfile.TemporaryDirectory(prefix="roofwatch-submodule-") as temporary:
         archive = Path(temporary) / "files.tar"
         run_git(clone, "archive", "--format=tar", f"--output={archive}", commit)

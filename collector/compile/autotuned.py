@@ -22,6 +22,7 @@ def every_chosen_configuration(
     """
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run the function once in each configuration that pruning leaves, up to the most."""
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         if len(self.configs) > 1:
             pruned = self.prune_configs(kwargs)

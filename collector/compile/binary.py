@@ -75,6 +75,7 @@ def amd_resources(assembly: str) -> dict[str, int]:
     """
 
     def directive(name: str, default: int | None = None) -> int:
+        """The number of a directive such as `.vgpr_count`."""
         match = re.search(rf"^[\s-]*\.{name}:?\s+(\d+)\s*$", assembly, re.MULTILINE)
         if match is not None:
             return int(match[1])
@@ -137,6 +138,7 @@ class _Section:
 
 
 def _sections(binary: bytes) -> Iterator[_Section]:
+    """The sections of an ELF file: header at 0, table of sections at the offset it names."""
     # both vendors write 64-bit little-endian files
     if binary[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF file")
@@ -160,6 +162,7 @@ def _sections(binary: bytes) -> Iterator[_Section]:
 
 
 def _descriptor_addresses(sections: list[_Section]) -> Iterator[int]:
+    """Addresses of the kernel descriptors of an AMD object, named `KERNEL.kd`."""
     contents = {section.name: section.content for section in sections}
     names = contents.get(".strtab", b"")
     for name_offset, _, _, _, address, size in struct.iter_unpack(
@@ -172,6 +175,7 @@ def _descriptor_addresses(sections: list[_Section]) -> Iterator[int]:
 
 
 def _without_entry_offsets(section: _Section, descriptors: list[int]) -> bytes:
+    """Clear the distance from each descriptor to its code, which changes with the layout."""
     code = bytearray(section.content)
     for address in descriptors:
         start = address - section.address
@@ -216,6 +220,7 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
 
 
 def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:
+    """The output of one of CUDA's binary tools."""
     path = _tool(tool)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(content)
@@ -232,6 +237,7 @@ def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:
 
 
 def _tool(name: str) -> str:
+    """The path of a tool that comes with Triton."""
     import triton
 
     try:

@@ -51,6 +51,7 @@ Constraints = Mapping[Value, Interval]
 
 
 def joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
+    """Bounds of a result: its interval, with the first doubt of its operands."""
     all_bounds = list(bounds)
 
     def first(values: Iterable[object]) -> object:

@@ -53,6 +53,7 @@ class Capture:
         return sorted(line for line in self._lines if not line.startswith(_IMPORT_PREFIXES))
 
     def install(self) -> None:
+        """Record each launch of the functions that Triton makes from now on."""
         from triton.runtime.autotuner import Autotuner, Heuristics
         from triton.runtime.jit import JITFunction
 
@@ -98,6 +99,8 @@ class Capture:
             print(f"roofwatch: skipped: {reason}", file=sys.stderr)
 
     def _recorded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Note the arguments of the outermost launch, and run it."""
+
         def record_and_run(function: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_within_launch:  # an autotuner launches the function that it wraps
                 return run(function, *args, **kwargs)
@@ -304,6 +307,7 @@ def _print_faults(watch: MemoryWatch) -> None:
 
 
 def _run(command: list[str]) -> None:
+    """Run a module or a file as Python itself does."""
     if command[0] == "-m":
         sys.argv = command[1:]
         # as `python -m` and `python FILE` do themselves

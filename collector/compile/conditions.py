@@ -42,19 +42,34 @@ def implied(
     }:
         if operation.name == "tt.expand_dims":
             expansion = axis_of(operation)
-        return implied(ranges, operation.operands[0], is_true=is_true, expansion=expansion)
+        return implied(
+            ranges=ranges,
+            condition=operation.operands[0],
+            is_true=is_true,
+            expansion=expansion,
+        )
     # a true `and` has two true parts, a false `or` two false ones
     if operation.name == ("arith.andi" if is_true else "arith.ori"):
         limits: dict[Value, Interval] = {}
         for part in operation.operands[:2]:
-            of_part = implied(ranges, part, is_true=is_true, expansion=expansion)
+            of_part = implied(
+                ranges=ranges,
+                condition=part,
+                is_true=is_true,
+                expansion=expansion,
+            )
             for value, interval in of_part.items():
                 if value in limits:
                     interval = interval.clamped(limits[value])
                 limits[value] = interval
         return limits
     if operation.name == "arith.cmpi":
-        return _compared(ranges, operation, expansion, is_true=is_true)
+        return _compared(
+            ranges=ranges,
+            operation=operation,
+            expansion=expansion,
+            is_true=is_true,
+        )
     return {}
 
 
@@ -65,6 +80,7 @@ def _compared(
     *,
     is_true: bool,
 ) -> Constraints:
+    """Limits that a comparison of integers sets to both of its sides."""
     predicate = operation.text.strip().partition(",")[0]
     if not is_true:
         predicate = _NEGATED.get(predicate, predicate)
@@ -85,7 +101,12 @@ def _compared(
         _limit(ranges, limits, value, interval)
         if not can_be_limited(ranges.axes, value):
             for expanded in expanded_along(ranges.axes, value, expansion):
-                _limit(ranges=ranges, limits=limits, value=expanded, interval=interval)
+                _limit(
+                    ranges=ranges,
+                    limits=limits,
+                    value=expanded,
+                    interval=interval,
+                )
 
     if predicate in {"slt", "sle"}:
         gap = 1 if predicate == "slt" else 0

@@ -104,6 +104,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self._ranges[tensor.untyped_storage()] = limits
 
     def range_of(self, tensor: torch.Tensor) -> Interval | None:
+        """Smallest and largest element of an integer tensor; None if they are not known."""
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
             return None
         limits: Interval | None = self._ranges.get(tensor.untyped_storage())
@@ -127,6 +128,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Run an operator without data, and count what it reads, writes and waits for."""
         name = func.overloadpacket.__name__
         # Backward passes run outside of the mode that changes devices.
         kwargs = {key: on_cpu(value) for key, value in (kwargs or {}).items()}
@@ -163,6 +165,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return 1.0 if tensor.dtype.is_floating_point else 16
 
     def _count(self, name: str, arguments: Any, result: Any) -> None:
+        """Add the traffic of one operator, and the memory of its new results."""
         operands = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         # A result that shares memory with an operand allocates nothing.

@@ -68,8 +68,14 @@ class _RangedInputMaker(InputMaker):
         top_k: int,
         load: str = "uniform",
     ) -> torch.Tensor:
+        """As the parent's, with the range of the experts' numbers."""
         return self._ranged(
-            tensor=super().routing(tokens, experts, top_k, load),
+            tensor=super().routing(
+                tokens=tokens,
+                experts=experts,
+                top_k=top_k,
+                load=load,
+            ),
             low=0,
             high=experts - 1,
         )

@@ -71,10 +71,16 @@ def estimate(
 
 
 def _work_of_ir(text: str | None, shape: LaunchShape) -> IrRegion | None:
+    """Work of one program in Triton's IR; None without it."""
     if text is None:
         return None
     arguments = tuple(sorted(shape.arguments.items()))
-    return _cached_work(text, shape.names, arguments, shape.grid)
+    return _cached_work(
+        text=text,
+        names=shape.names,
+        arguments=arguments,
+        grid=shape.grid,
+    )
 
 
 @lru_cache(maxsize=64)  # the IR of one launch is the same for most targets
@@ -84,6 +90,7 @@ def _cached_work(
     arguments: tuple[tuple[str, int], ...],
     grid: tuple[int, int, int],
 ) -> IrRegion | None:
+    """Parse the IR, name its arguments as the launcher does, and count."""
     try:
         function = parse_function(text)
     except (ValueError, AssertionError):  # a form that the parser does not know

@@ -137,6 +137,7 @@ def _code_of(function: Compiled) -> bytes:
 
 
 def _analyse(listing: str, function: Compiled, target: str) -> AnalysedCode:
+    """Count instructions of a listing, and find the loops if the target has rates."""
     rates = RATES.get(target)
     if function.assembly is None:
         counts, instructions = count_sass(listing), parse_sass(listing)
@@ -159,6 +160,7 @@ def count_amdgcn(assembly: str) -> dict[str, int]:
 
 
 def _counted(kinds: Iterable[str | None]) -> dict[str, int]:
+    """Number of instructions in all, and of each kind."""
     counts = Counter({TOTAL: 0})
     for kind in kinds:
         counts[TOTAL] += 1
@@ -168,6 +170,7 @@ def _counted(kinds: Iterable[str | None]) -> dict[str, int]:
 
 
 def _kind_of_sass(mnemonic: str) -> str | None:
+    """The kind of an NVIDIA instruction; None for one that is only part of the total."""
     name, *modifiers = mnemonic.split(".")
     if _TENSOR_SASS.fullmatch(name):
         return f"tensor.{name}"
@@ -178,6 +181,7 @@ def _kind_of_sass(mnemonic: str) -> str | None:
 
 
 def _kind_of_gcn(mnemonic: str, operands: str) -> str | None:
+    """The kind of an AMD instruction; None for one that is only part of the total."""
     access = _GCN_ACCESS.match(mnemonic)
     if access is not None:
         direction, size = access.groups()

@@ -91,6 +91,7 @@ def _truncated(x: int, y: int) -> int:
 
 
 def _divide(x: Interval, y: Interval) -> Interval:
+    """All quotients, rounded towards zero as C does."""
     # The extremes are at the ends of the divisor, or at 1 and -1 if it contains them.
     quotients: list[int] = []
     for divisor in (y.low, y.high, -1, 1):
@@ -105,6 +106,7 @@ def _divide(x: Interval, y: Interval) -> Interval:
 
 
 def _remainder(x: Interval, y: Interval) -> Interval:
+    """All remainders, with the sign of the dividend as in C."""
     # The result has the sign of the dividend, and is smaller than the divisor.
     largest = max(abs(y.low), abs(y.high)) - 1
     if x.low < 0:
@@ -134,6 +136,7 @@ def _shift_right(x: Interval, y: Interval) -> Interval:
 
 
 def _and(x: Interval, y: Interval) -> Interval:
+    """All results of a bitwise and."""
     # Only the bits of both remain: the result is at most each operand that is not negative.
     highs = [interval.high for interval in (x, y) if interval.low >= 0]
     if highs:

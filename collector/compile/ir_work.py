@@ -70,6 +70,7 @@ def _sampled_programs(
 
 
 def _program_id(operation: Operation, grid: tuple[int, int, int], sample: int) -> Interval:
+    """The ID of a sampled program, spread evenly over each axis of the grid."""
     axis = _AXES.index(operation.text.strip()[0])
     program_count = grid[axis]
     # the middle of one of equal parts of the axis
@@ -81,6 +82,7 @@ def _program_id(operation: Operation, grid: tuple[int, int, int], sample: int) -
 
 
 def _mean_trips(loop: Operation, ranges_of_programs: Sequence[Ranges]) -> float | None:
+    """Mean trips of a loop over the sampled programs; None if one is unknown."""
     counts: list[float] = []
     for ranges in ranges_of_programs:
         trips = _trips(ranges, loop)
@@ -134,6 +136,7 @@ def _step(loop: Operation, ranges: Ranges) -> float:
 
 
 def _constant(ranges: Ranges, value: Value) -> float | None:
+    """The one number that a value can be; None if there are several."""
     try:
         bounds = ranges.of(value)
     except (TooComplexError, RecursionError):
@@ -184,6 +187,7 @@ def _collect(
 def _count(
     operation: Operation, region: IrRegion, ranges_of_programs: Sequence[ValueRanges]
 ) -> None:
+    """Add what one operation moves and computes, as a mean over the sampled programs."""
     if operation.name in _LOADS:
         share = _accessed_share(operation, 1, ranges_of_programs)
         region.loaded_bytes += share * sum(map(_bytes, operation.results))
@@ -244,6 +248,7 @@ def _true_share(ranges: Ranges, condition: Value) -> float:
 
 
 def _bytes(value: Value) -> float:
+    """Bytes of a tensor or scalar; an address has 8."""
     element = value.element
     bit_count = 32
     if element == "ptr":
@@ -258,6 +263,7 @@ def _types_of(operation: Operation) -> str:
 
 
 def _flop(operation: Operation) -> float:
+    """FLOP of a product of blocks [.., M, K] and [.., K, N]: 2 M N K."""
     shapes: list[list[int]] = []
     for lengths, _ in _TENSOR.findall(_types_of(operation)):
         # the text is `128x64x`: the piece after the last x is empty
@@ -272,6 +278,7 @@ def _flop(operation: Operation) -> float:
 
 
 def _dtype(operation: Operation) -> str:
+    """The operands' dtype, which decides the rate of the tensor cores."""
     tensors = _TENSOR.findall(_types_of(operation))
     element = ""
     if tensors:

@@ -124,6 +124,7 @@ def _names_without_registration(statement: ast.stmt) -> set[str]:
 
 
 def _may_look_up_names(tree: ast.Module) -> bool:
+    """Whether the module may use any of its names: `globals()`, `getattr` and the like."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             return True
@@ -171,6 +172,7 @@ def _is_autograd_function(definition: ast.ClassDef) -> bool:
 
 
 def _is_static_method(statement: ast.stmt) -> bool:
+    """Whether a statement of a class runs nothing when it is defined."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     if not isinstance(statement, ast.FunctionDef):
@@ -199,6 +201,7 @@ def _only_declares(function: _Function) -> bool:
 
 
 def _is_implementation(decorator: ast.expr) -> TypeGuard[ast.Call]:
+    """Whether a decorator is `SPEC.implementation(...)`."""
     if not isinstance(decorator, ast.Call):
         return False
     method = decorator.func

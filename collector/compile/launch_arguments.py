@@ -63,6 +63,7 @@ def parts_of(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterato
 
 
 def _parts(name: str, value: Any, kind: Any) -> Iterator[Part]:
+    """Split a tuple or a tensor descriptor into the arguments that the kernel receives."""
     if isinstance(value, tuple) and isinstance(kind, tuple):
         for index, (member, member_kind) in enumerate(zip(value, kind, strict=False)):
             yield from _parts(f"{name}[{index}]", member, member_kind)

@@ -43,7 +43,13 @@ def compiling_for(
     launches: list[Launch] = []
     with (
         without_aslr(),
-        compiling_triton(target, launches, deadline_s, most_configurations, is_for_launch),
+        compiling_triton(
+            target=target,
+            launches=launches,
+            deadline_s=deadline_s,
+            most_configurations=most_configurations,
+            is_for_launch=is_for_launch,
+        ),
         compiling_cuda(target, launches),
     ):
         yield launches

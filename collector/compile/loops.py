@@ -68,12 +68,18 @@ def _bound_iterated(
     updated: Value,
     count: int,
 ) -> Bounds:
+    """Bounds of a carried value after at most `count` iterations."""
     step = distance_between(ranges, updated, argument)
     if step is not None:
         total = step.interval.times(Interval(0, max(count, 0)))
         return joined((initial, step), initial.interval.plus(total))
     # Not a sum: what one iteration makes of any value holds for all of them.
-    return _bound_replaced(ranges, argument, initial, updated)
+    return _bound_replaced(
+        ranges=ranges,
+        argument=argument,
+        initial=initial,
+        updated=updated,
+    )
 
 
 def _bound_replaced(
@@ -82,6 +88,7 @@ def _bound_replaced(
     initial: Bounds,
     updated: Value,
 ) -> Bounds:
+    """Bounds of a carried value that each iteration computes anew."""
     bounds = ranges.while_open(argument).of(updated)
     return joined((initial, bounds), initial.interval.union(bounds.interval))
 
@@ -105,10 +112,20 @@ def bound_while_argument(
     # The condition hands its values on to the body under other names.
     body_arguments = loop.regions[1][0].arguments
     renamed = {argument: last.operands[argument.index + 1] for argument in body_arguments}
-    step = distance_between(ranges.outside(loop), updated, value, renamed=renamed)
+    step = distance_between(
+        ranges=ranges.outside(loop),
+        value=updated,
+        origin=value,
+        renamed=renamed,
+    )
     limits = _bound_by_condition(ranges, loop).get(value)
     if step is None or limits is None:
-        return _bound_replaced(ranges=ranges, argument=value, initial=initial, updated=updated)
+        return _bound_replaced(
+            ranges=ranges,
+            argument=value,
+            initial=initial,
+            updated=updated,
+        )
     before = initial.interval
     # The condition holds before the last step, so the value ends at most one step beyond it.
     if step.interval.low >= 0:
@@ -147,7 +164,12 @@ def distance_between(
         # The origin may be either term of the sum.
         first, second = operands[:2]
         for term, other_term in ((first, second), (second, first)):
-            distance = distance_between(ranges, term, origin, renamed)
+            distance = distance_between(
+                ranges=ranges,
+                value=term,
+                origin=origin,
+                renamed=renamed,
+            )
             if distance is not None:
                 added = ranges.of(other_term)
                 total = distance.interval.plus(added.interval)
@@ -173,9 +195,19 @@ def distance_between(
             renamed=renamed,
         )
     if operation.name in {"arith.select", "scf.if"}:
-        return _distance_of_choice(ranges, value, origin, renamed)
+        return _distance_of_choice(
+            ranges=ranges,
+            value=value,
+            origin=origin,
+            renamed=renamed,
+        )
     if operation.name == "scf.for":
-        return _distance_of_loop(ranges, value, origin, renamed)
+        return _distance_of_loop(
+            ranges=ranges,
+            value=value,
+            origin=origin,
+            renamed=renamed,
+        )
     return None
 
 
@@ -185,7 +217,13 @@ def _distance_of_minimum(
     origin: Value,
     renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
-    distances = _known_distances(ranges, operands, origin, renamed)
+    """Distance of `min(...)` from an origin: at most the smallest of the known distances."""
+    distances = _known_distances(
+        ranges=ranges,
+        values=operands,
+        origin=origin,
+        renamed=renamed,
+    )
     if not distances:
         return None
     high = min(distance.interval.high for distance in distances)
@@ -205,7 +243,12 @@ def _known_distances(
     """Bound the distances of those values that are the origin plus something."""
     distances: list[Bounds] = []
     for value in values:
-        distance = distance_between(ranges, value, origin, renamed)
+        distance = distance_between(
+            ranges=ranges,
+            value=value,
+            origin=origin,
+            renamed=renamed,
+        )
         if distance is not None:
             distances.append(distance)
     return distances
@@ -217,6 +260,7 @@ def _distance_of_choice(
     origin: Value,
     renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
+    """Distance of a value that is one of two, if both distances are known."""
     operation = value.operation
     assert operation is not None
     if operation.name == "arith.select":
@@ -224,7 +268,12 @@ def _distance_of_choice(
     else:
         lasts = [region[-1].last for region in operation.regions]
         chosen = [last.operands[value.index] for last in lasts if last is not None]
-    distances = _known_distances(ranges, chosen, origin, renamed)
+    distances = _known_distances(
+        ranges=ranges,
+        values=chosen,
+        origin=origin,
+        renamed=renamed,
+    )
     # One side that is not origin plus something makes the distance of the choice unknown.
     if len(distances) != len(chosen) or not distances:
         return None
@@ -240,6 +289,7 @@ def _distance_of_loop(
     origin: Value,
     renamed: Mapping[Value, Value] | None,
 ) -> Bounds | None:
+    """Distance after a loop: that of the initial value plus one step for each trip."""
     loop = value.operation
     assert loop is not None
     # Results have no counter, arguments have one, and operands have start, stop and step.

@@ -89,6 +89,7 @@ def _check(
     addresses: list[Value],
     ranges: ValueRanges,
 ) -> Access:
+    """Judge the addresses of one load or store under the conditions around it."""
     base = base_of(addresses[0])
     # an address that was loaded has no tensor to stay within
     if base is None:
@@ -107,12 +108,19 @@ def _check(
             reason="the function is too complex to analyse",
         )
     finding, reason, line = _judged(function, bounds)
-    return Access(pointer=name, kind=kind, finding=finding, reason=reason, line=line)
+    return Access(
+        pointer=name,
+        kind=kind,
+        finding=finding,
+        reason=reason,
+        line=line,
+    )
 
 
 def _judged(
     function: Function, bounds: list[Bounds]
 ) -> tuple[Finding, str, tuple[str, int] | None]:
+    """What the bounds prove, with the reason and the line of the overflow."""
     for access_bounds in bounds:
         if access_bounds.wraps is not None:
             exact = access_bounds.wraps.exact

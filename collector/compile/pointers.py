@@ -21,6 +21,7 @@ def base_of(pointer: Value) -> Value | None:
 
 
 def _sources(value: Value) -> list[Value]:
+    """Values that a pointer may be taken from, without its offset."""
     operation = value.operation
     if operation is None:
         block = value.block

@@ -37,6 +37,7 @@ class _OnCpu(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Answer as a tensor on a GPU does, and note a copy to the host as a wait."""
         if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]  # a descriptor
             return True
         if func is torch.Tensor.get_device:
@@ -117,6 +118,8 @@ def _without_device(factory: Callable[..., torch.Tensor]) -> Callable[..., torch
 
 
 def _pretended(real_device: Callable[[Any], torch.device]) -> property:
+    """A `device` that says CUDA to launchers and the truth to torch and Triton."""
+
     def device(self: torch.Tensor) -> torch.device:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
         if caller in _WITH_REAL_DEVICE:

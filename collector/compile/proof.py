@@ -61,7 +61,12 @@ def prove_for_first_target(
     """
     proofs: list[CaseProof] = []
     for target in targets[:_MOST_TARGETS]:
-        proof = prove_case(spec, implementation, case, target)
+        proof = prove_case(
+            spec=spec,
+            implementation=implementation,
+            case=case,
+            target=target,
+        )
         if not _has_launch_without_ir(proof):
             return proof
         proofs.append(proof)
@@ -151,9 +156,10 @@ class _Prover:
         has_data: bool,
         max_bytes: int = sys.maxsize,
     ) -> _Trace:
+        """Call the launcher for a target, and trace its launches and operators."""
         mode = CountingMode()
         with tracing_launches(
-            self._target,
+            target=self._target,
             cache=self._cache,
             range_of=mode.range_of,
             most_configurations=_MOST_CONFIGURATIONS,
@@ -172,7 +178,12 @@ class _Prover:
 
     def first_overflow(self, case: Case) -> UnprovenAccess | None:
         """Return the first overflow of a case that is called without data."""
-        trace = self._called(case, None, has_data=False, max_bytes=_LARGEST_INPUTS)
+        trace = self._called(
+            case=case,
+            ranges=None,
+            has_data=False,
+            max_bytes=_LARGEST_INPUTS,
+        )
         _, unproven = self.check(trace)
         return next((access for access in unproven if access.proof is Proof.UNSAFE), None)
 
@@ -200,6 +211,7 @@ class _Prover:
         return count, listed
 
     def _accesses(self, launch: TracedLaunch) -> list[Access]:
+        """Accesses of a launch by what the analysis found."""
         if launch.ir is None:
             return []
         key = (
@@ -219,6 +231,7 @@ class _Prover:
         return self._checked[key]
 
     def _grid(self, launch: TracedLaunch) -> list[UnprovenAccess]:
+        """Axes of the grid that exceed what CUDA allows."""
         if parse_target(self._target).backend != "cuda":
             return []
         limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
@@ -238,6 +251,7 @@ class _Prover:
 
 
 def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
+    """A launch whose accesses could not be analysed."""
     return UnprovenAccess(
         function=launch.function,
         pointer=_ALL_POINTERS,
@@ -248,6 +262,7 @@ def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
 
 
 def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
+    """An access as a record holds it; only the file's name, not its folder."""
     is_overflow = access.finding is Finding.OVERFLOWS
     return UnprovenAccess(
         function=launch.function,
@@ -262,7 +277,12 @@ def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
 
 def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
     """Return the smallest and largest integer of each input that has integers."""
-    inputs = make_inputs(spec=spec, case=case, device="cpu", only_integers=True)
+    inputs = make_inputs(
+        spec=spec,
+        case=case,
+        device="cpu",
+        only_integers=True,
+    )
     ranges: dict[str, Interval] = {}
     for name, value in inputs.items():
         if not isinstance(value, torch.Tensor) or value.is_floating_point():
@@ -273,6 +293,7 @@ def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
 
 
 def _cost(named: Mapping[str, str], target: str, trace: _Trace) -> OperatorCost:
+    """Traffic, memory, launches and waits of one call."""
     counts = trace.counts
     counted: dict[tuple[str, int], TracedLaunch] = {}
     for position, launch in enumerate(trace.launches):

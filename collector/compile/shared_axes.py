@@ -101,6 +101,7 @@ def _label_of(value: Value, label: str) -> str:
 
 
 def _sources(value: Value) -> list[Value]:
+    """Values that decide what a value is."""
     operation = value.operation
     if operation is None:
         return _incoming(value)

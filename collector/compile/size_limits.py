@@ -100,6 +100,7 @@ class _Search:
         self._is_slow = False
 
     def run(self) -> SizeLimit | None:
+        """Find the largest size that fits: coarse steps first, then single ones."""
         too_large = self._first_too_large()
         if too_large is None:
             return None
@@ -147,6 +148,7 @@ class _Search:
         first: UnprovenAccess,
         granule: int,
     ) -> tuple[int, int, UnprovenAccess]:
+        """Narrow the gap between a size that fits and one that does not to a granule."""
         while fails - fits > granule:
             middle = fits + (fails - fits) // (2 * granule) * granule
             if middle == fits:
@@ -164,6 +166,7 @@ class _Search:
         return fits, fails, first
 
     def _at(self, length: int) -> UnprovenAccess | None:
+        """The overflow at a size; None if there is none."""
         if time.monotonic() > self._deadline_s or self._is_slow:
             raise TimeoutError
         shape = tuple(

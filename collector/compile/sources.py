@@ -162,6 +162,7 @@ def _parts_of(spec: KernelSpec, suite: set[str], launch: object = None) -> list[
 
 
 def _top_level_names(functions: Iterable[object], module: str) -> frozenset[str]:
+    """Names at the top of a module that functions belong to."""
     names: set[str] = set()
     for function in functions:
         if getattr(function, "__module__", "") != module:
@@ -209,6 +210,7 @@ def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Modu
 
 
 def _digest(used: Mapping[str, "_Module"]) -> SourceDigest:
+    """Digest the code, the data files and the environment variables of all modules."""
     # Digests do not depend on the order in which modules were found.
     modules = dict(sorted(used.items()))
     variables: dict[str, str | None] = {}
@@ -361,6 +363,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 @cache
 def _folders_of(package: str) -> list[str]:
+    """Folders of a package, without importing it."""
     spec = _find_spec(package)
     if spec is not None:
         return list(spec.submodule_search_locations or ())

@@ -142,10 +142,10 @@ def _launches(
         def call(*, has_data: bool) -> None:
             launches.clear()
             call_for_target(
-                spec,
-                implementation,
-                case,
-                target,
+                spec=spec,
+                implementation=implementation,
+                case=case,
+                target=target,
                 mode=CountingMode(),
                 before_backward=launches.clear,
                 ranges={},
@@ -210,7 +210,7 @@ def _code_facts(compiled: Compiled, target: str, analysed: AnalysedCode) -> dict
                 limits, max_blocks=min(limits.max_blocks, 512 // compiled.tensor_memory_columns)
             )
         occupancy, limited_by = theoretical_occupancy(
-            limits,
+            limits=limits,
             threads=compiled.thread_count,
             registers=resources["registers"],
             shared_bytes=shared_bytes,

@@ -95,7 +95,12 @@ def tracing_launches(
     ) -> LaunchedKernel:
         constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
         if warmup:  # it is compiled only
-            return LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
+            return LaunchedKernel(
+                function=self,
+                args=args,
+                kwargs=kwargs,
+                constants=constants,
+            )
         if len(launches) >= _MOST_LAUNCHES:
             raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         # One launch for each configuration of an autotuner, told apart by its name.
@@ -111,7 +116,12 @@ def tracing_launches(
                 range_of=range_of,
             )
         )
-        return LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
+        return LaunchedKernel(
+            function=self,
+            args=args,
+            kwargs=kwargs,
+            constants=constants,
+        )
 
     def trace_cuda(
         self: CudaKernel,

@@ -106,13 +106,23 @@ def compiling_triton(
         try:
             kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
             launch.configuration.update(
-                _configuration(function=self, args=args, kwargs=kwargs, kernel=kernel)
+                _configuration(
+                    function=self,
+                    args=args,
+                    kwargs=kwargs,
+                    kernel=kernel,
+                )
             )
         except Exception as error:  # noqa: BLE001  the compiler raises many types
             _raise_if_tool_is_missing(error)
             launch.fail(error)
         else:
-            shape = _launch_shape(function=self, args=args, kwargs=kwargs, grid=grid)
+            shape = _launch_shape(
+                function=self,
+                args=args,
+                kwargs=kwargs,
+                grid=grid,
+            )
             launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}), shape)
             if is_for_launch:
                 _build_launcher(kernel)

@@ -148,6 +148,7 @@ class _Parser:
             self._set_types(owner, line)
 
     def _operation(self, line: str, location: str) -> None:
+        """Read one operation, and open its region if the line ends with a brace."""
         match = _OPERATION.match(line)
         if match is None:
             # lines of attributes and constants are no operations
@@ -214,6 +215,7 @@ class _Parser:
         return Value(name, "unknown")
 
     def _name_results(self, operation: Operation, text: str) -> None:
+        """Make a value for each name before the equals sign."""
         if not text:
             return
         types = _result_types(operation)
@@ -295,6 +297,7 @@ def _types_in_parentheses(text: str) -> list[str]:
 
 
 def _matching(text: str) -> int:
+    """Position of the bracket that closes the one at the start."""
     depth = 0
     for position, letter in enumerate(text):
         if letter == "(":
@@ -307,6 +310,7 @@ def _matching(text: str) -> int:
 
 
 def _result_types(operation: Operation) -> list[str]:
+    """Types of the results, which the short form of an operation often leaves out."""
     text = operation.text
     if operation.name in _REGION_OPENERS:
         after_arrow = text.partition("->")[2]
@@ -337,6 +341,7 @@ def _source_lines(lines: list[str]) -> dict[str, tuple[str, int]]:
             texts[match[1]] = match[2]
 
     def resolve(text: str, depth: int) -> tuple[str, int] | None:
+        """Follow aliases such as `#loc7` to a file and line."""
         if match := _FILE_LINE.search(text):
             return match[1], int(match[2])
         for alias in re.findall(r"#loc\d*", text):

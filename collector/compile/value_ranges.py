@@ -99,6 +99,7 @@ class ValueRanges:
         """Values that were computed so far, in a list that copies share."""
 
     def under(self, constraints: Constraints) -> "ValueRanges":
+        """Ranges where conditions hold."""
         # A copy computes everything again, so nested conditions would take exponential time.
         if not constraints or self._depth >= _MAX_DEPTH:
             return self
@@ -109,6 +110,7 @@ class ValueRanges:
         return self._copy(merged, self._open)
 
     def _copy(self, constraints: Constraints, still_open: set[Value]) -> "ValueRanges":
+        """Ranges of the same function under other conditions."""
         copy = ValueRanges(
             function=self._function,
             launch=self._launch,
@@ -142,6 +144,7 @@ class ValueRanges:
         return bounds
 
     def outside(self, loop: Operation) -> "ValueRanges":
+        """Ranges after a loop, without the conditions on values inside it."""
         # What holds within the loop need not hold where it is left.
         outer = dict(self._constraints)
         for value in self._constraints:
@@ -161,6 +164,7 @@ class ValueRanges:
         return Bounds(of_width(bits), unknown=reason)
 
     def _computed(self, value: Value) -> Bounds:
+        """Bounds of a value by where it comes from: operation, block or argument."""
         if value.operation is not None:
             exact = self._of_operation(value.operation, value)
             return self._fitted(value, exact)
@@ -170,6 +174,7 @@ class ValueRanges:
         return self._of_argument(value)
 
     def _of_argument(self, value: Value) -> Bounds:
+        """The number that the launch passes; a pointer is its own origin."""
         # Offsets are counted from where a pointer argument points.
         if value.element == "ptr" or "tensordesc" in value.type:
             return Bounds(Interval(0, 0))
@@ -208,6 +213,7 @@ class ValueRanges:
     # --- operations
 
     def _of_operation(self, operation: Operation, value: Value) -> Bounds:
+        """Bounds of a result by the rule for its operation."""
         name = operation.name
         if name in ARITHMETIC and len(operation.operands) > 1:
             return self._of_arithmetic(operation)
@@ -221,6 +227,7 @@ class ValueRanges:
         return self.not_known(value, f"the result of {name}")
 
     def _of_arithmetic(self, operation: Operation) -> Bounds:
+        """Exact bounds of integer arithmetic, before it wraps."""
         first, second = operation.operands[:2]
         left_bounds = self.of(first)
         right_bounds = self.of(second)
@@ -240,6 +247,7 @@ class ValueRanges:
         return self.of(operation.operands[0])
 
     def _of_constant(self, operation: Operation, value: Value) -> Bounds:
+        """Smallest and largest number of a constant."""
         text = operation.text.rpartition(" : ")[0]
         if "true" in text or "false" in text:
             return Bounds(Interval(0, 1))
@@ -260,6 +268,7 @@ class ValueRanges:
         return Bounds(Interval(int(start[1]), int(end[1]) - 1))
 
     def _of_program(self, operation: Operation, _value: Value) -> Bounds:
+        """All program IDs of an axis, or the number of programs."""
         axis = operation.text.strip()[0]
         count = self._launch.grid[_AXES.index(axis)]
         if operation.name == "tt.get_num_programs":
@@ -281,6 +290,7 @@ class ValueRanges:
         return _any_of([holds.of(chosen), fails.of(otherwise)])
 
     def _of_unsigned(self, operation: Operation, _value: Value) -> Bounds:
+        """Bounds of a value that is extended without its sign."""
         operand = operation.operands[0]
         bounds = self.of(operand)
         if bounds.interval.low >= 0:
@@ -290,6 +300,7 @@ class ValueRanges:
         return bounds.with_interval(Interval(0, 2**bits - 1))
 
     def _of_absolute(self, operation: Operation, _value: Value) -> Bounds:
+        """Bounds of magnitudes."""
         bounds = self.of(operation.operands[0])
         low = bounds.interval.low
         high = bounds.interval.high
@@ -302,6 +313,7 @@ class ValueRanges:
         return Bounds(Interval(0, 1))
 
     def _of_load(self, operation: Operation, value: Value) -> Bounds:
+        """Range of the tensor that a load reads, such as indices of the case."""
         base = base_of(operation.operands[0])
         name = "memory"
         if base is not None:
@@ -316,6 +328,7 @@ class ValueRanges:
         return _any_of([loaded_bounds, masked_bounds])
 
     def _of_reduction(self, operation: Operation, value: Value) -> Bounds:
+        """Bounds of a sum, or of one element that a reduction or scan picks."""
         # `argmax` reduces values and their indices together: one result for each operand
         operand_index = min(value.index, len(operation.operands) - 1)
         operand = operation.operands[operand_index]
@@ -342,6 +355,7 @@ class ValueRanges:
     # --- control flow
 
     def _of_condition(self, operation: Operation, value: Value) -> Bounds:
+        """Bounds of both sides of an `if`, each where it is taken."""
         sides: list[Bounds] = []
         for position, region in enumerate(operation.regions):
             is_then = position == 0
@@ -356,10 +370,17 @@ class ValueRanges:
         return _any_of(sides)
 
     def _of_loop(self, operation: Operation, value: Value) -> Bounds:
+        """Bounds of what a loop returns."""
         argument = operation.regions[0][0].arguments[value.index + 1]
-        return bound_carried(self, operation, argument, is_after=True)
+        return bound_carried(
+            ranges=self,
+            loop=operation,
+            argument=argument,
+            is_after=True,
+        )
 
     def _of_block_argument(self, value: Value, block: IrBlock) -> Bounds:
+        """Bounds of a block's argument: a counter, a carried value, or a branch's operand."""
         parent = block.parent
         is_of_loop = parent is not None and parent.name in {"scf.for", "scf.while"}
         if parent is None or (block.incoming and not is_of_loop):
@@ -371,9 +392,19 @@ class ValueRanges:
         if parent.name == "scf.for":
             if value.index == 0:
                 return bound_counter(self, parent)
-            return bound_carried(self, parent, value, is_after=False)
+            return bound_carried(
+                ranges=self,
+                loop=parent,
+                argument=value,
+                is_after=False,
+            )
         if parent.name == "scf.while":
-            return bound_while_argument(ranges=self, loop=parent, value=value, block=block)
+            return bound_while_argument(
+                ranges=self,
+                loop=parent,
+                value=value,
+                block=block,
+            )
         return self.not_known(value, f"the region of {parent.name}")
 
     def _of_while(self, operation: Operation, value: Value) -> Bounds:

@@ -107,10 +107,16 @@ class _Bench:
             max_samples=50,
             relative_width=0.0,  # never precise enough to end early,
         )
-        timed = sample_launches(launch, plan, device=self.device, method=self.method)
+        timed = sample_launches(
+            launch=launch,
+            plan=plan,
+            device=self.device,
+            method=self.method,
+        )
         return min(timed.block.samples_ns)
 
     def copy_bytes_per_s(self, working_set_bytes: int, repeats: int = 1) -> float:
+        """Best rate of a torch copy that reads and writes half of the working set each."""
         source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=self.device)
         target = torch.empty_like(source)
 
@@ -121,6 +127,7 @@ class _Bench:
         return repeats * working_set_bytes / self.best_ns(copy) * 1e9
 
     def l2_bytes_per_s(self, working_set_bytes: int) -> float:
+        """Best rate of copies within the L2 cache, past the L1 cache."""
         count = whole_blocks(working_set_bytes // 2 // _ITEM_BYTES)
         source = torch.ones(count, dtype=torch.float32, device=self.device)
         target = torch.empty_like(source)
@@ -178,6 +185,7 @@ def ceiling_method(device: str, timer: Timer) -> TimingMethod:
 
 
 def _cpu_memory(bench: _Bench) -> Iterator[Ceiling]:
+    """Ceilings of main memory and of the caches together."""
     yield Ceiling(
         resource="memory",
         level="dram",

@@ -64,6 +64,7 @@ class ClockLock:
         return None
 
     def _end_watchdog(self) -> int | None:
+        """Let the watchdog end, which unlocks the clock; None if it hangs."""
         for stream in (self.watchdog.stdin, self.watchdog.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -151,8 +151,8 @@ class DeviceSession:
             return None
         self._sampler.read()  # the energy counter must be read after the window too
         return device_state(
-            self._sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
-            window,
+            readings=self._sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
+            window=window,
             launch_count=launch_count,
             locked_sm_clock_mhz=self._lock_mhz,
         )
@@ -192,6 +192,7 @@ class DeviceSession:
             self._sampler.stop()
 
     def _start_sampler(self, uuid: str | None) -> Sampler:
+        """Read NVML in a thread, unless its readings are those of other tenants too."""
         device = NvmlDevice(uuid, self._nvml)
         if device.is_mig_on():
             device.close()
@@ -206,6 +207,7 @@ class DeviceSession:
         return sampler
 
     def _require_fit(self, environment: Environment) -> None:
+        """Refuse, or warn of, a device whose results cannot be trusted."""
         reasons = "; ".join(unfit_reasons(environment, self._latest))
         if not reasons or self._unfit is None:
             return
@@ -230,6 +232,7 @@ class DeviceSession:
             raise CollectorError(describe_failed_lock(readings, mhz))
 
     def _own_telemetry(self) -> Telemetry | None:
+        """Telemetry of this process, with what was missing or went wrong."""
         if self._sampler is None:
             return self._unavailable
         messages = [self._sampler.failure, self._unlock_error, self.warning]

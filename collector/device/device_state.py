@@ -199,6 +199,7 @@ def unfit_reasons(environment: Environment, reading: Reading | None) -> Iterator
 
 
 def _is_unsteady(clocks_mhz: Iterable[float | None]) -> bool:
+    """Whether the SM clock spread by more than 10 % within a block."""
     reported_mhz = [clock_mhz for clock_mhz in clocks_mhz if clock_mhz is not None]
     if len(reported_mhz) < _MIN_READINGS_FOR_RANGE:
         return False
@@ -211,6 +212,7 @@ def _summary(
     summarise: Callable[[list[float]], float],
     values: Iterable[float | None],
 ) -> float | None:
+    """Summarise the readings that have a value; None if none has."""
     reported = [value for value in values if value is not None]
     if not reported:
         return None

@@ -115,6 +115,7 @@ def device_uuid(device: str) -> str | None:
 
 
 def cpu_name() -> str:
+    """The name of the CPU as Linux gives it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

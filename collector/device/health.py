@@ -12,6 +12,7 @@ def describe_health(health: Mapping[str, float]) -> str:
 
 
 def _parts(health: Mapping[str, float]) -> Iterator[str]:
+    """Phrases for the facts of links and memory that were read."""
     if "performance_state" in health:
         yield f"P{health['performance_state']:.0f}"
     if "pcie_width" in health:
@@ -25,6 +26,7 @@ def _parts(health: Mapping[str, float]) -> Iterator[str]:
 
 
 def _pcie(health: Mapping[str, float]) -> str:
+    """Width of the PCIe link, and the full width if it trained narrower."""
     generation = ""
     if "pcie_generation" in health:
         generation = f" {health['pcie_generation']:.0f}"
@@ -45,6 +47,7 @@ def _ecc(health: Mapping[str, float]) -> str:
 
 
 def _remapped_rows(health: Mapping[str, float]) -> str:
+    """Rows of device memory that were replaced by spare ones."""
     row_count = health["rows_remapped"]
     text = f"{row_count:.0f} remapped rows" if row_count else "no remapped rows"
     if health.get("row_remap_pending"):

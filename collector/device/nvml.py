@@ -315,6 +315,7 @@ class NvmlDevice:
         return int(getattr(values[0].value, member))
 
     def _error(self, problem: str, error: Any) -> NvmlError:
+        """Tell a missing permission from a missing feature, and say what to install."""
         statuses: dict[int, Status] = {
             self._nvml.NVML_ERROR_NO_PERMISSION: "not_permitted",
             self._nvml.NVML_ERROR_NOT_SUPPORTED: "unsupported",

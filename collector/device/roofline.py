@@ -50,6 +50,7 @@ class Roof:
 
     @property
     def bound(self) -> Literal["memory", "compute"] | None:
+        """The ceiling that limits the ideal time; None if there is no ideal time."""
         if self.ideal_ns is None:
             return None
         # Equal times are rare, and then both are true.

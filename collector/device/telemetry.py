@@ -59,6 +59,7 @@ class OwnProcesses:
         self._known = {os.getpid()}
 
     def __contains__(self, pid: int) -> bool:
+        """Whether a process is one of the run, or descends from one."""
         line: list[int] = []
         ancestor: int | None = pid
         while ancestor is not None and ancestor > 1 and len(line) < _MAX_ANCESTORS:
@@ -177,6 +178,7 @@ class Sampler:
                 self.failure = str(error)
 
     def _run(self) -> None:
+        """Read once a period until stopped."""
         due_s = time.monotonic()
         while self.failure is None and not self._is_stopped.is_set():
             self.read()
@@ -185,6 +187,7 @@ class Sampler:
             self._is_stopped.wait(due_s - time.monotonic())
 
     def _read(self) -> Reading:
+        """One reading; energy counts from the first one."""
         pids = self.device.compute_process_ids()
         read_at_ns = self._now_ns()
         quantities = self.device.quantities()

@@ -41,16 +41,21 @@ def compile_ahead(
     if implementation.is_compiled:
         _require_no_search()
         with _without_inductor_launches():
-            prepare_call(launch, spec, case, device)()
+            prepare_call(
+                launch=launch,
+                spec=spec,
+                case=case,
+                device=device,
+            )()
         return
     mode = CountingMode()
 
     def call(*, has_data: bool) -> None:
         call_for_target(
-            spec,
-            implementation,
-            case,
-            target,
+            spec=spec,
+            implementation=implementation,
+            case=case,
+            target=target,
             mode=mode,
             ranges={},
             has_data=has_data,
@@ -62,6 +67,7 @@ def compile_ahead(
 
 
 def _require_no_search() -> None:
+    """Refuse a search of Inductor, which would disturb timing on the same GPU."""
     import torch._inductor.config as inductor_config
 
     searches = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")

@@ -172,6 +172,7 @@ class _Server:
         stride: Any,
         offset: int,
     ) -> Any:
+        """A tensor in the shared memory, with the strides of the judge's."""
         storage_bytes = self._arena[start : start + byte_count]
         storage = storage_bytes.view(getattr(self._torch, dtype))
         # the arena is one storage: offsets count from its beginning
@@ -189,6 +190,7 @@ class _Server:
         GUARD.divide_storage(parts)
 
     def _copy(self, results: Mapping[str, Any], offset: int) -> list[JsonObject]:
+        """Copy the outputs into the shared memory, one after another from an offset."""
         outputs: list[JsonObject] = []
         self._outputs = {}
         for name, result in results.items():
@@ -254,6 +256,7 @@ def _load_candidate(file: Path, entry: str) -> Callable[..., Any]:
 
 
 def _load_spec(setup: Mapping[str, Any]) -> Any:
+    """Load the spec from the files of the judge's suite."""
     from roofwatch.collector.suite import load_suite
     from roofwatch.model.suite_source import SuiteSource
 

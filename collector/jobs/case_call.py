@@ -63,6 +63,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _outcome_of(error: BaseException) -> Outcome:
+    """The outcome for an exception, by its type or by words of its text."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, IncorrectResultError):
         return Outcome.INCORRECT

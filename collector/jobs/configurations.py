@@ -72,13 +72,19 @@ def _compile(
     target: str,
     configuration: Mapping[str, str | int | float | bool | None],
 ) -> ConfiguredCode:
+    """Compile a case in one configuration; a refusal is a result too."""
     parameters = inspect.signature(implementation.launch).parameters
     # a table may be older than the launcher
     unknown = tuple(name for name in configuration if name not in parameters)
     arguments = {name: configuration[name] for name in configuration if name not in unknown}
     launch = partial(implementation.launch, **arguments)
     try:
-        facts = compile_case(spec, replace(implementation, launch=launch), case, (target,))
+        facts = compile_case(
+            spec=spec,
+            implementation=replace(implementation, launch=launch),
+            case=case,
+            targets=(target,),
+        )
     except ToolchainError:
         raise
     except Exception as error:  # noqa: BLE001  a launcher may refuse a configuration

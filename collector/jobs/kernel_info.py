@@ -74,6 +74,7 @@ def _describe_implementation(
     implementation: Implementation,
     repository: Path | None,
 ) -> ImplementationInfo:
+    """What a run needs to know of an implementation, without its code."""
     return ImplementationInfo(
         name=implementation.name,
         language=implementation.language.value,
@@ -91,6 +92,7 @@ def _describe_implementation(
 
 
 def case_record(spec: KernelSpec, case: Case) -> CaseRecord:
+    """The case with its cost, as a record holds it."""
     try:
         return CaseRecord(
             case_id=case.id,

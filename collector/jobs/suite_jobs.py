@@ -141,8 +141,18 @@ class SuiteJobs:
             return Reply(chosen=chosen)
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CalledJob):
-            return self._do_called(spec, case, implementation, job)
-        return self._do_compiled(spec, case, implementation, job)
+            return self._do_called(
+                spec=spec,
+                case=case,
+                implementation=implementation,
+                job=job,
+            )
+        return self._do_compiled(
+            spec=spec,
+            case=case,
+            implementation=implementation,
+            job=job,
+        )
 
     def _describe_sources(self, job: DescribeSources) -> Reply:
         source = self._settings.source
@@ -366,8 +376,8 @@ class SuiteJobs:
                 touched_bytes=float(spec.memory_bytes(case)),
             )
             timed = sample_launches(
-                call,
-                job.plan,
+                launch=call,
+                plan=job.plan,
                 device=self._device,
                 method=job.method,
                 launches_per_sample=job.launches_per_sample,
@@ -388,8 +398,8 @@ class SuiteJobs:
                 device=self._device,
             )
             profile = profile_calls(
-                call,
-                self._device,
+                call=call,
+                device=self._device,
                 case_id=case.id,
                 implementation=implementation.name,
                 # torch's counters would run a compiled step eagerly

@@ -5,11 +5,12 @@ The readers of Chrome traces and of Nsight Systems produce it.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
+
+from roofwatch.model.grouping import group_by
 
 LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
@@ -97,14 +98,15 @@ def overlap_ns(first: list[Interval], second: list[Interval]) -> int:
     return total_ns
 
 
-def group_by(
-    activities: Iterable[DeviceActivity],
-    field: Literal["name", "device"],
-) -> dict[str, list[DeviceActivity]]:
-    """Group activities by a field, in the order of its values."""
-    groups: defaultdict[str, list[DeviceActivity]] = defaultdict(list)
-    for activity in activities:
-        groups[getattr(activity, field)].append(activity)
+def by_device(activities: Iterable[DeviceActivity]) -> dict[str, list[DeviceActivity]]:
+    """Group activities by device, in the order of the devices' names."""
+    groups = group_by(activities, key=lambda activity: activity.device)
+    return dict(sorted(groups.items()))
+
+
+def by_name(activities: Iterable[DeviceActivity]) -> dict[str, list[DeviceActivity]]:
+    """Group activities by name, in the order of the alphabet."""
+    groups = group_by(activities, key=lambda activity: activity.name)
     return dict(sorted(groups.items()))
 
 

@@ -26,6 +26,7 @@ from roofwatch.collector.profiling.summary import weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.errors import ProfileError
+from roofwatch.model.grouping import group_by
 from roofwatch.model.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
 PROFILED_CALLS = 5
@@ -70,7 +71,7 @@ def profile_calls(
         recorded.export_chrome_trace(str(path))
         content = path.read_bytes()
     case_profile = profile_of_calls(
-        content,
+        content=content,
         case_id=case_id,
         implementation=implementation,
         call_count=PROFILED_CALLS,
@@ -160,11 +161,11 @@ def profile_of_calls(
 
 
 def _device_rows(activities: Sequence[DeviceActivity]) -> list[ProfiledActivity]:
-    groups: defaultdict[tuple[str, str, str], list[DeviceActivity]] = defaultdict(list)
-    for activity in activities:
-        group = activity.kind, _storable(activity.name), _storable(activity.device)
-        groups[group].append(activity)
-    return [_activity_row(*group, members) for group, members in groups.items()]
+    def row_key(activity: DeviceActivity) -> tuple[str, str, str]:
+        return activity.kind, _storable(activity.name), _storable(activity.device)
+
+    groups = group_by(activities, row_key)
+    return [_activity_row(*key, members) for key, members in groups.items()]
 
 
 def _operator_rows(events: Sequence[HostEvent]) -> list[ProfiledActivity]:

@@ -183,9 +183,9 @@ def count_call(
         target = python_command("roofwatch.collector.jobs.ncu_target", str(job_file))
         always_counted = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = profile_command(
-            executable,
-            target,
-            report,
+            executable=executable,
+            target=target,
+            report=report,
             metrics=metrics,
             always_counted=always_counted,
             cache=cache,

@@ -108,6 +108,7 @@ def read_ncu_report(path: Path) -> JsonObject:
 
 
 def _action_facts(number: int, range_index: int, action: Any) -> JsonObject:
+    """Facts, counters and findings of one profiled kernel."""
     metrics = {name: [_metric(action.metric_by_name(name))] for name in action.metric_names()}
 
     def value(name: str) -> Any:
@@ -268,6 +269,7 @@ def _read_details_page(
     rows: list[list[str]],
     name: str,
 ) -> JsonObject:
+    """Read the long form: a row for each metric and each rule of a kernel."""
     units: Counter[str] = Counter()
     without_number = 0
     kernels: dict[str, dict[str, str]] = {}
@@ -306,6 +308,7 @@ def _details_of_kernel(
     metrics: _MetricsByName,
     findings: list[JsonObject],
 ) -> JsonObject:
+    """One kernel of the long form, with all of its metrics."""
     all_metrics = {name: list(map(asdict, values)) for name, values in metrics.items()}
     return {
         **_row_facts(cells),
@@ -324,6 +327,7 @@ def _read_raw_page(
     rows: list[list[str]],
     name: str,
 ) -> JsonObject:
+    """Read the wide form: a row for each kernel, under a row of units."""
     if not rows or rows[0][header.index("ID")]:
         raise ProfileError(
             f"{name}: the raw page has no row of units; export it again with --page raw --csv"
@@ -390,6 +394,7 @@ def _row_facts(cells: dict[str, str]) -> dict[str, str]:
 
 
 def _row_finding(cells: dict[str, str], mark: DecimalMark) -> JsonObject:
+    """What a rule of Nsight Compute found."""
     return {
         "rule": cells["Rule Name"],
         "type": cells.get("Rule Type", ""),

@@ -44,6 +44,7 @@ _NANOSECONDS = {
 
 
 def _factors_and_units() -> dict[str, tuple[int, str]]:
+    """Factor and base unit of each spelling of a unit."""
     units = {
         "cycle/second": (1, "hz"),
         "cycle/usecond": (10**6, "hz"),
@@ -91,6 +92,7 @@ def normalised(value: float | None, unit: str) -> NcuMetric:
 
 
 def _factor_and_name(unit: str) -> tuple[int, str]:
+    """Factor to the base unit, and its name."""
     quantity, _, per = unit.partition("/")
     size = _SIZES.get(quantity.lower())
     if size is None:

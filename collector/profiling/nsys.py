@@ -19,7 +19,7 @@ from roofwatch.collector.profiling.activities import (
     ActivityKind,
     DeviceActivity,
     HostEvent,
-    group_by,
+    by_device,
     launch_delays_ns,
 )
 from roofwatch.collector.profiling.summary import (
@@ -84,6 +84,7 @@ class _Export:
         self._tables = {name for (name,) in rows}
 
     def summary(self, top: int | None) -> JsonObject | None:
+        """Summarise the export; None if the database is none."""
         if "StringIds" not in self._tables or self._tables.isdisjoint(_MARKS_OF_AN_EXPORT):
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
@@ -95,7 +96,9 @@ class _Export:
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
         copies = self._transfers(table="MEMCPY", kind_column="copyKind", kinds=kinds)
         fills = self._transfers(table="MEMSET", kind_column="memKind", kinds={})
-        by_device = group_by([*kernels, *copies, *fills], "device")
+        devices: JsonObject = {}
+        for device, members in by_device([*kernels, *copies, *fills]).items():
+            devices[device] = busy_time(members)
         return {
             "format": "nsys-sqlite",
             "tables": len(self._tables),
@@ -105,11 +108,12 @@ class _Export:
             "memcpy": transfer_totals_by_kind(copies),
             "memset": transfer_totals_by_kind(fills),
             "launches": _launches(self._calls(names), kernels),
-            "devices": {device: busy_time(members) for device, members in by_device.items()},
+            "devices": devices,
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
 
     def _versions(self) -> dict[str, str]:
+        """Versions of what was recorded with, from the tables of settings."""
         settings: JsonObject = {}
         for table in _METADATA_TABLES:
             settings |= dict(self._rows(table, "name", "value"))
@@ -121,6 +125,7 @@ class _Export:
         return versions
 
     def _kernels(self, names: dict[Any, str]) -> list[DeviceActivity]:
+        """Kernels with their launch configuration."""
         columns = (
             *_TIMES,
             "demangledName",
@@ -159,6 +164,7 @@ class _Export:
         kind_column: str,
         kinds: dict[Any, str],
     ) -> list[DeviceActivity]:
+        """Copies or fills; kinds are numbers with names in another table."""
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)
         return [
             DeviceActivity(
@@ -173,6 +179,7 @@ class _Export:
         ]
 
     def _calls(self, names: dict[Any, str]) -> list[HostEvent]:
+        """Calls of the CUDA runtime."""
         rows = self._rows(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             "start",
@@ -192,6 +199,7 @@ class _Export:
         ]
 
     def _gpus(self) -> list[JsonObject]:
+        """Facts of the GPUs of the machine."""
         if "TARGET_INFO_GPU" not in self._tables:
             return []
         cursor = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
@@ -224,6 +232,7 @@ class _Export:
 
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> JsonObject:
+    """Numbers of launches, and how long kernels waited after their call."""
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     delays_ns = launch_delays_ns(launches, kernels)

@@ -16,7 +16,7 @@ from roofwatch.collector.profiling.activities import (
     LAUNCH,
     ActivityKind,
     DeviceActivity,
-    group_by,
+    by_device,
 )
 from roofwatch.collector.profiling.nsys import plain_name
 from roofwatch.collector.profiling.summary import (
@@ -28,6 +28,7 @@ from roofwatch.collector.profiling.summary import (
 )
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import JsonObject, decode_text
+from roofwatch.model.grouping import group_by
 
 _COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
 _SCALES = {
@@ -114,6 +115,7 @@ def find_reports(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
+    """Cells of a report by column, in base units."""
     table = "\n".join(takewhile(str.strip, lines))  # an empty line ends a report
     try:
         header, *rows = csv.reader(io.StringIO(table), strict=True)
@@ -163,20 +165,24 @@ def _column(cell: str) -> tuple[str, int | None]:
 def _traced(rows: Sequence[_Row], top: int | None) -> JsonObject:
     """Summarise a trace; its copies and fills have no launch configuration."""
     activities = [_activity(row) for row in rows]
-    by_kind: dict[ActivityKind, list[DeviceActivity]] = {kind: [] for kind in ActivityKind}
-    for activity in activities:
-        by_kind[activity.kind].append(activity)
-    by_device = group_by(activities, "device")
+    groups = group_by(activities, key=lambda activity: activity.kind)
+    kernels = groups.get(ActivityKind.KERNEL, [])
+    copies = groups.get(ActivityKind.MEMCPY, [])
+    fills = groups.get(ActivityKind.MEMSET, [])
+    devices: JsonObject = {}
+    for device, members in by_device(activities).items():
+        devices[device] = busy_time(members)
     return {
-        "kernels": kernel_totals(by_kind[ActivityKind.KERNEL], top),
-        "memcpy": transfer_totals_by_kind(by_kind[ActivityKind.MEMCPY]),
-        "memset": transfer_totals_by_kind(by_kind[ActivityKind.MEMSET]),
+        "kernels": kernel_totals(kernels, top),
+        "memcpy": transfer_totals_by_kind(copies),
+        "memset": transfer_totals_by_kind(fills),
         "launches": {"kernel_launches_by_name": {}},
-        "devices": {device: busy_time(members) for device, members in by_device.items()},
+        "devices": devices,
     }
 
 
 def _activity(row: _Row) -> DeviceActivity:
+    """One row of a trace as a kernel, copy or fill."""
     name = row["Name"]
     kind = ActivityKind.KERNEL
     operation = _OPERATION.match(name)
@@ -203,6 +209,7 @@ def _activity(row: _Row) -> DeviceActivity:
 
 
 def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> JsonObject:
+    """Totals of all kernels, and the longest names."""
     longest_first = sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))
     total_ns = sum(row["Total Time"] for row in rows)
     longest_ns = max((row.get("Max", 0) for row in rows), default=0)
@@ -216,6 +223,7 @@ def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> JsonObject:
 
 
 def _kernel_sum(row: _Row) -> JsonObject:
+    """Totals of one kernel's name."""
     return {
         "name": row["Name"],
         "count": row["Instances"],
@@ -231,6 +239,7 @@ def _sums_of_transfers(
     reports: Mapping[str, Sequence[_Row]],
     kind: str,
 ) -> JsonObject:
+    """Totals of copies or fills, from the reports of times and of sizes."""
     times = reports.get("cuda_gpu_mem_time_sum", ())
     sizes = reports.get("cuda_gpu_mem_size_sum", ())
     by_kind: dict[str, JsonObject] = {}

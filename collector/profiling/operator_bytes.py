@@ -25,6 +25,7 @@ class OperatorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Run an operator, and add the bytes of its operands and results."""
         result = func(*args, **(kwargs or {}))
         if func.is_view:
             return result

@@ -88,6 +88,7 @@ def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> JsonObject:
 
 
 def _read_text(path: Path, top: int | None) -> JsonObject | None:
+    """Read a Chrome trace or a CSV file; None if it is none of them."""
     content = read_bytes(path)
     trace = Trace.read(content, str(path))
     if trace is not None:

@@ -83,7 +83,12 @@ def profile_program(
             stdout_to_stderr=stdout_to_stderr,
         )
         by_process = read_events(recorded)
-        processes = keep_processes(by_process, recorded, folder, redaction)
+        processes = keep_processes(
+            by_process=by_process,
+            recorded=recorded,
+            folder=folder,
+            redaction=redaction,
+        )
     kernels = kernels_of(event for events in by_process for event in events)
     return CapturedProgram(
         exit_status=exit_status,
@@ -147,6 +152,7 @@ def _run(
 
 
 def _end(program: subprocess.Popen[bytes]) -> int:
+    """Let a program write its traces and end; kill it if it does not."""
     program.send_signal(signal.SIGTERM)
     try:
         return program.wait(_GRACE_S)

@@ -218,6 +218,7 @@ def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, s
 
 
 def _redact_row(columns: list[str], line: str, redaction: Redaction) -> str:
+    """Redact the cells of a row by their column; an unchanged row keeps its bytes."""
     cells = next(csv.reader(io.StringIO(line)))
     redacted: list[str] = []
     for column, cell in zip(columns, cells, strict=False):
@@ -304,6 +305,7 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> Redacted:
 
 
 def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted:
+    """Empty tables that hold settings or sources, and redact the texts of the others."""
     table_names = copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     tables = {name for (name,) in table_names}
     if "StringIds" not in tables:

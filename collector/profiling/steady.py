@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from roofwatch.collector.profiling.activities import DeviceActivity, HostEvent, HostKind, Interval
 from roofwatch.collector.profiling.time_spent import WORK, by_thread, clipped
 from roofwatch.collector.profiling.trace import Trace
+from roofwatch.model.grouping import group_by
 
 _OPTIMIZER_STEP = "Optimizer.step#"
 """Start of the annotation that PyTorch puts around a step of each optimizer."""
@@ -94,18 +95,15 @@ def cut_out(trace: Trace, part: SteadyPart) -> Trace:
 
 def _optimizer_boundaries(trace: Trace) -> list[int]:
     """Ends of the steps of one optimizer, the one with the most."""
-    ends_ns: dict[str, list[int]] = {}
-    for event in trace.host_events:
-        if event.kind == HostKind.ANNOTATION and event.name.startswith(_OPTIMIZER_STEP):
-            ends_ns.setdefault(event.name, []).append(event.end_ns)
-    most_ends: list[int] = []
-    for optimizer_ends in ends_ns.values():
-        if len(optimizer_ends) > len(most_ends):
-            most_ends = optimizer_ends
-    return sorted(most_ends)
+    annotations = [event for event in trace.host_events if event.kind == HostKind.ANNOTATION]
+    steps = [event for event in annotations if event.name.startswith(_OPTIMIZER_STEP)]
+    optimizers = group_by(steps, key=lambda step: step.name)
+    most_steps = max(optimizers.values(), key=len, default=[])
+    return sorted(step.end_ns for step in most_steps)
 
 
 def _without_slow_start(boundaries: Sequence[int]) -> list[int]:
+    """Leave out the first steps while they are much longer than the rest."""
     remaining = list(boundaries)
     while len(remaining) > _MIN_STEPS:
         lengths_ns = [end_ns - start_ns for start_ns, end_ns in pairwise(remaining)]
@@ -139,6 +137,7 @@ def _repeated_boundaries(trace: Trace) -> list[int]:
 
 
 def _outermost(events: Sequence[HostEvent]) -> list[HostEvent]:
+    """Events of one thread that lie within no other."""
     outermost: list[HostEvent] = []
     # an outer call starts first, or ends last if both start together
     in_order = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
@@ -174,6 +173,7 @@ class _Repetition:
 
 
 def _longest_repetition(names: Sequence[str], period: int) -> _Repetition:
+    """The longest run of names that are equal to those one period later."""
     longest_start = 0
     longest_equal = 0
     equal_count = 0

@@ -15,13 +15,14 @@ from roofwatch.collector.profiling.activities import (
     HostEvent,
     HostKind,
     Interval,
-    group_by,
+    by_device,
     length_ns,
     union,
 )
 from roofwatch.collector.profiling.steady import StepKind, find_steady_part
 from roofwatch.collector.profiling.time_spent import WORK, by_thread, self_times
 from roofwatch.collector.profiling.trace import Trace
+from roofwatch.model.grouping import group_by
 from roofwatch.model.results import CaseProfile
 
 _MARKER = re.compile(r"ProfilerStep#\d+")
@@ -156,9 +157,9 @@ def read_steps(trace: Trace, steps_are: StepKind) -> list[StepTimes]:
     bounds = [start_ns for start_ns, _ in spans] + [end_ns]
     times_of_devices = [
         _step_times(
-            device,
-            launches,
-            bounds,
+            device=device,
+            launches=launches,
+            bounds=bounds,
             steps_are=steps_are,
             notes=tuple(notes),
         )
@@ -168,6 +169,7 @@ def read_steps(trace: Trace, steps_are: StepKind) -> list[StepTimes]:
 
 
 def _spans(trace: Trace, steps_are: StepKind) -> list[Interval]:
+    """Start and end of each step in ns; without steps, of the whole trace."""
     if steps_are is StepKind.MARKERS:
         return _marked_spans(trace)
     steady = None
@@ -195,14 +197,19 @@ def _step_times(
     steps_are: StepKind,
     notes: tuple[str, ...],
 ) -> StepTimes:
+    """Times of all steps on one device, launch by launch."""
     start_ns = bounds[0]
     end_ns = bounds[-1]
-    inside = _clipped(launches, start_ns, end_ns, are_cut=device == HOST)
-    streams: defaultdict[str, list[Interval]] = defaultdict(list)
+    inside = _clipped(
+        launches=launches,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        are_cut=device == HOST,
+    )
+    streams = group_by(inside, key=lambda launch: launch.stream)
     gaps_ns: list[int] = []
     busy_until_ns = start_ns
     for launch in inside:
-        streams[launch.stream].append((launch.start_ns, launch.end_ns))
         gaps_ns.append(max(launch.start_ns - busy_until_ns, 0))
         busy_until_ns = max(busy_until_ns, launch.end_ns)
     streams_in_order = list(streams)
@@ -213,10 +220,10 @@ def _step_times(
         return launch.issued_ns, streams_in_order.index(launch.stream)
 
     issued = sorted(zip(inside, gaps_ns, strict=True), key=issue_order)
-    busy = union((launch.start_ns, launch.end_ns) for launch in inside)
+    busy = _busy_intervals(inside)
     stream_busy_ns: dict[str, int] = {}
-    for stream, intervals in sorted(streams.items()):
-        stream_busy_ns[stream] = length_ns(union(intervals))
+    for stream, launches_of_stream in sorted(streams.items()):
+        stream_busy_ns[stream] = length_ns(_busy_intervals(launches_of_stream))
     step_lengths_ns = [
         step_end_ns - step_start_ns for step_start_ns, step_end_ns in pairwise(bounds)
     ]
@@ -232,6 +239,10 @@ def _step_times(
         gap_after_last_ns=end_ns - busy_until_ns if inside else 0,
         notes=notes,
     )
+
+
+def _busy_intervals(launches: Iterable[_Launch]) -> list[Interval]:
+    return union((launch.start_ns, launch.end_ns) for launch in launches)
 
 
 def _clipped(
@@ -262,6 +273,7 @@ def _slots(
     issued: Iterable[tuple[_Launch, int]],
     bounds: Sequence[int],
 ) -> Iterator[Slot]:
+    """Assign each launch to its step, by when it was issued."""
     step = 0
     last_step = len(bounds) - 2
     for launch, gap_ns in issued:
@@ -321,12 +333,13 @@ def _device_launches(
     trace: Trace,
     events: Iterable[HostEvent],
 ) -> Iterator[tuple[str, list[_Launch]]]:
+    """Launches of each device, placed by the call that issued them."""
     calls: dict[Any, _PlacedEvent] = {}
     for event, modules, operator in _with_places(events):
         if event.kind is HostKind.CALL and event.correlation is not None:
             calls.setdefault(event.correlation, (event, modules, operator))
     timed = [activity for activity in trace.activities if activity.duration_ns >= 0]
-    for device, activities in group_by(timed, "device").items():
+    for device, activities in by_device(timed).items():
         launches: list[_Launch] = []
         for activity in activities:
             start_ns, end_ns = activity.interval
@@ -348,6 +361,7 @@ def _device_launches(
 
 
 def _host_launches(events: Sequence[HostEvent], span: Interval) -> Iterator[_Launch]:
+    """Self times of operators and runtime calls, as launches of the host."""
     span_start_ns, span_end_ns = span
     inside: list[HostEvent] = []
     for event in events:

@@ -16,7 +16,8 @@ from roofwatch.collector.profiling.activities import (
     DeviceActivity,
     HostEvent,
     HostKind,
-    group_by,
+    by_device,
+    by_name,
     join_launches,
     length_ns,
     overlap_ns,
@@ -64,7 +65,7 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> JsonObject:
     calls = [event for event in trace.host_events if event.kind == HostKind.CALL]
     runtime_calls = {"count": len(calls), "by_name": _counts(call.name for call in calls)}
     devices: JsonObject = {}
-    for device, members in group_by(trace.activities, "device").items():
+    for device, members in by_device(trace.activities).items():
         devices[device] = _device(members)
     summary: JsonObject = {
         "format": "kineto-chrome-trace",
@@ -93,6 +94,7 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> JsonObject:
 
 
 def _steps(steady: SteadyPart) -> JsonObject:
+    """Lengths of the steady steps."""
     return {
         "steps_are": steady.steps_are,
         "count": len(steady.step_ns),
@@ -310,7 +312,7 @@ def _kernel_row(members: Sequence[DeviceActivity]) -> JsonObject:
 
 def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]]:
     """Group activities by name, the longest total time first."""
-    groups = group_by(activities, "name").values()
+    groups = by_name(activities).values()
     return sorted(
         groups,
         key=lambda members: -sum(member.duration_ns for member in members),
@@ -339,10 +341,10 @@ def transfer_totals(transfers: Sequence[DeviceActivity]) -> JsonObject:
 
 
 def transfer_totals_by_kind(transfers: Sequence[DeviceActivity]) -> JsonObject:
-    by_kind = {
-        kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()
-    }
-    return transfer_totals(transfers) | {"by_kind": by_kind}
+    totals_by_kind: JsonObject = {}
+    for kind, members in by_name(transfers).items():
+        totals_by_kind[kind] = transfer_totals(members)
+    return {**transfer_totals(transfers), "by_kind": totals_by_kind}
 
 
 def busy_time(activities: Sequence[DeviceActivity]) -> JsonObject | None:

@@ -1,7 +1,7 @@
 """Where the time of one trace went: on each device, on the host, and in between."""
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,12 +12,13 @@ from roofwatch.collector.profiling.activities import (
     HostEvent,
     HostKind,
     Interval,
-    group_by,
+    by_device,
     launch_delays_ns,
     length_ns,
     union,
 )
 from roofwatch.collector.profiling.trace import Trace
+from roofwatch.model.grouping import group_by
 
 GAP_COUNT = 5
 _HOST_ROWS_OF_A_GAP = 3
@@ -104,7 +105,7 @@ def time_spent(trace: Trace) -> TimeSpent:
     fills = trace.of_kind(ActivityKind.MEMSET)
 
     devices: list[DeviceTime] = []
-    activities_by_device = group_by(trace.activities, "device")
+    activities_by_device = by_device(trace.activities)
     for device, members in activities_by_device.items():
         devices.append(_device_time(device, members, window_ns))
     busy_ns = sum(device.busy_ns for device in devices)
@@ -135,7 +136,7 @@ _Gap = tuple[Interval, str, str]
 
 def _longest_gaps(trace: Trace) -> tuple[IdleGap, ...]:
     gaps: list[_Gap] = []
-    for device, activities in group_by(trace.activities, "device").items():
+    for device, activities in by_device(trace.activities).items():
         name_by_start = {activity.start_ns: activity.name for activity in activities}
         disjoint = union(activity.interval for activity in activities)
         # A gap lies between the end of one busy interval and the start of the next.
@@ -242,14 +243,11 @@ def annotation_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[Tim
     """Times of user annotations such as optimizer steps, the longest first; nested ones of the same
     name count once.
     """
-    spans: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
-    for event in events:
-        if event.kind == HostKind.ANNOTATION:
-            spans[event.thread, event.name].append((event.start_ns, event.end_ns))
+    annotations = [event for event in events if event.kind == HostKind.ANNOTATION]
+    groups = group_by(annotations, key=lambda event: (event.thread, event.name))
     parts: list[tuple[str, int, int]] = []
-    for (_, name), intervals in spans.items():
-        total_ns = length_ns(union(intervals))
-        parts.append((name, len(intervals), total_ns))
+    for (_, name), members in groups.items():
+        parts.append((name, len(members), _busy_ns(members)))
     return _rows(parts, window_ns)
 
 
@@ -303,11 +301,9 @@ def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
 
 
 def by_thread(events: Iterable[HostEvent]) -> dict[str, list[HostEvent]]:
-    threads: dict[str, list[HostEvent]] = defaultdict(list)
-    for event in events:
-        threads[event.thread].append(event)
-    return threads
+    return group_by(events, key=lambda event: event.thread)
 
 
 def _busy_ns(events: Iterable[HostEvent]) -> int:
-    return length_ns(union((event.start_ns, event.end_ns) for event in events))
+    spans = ((event.start_ns, event.end_ns) for event in events)
+    return length_ns(union(spans))

@@ -66,7 +66,7 @@ def fill_caches(
         # a suite that cannot be loaded beside the GPU compiles when it is launched
         with WorkerPool(workers.fork_server, pool_settings) as pool, suppress(SuiteError):
             replies = pool.do_all(
-                jobs,
+                jobs=jobs,
                 worker_count=worker_count,
                 timeout_s=timeout_s,
                 on_begin=on_begin,

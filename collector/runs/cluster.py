@@ -24,8 +24,10 @@ from roofwatch.collector.suite import SuiteAt, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError
-from roofwatch.model.machine import highest_ceilings
+from roofwatch.model.grouping import group_by
+from roofwatch.model.machine import Ceiling, highest_ceilings
 from roofwatch.model.record import RunRecord
+from roofwatch.model.source_line import SourceLine
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import WorkerSettings
 
@@ -305,10 +307,10 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     Returns:
         One record per environment; the first has the ID of the run.
     """
-    by_environment: dict[str, list[RunRecord]] = {}
-    for record in records:
-        environment = record.environment.model_dump_json()
-        by_environment.setdefault(environment, []).append(record)
+    by_environment = group_by(
+        records,
+        key=lambda record: record.environment.model_dump_json(),
+    )
     joined: list[RunRecord] = []
     for environment, same in by_environment.items():
         joined_id = run_id
@@ -333,28 +335,34 @@ _RESULTS = (
 
 def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
     spent_ns: Counter[str] = Counter()
+    ceilings: list[Ceiling] = []
+    source_lines: list[SourceLine] = []
+    source_digests: dict[str, str] = {}
+    host_digests: dict[str, str] = {}
+    implementation_digests: dict[str, str] = {}
     for record in records:
         spent_ns.update(record.spent_ns)
+        ceilings += record.ceilings
+        source_lines += record.source_lines
+        source_digests |= record.source_digests
+        host_digests |= record.host_digests
+        implementation_digests |= record.implementation_digests
     changed: dict[str, Any] = {
         "run_id": run_id,
         "started_at": min(record.started_at for record in records),
         "finished_at": max(record.finished_at for record in records),
-        "ceilings": highest_ceilings(chain.from_iterable(record.ceilings for record in records)),
-        "telemetry": records[0].telemetry if len(records) == 1 else None,
+        "ceilings": highest_ceilings(ceilings),
+        "telemetry": None,
         "spent_ns": dict(spent_ns),
-        "source_lines": tuple(
-            dict.fromkeys(line for record in records for line in record.source_lines)
-        ),
-        "source_digests": dict(
-            chain.from_iterable(record.source_digests.items() for record in records)
-        ),
-        "host_digests": dict(
-            chain.from_iterable(record.host_digests.items() for record in records)
-        ),
-        "implementation_digests": dict(
-            chain.from_iterable(record.implementation_digests.items() for record in records)
-        ),
+        # each line once, in the order of the records
+        "source_lines": tuple(dict.fromkeys(source_lines)),
+        "source_digests": source_digests,
+        "host_digests": host_digests,
+        "implementation_digests": implementation_digests,
     }
+    # those of several devices cannot be told apart
+    if len(records) == 1:
+        changed["telemetry"] = records[0].telemetry
     for results in _RESULTS:
         changed[results] = tuple(
             chain.from_iterable(getattr(record, results) for record in records)

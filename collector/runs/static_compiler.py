@@ -106,10 +106,10 @@ def analyse_suite(
         steps.total = len(subjects) * (2 if has_proofs else 1)
         facts: dict[Subject, tuple[StaticFacts, ...]] = {}
         compiling = compile_subjects(
-            workers,
-            subjects,
-            plan,
-            cache,
+            workers=workers,
+            subjects=subjects,
+            plan=plan,
+            cache=cache,
             on_begin=lambda subject: steps.say(f"compiling {subject}"),
         )
         for subject, compiled in compiling:
@@ -118,10 +118,10 @@ def analyse_suite(
         proofs: dict[Subject, CaseProof] = {}
         if has_proofs:
             proving = prove_subjects(
-                workers,
-                subjects,
-                plan,
-                cache,
+                workers=workers,
+                subjects=subjects,
+                plan=plan,
+                cache=cache,
                 on_begin=lambda subject: steps.say(f"analysing {subject}"),
             )
             for subject, proof in proving:
@@ -177,7 +177,12 @@ def compile_subjects(
             yield subject, facts
     if not missing:
         return
-    for job, reply in _replies(workers, missing, plan, on_begin):
+    for job, reply in _replies(
+        workers=workers,
+        jobs=missing,
+        plan=plan,
+        on_begin=on_begin,
+    ):
         if reply.static_facts is None:
             facts = _failed(job.subject, plan, reply)
         else:
@@ -214,7 +219,12 @@ def prove_subjects(
             yield subject, proof
     if not missing:
         return
-    for job, reply in _replies(workers, missing, plan, on_begin):
+    for job, reply in _replies(
+        workers=workers,
+        jobs=missing,
+        plan=plan,
+        on_begin=on_begin,
+    ):
         if reply.proof is not None:
             cache.put(keys[job.subject], reply.proof.model_dump(mode="json"))
         yield job.subject, reply.proof or _not_proven(job.subject, reply)
@@ -230,7 +240,7 @@ def _replies(
     # loaded once, before the workers are forked
     workers.fork_server.load("triton", "without_data")
     return workers.do_all(
-        jobs,
+        jobs=jobs,
         worker_count=len(os.sched_getaffinity(0)),
         timeout_s=plan.timeout_s,
         on_begin=on_begin,

@@ -245,7 +245,7 @@ class SuiteRun:
         # a pair compares the values that are declared
         jobs = check_jobs(cases, has_regimes=self._pairing is None)
         replies = workers.do_all(
-            jobs,
+            jobs=jobs,
             worker_count=worker_count,
             timeout_s=self.plan.timeout_s,
             on_begin=self._saying("checking"),
@@ -356,7 +356,7 @@ class SuiteRun:
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
         results = results_of(
-            [case for case in self.cases.values() if not case.is_later_than(self.suite)],
+            runs=[case for case in self.cases.values() if not case.is_later_than(self.suite)],
             left_out=self.left_out,
             method=self._chosen.method,
             ceilings=self.ceilings,

@@ -78,8 +78,8 @@ def sample_launches(
     """
     chosen = method or default_method(device)
     stopwatch = make_stopwatch(
-        launch,
-        chosen,
+        launch=launch,
+        method=chosen,
         device=device,
         ranks=ranks,
         copies=copies,
@@ -90,7 +90,12 @@ def sample_launches(
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
         started_at = utc_now()
         began_ns = monotonic_ns()
-        samples = _sample_until_precise(stopwatch, launches, plan, ranks)
+        samples = _sample_until_precise(
+            stopwatch=stopwatch,
+            launches=launches,
+            plan=plan,
+            ranks=ranks,
+        )
         ended_ns = monotonic_ns()
     kernels = [sample.kernels for sample in samples if sample.kernels is not None]
     spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
@@ -265,8 +270,8 @@ def _try_out(method: TimingMethod, device: str) -> None:
 
     with timing_stream(device):
         stopwatch = make_stopwatch(
-            make(),
-            method,
+            launch=make(),
+            method=method,
             device=device,
             ranks=ALONE,
             copies=Copies(make, touched_bytes=_TRIAL_BYTES),

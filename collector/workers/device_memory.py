@@ -99,7 +99,12 @@ def create_device_memory(byte_count: int, device: int) -> tuple[DeviceMemory, in
         _NO_FLAGS,
     )
     try:
-        address = _map(driver, handle, size, device)
+        address = _map(
+            driver=driver,
+            handle=handle,
+            size=size,
+            device=device,
+        )
     except CollectorError:
         os.close(descriptor.value)
         raise
@@ -121,7 +126,15 @@ def open_device_memory(descriptor: int, byte_count: int, device: int) -> DeviceM
         ctypes.c_void_p(descriptor),
         ctypes.c_int(_POSIX_FILE_DESCRIPTOR),
     )
-    return DeviceMemory(_map(driver, handle, size, device), byte_count)
+    return DeviceMemory(
+        _map(
+            driver=driver,
+            handle=handle,
+            size=size,
+            device=device,
+        ),
+        byte_count,
+    )
 
 
 def _properties(device: int) -> _AllocationProperties:

@@ -308,6 +308,7 @@ def _exit_status(pid: int) -> int | None:
 
 
 def _load(feature: Feature) -> None:
+    """Import what workers of one kind need, before they are forked."""
     if feature in _MODULES:
         import_module(_MODULES[feature])
     elif feature == "torch_compile":

@@ -133,6 +133,7 @@ def _targets(statement: ast.stmt) -> list[str]:
 
 
 def _imports_of(statements: list[ast.stmt], package: str) -> tuple[dict[str, Name], dict[str, str]]:
+    """Imported names and modules, by the name that they have here."""
     imported: dict[str, Name] = {}
     modules: dict[str, str] = {}
     for statement in statements:
@@ -192,6 +193,7 @@ def _level_before(instructions: list[dis.Instruction]) -> int:
 
 
 def _absolute(module: str, level: int, package: str) -> str:
+    """The full name of a module that is imported relative to a package."""
     if not level:
         return module
     try:

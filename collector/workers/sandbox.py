@@ -104,6 +104,7 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     missing: dict[str, str] = {}
 
     def attempt(layers: str | Sequence[str], action: Callable[[], object]) -> bool:
+        """Apply a layer, or note why it is missing."""
         names = [layers] if isinstance(layers, str) else layers
         try:
             action()
@@ -216,6 +217,7 @@ def _join(groups: Sequence[str]) -> None:
 
 
 def _become_nobody(policy: Policy) -> None:
+    """Give up root, unless the files that the process needs would become unreadable."""
     if os.getuid() != 0:
         raise OSError(errno.EPERM, "only root can change the user")
     for path in (sys.prefix, sys.base_prefix, *policy.readable):
@@ -250,6 +252,7 @@ def enter_namespaces(*, has_network: bool) -> None:
 
 
 def _unshare(*, has_network: bool = False) -> None:
+    """Enter new namespaces, as an ordinary user in them."""
     user = os.geteuid()
     group = os.getegid()
     flags = sum(_NAMESPACES.values())
@@ -301,6 +304,7 @@ def bind_over(source: str, target: str) -> None:
 
 
 def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
+    """Limit memory, CPU time, file sizes and processes."""
     # the first to be killed if memory runs out
     Path("/proc/self/oom_score_adj").write_text("1000")
     # outside of a namespace of its own, the limit counts every process of the user
@@ -388,6 +392,7 @@ def _restrict_files(policy: Policy) -> None:
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
+    """Let Landlock allow some rights below a path."""
     try:
         path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

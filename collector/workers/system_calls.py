@@ -82,6 +82,7 @@ def filter_system_calls(*, may_signal: bool) -> None:
     rules = ctypes.c_void_p(seccomp.seccomp_init(ctypes.c_uint32(_SCMP_ALLOW)))
 
     def answer(name: str, error: int, *conditions: _Argument) -> None:
+        """Let a system call fail with an error, under conditions on its arguments."""
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
         if number < 0:  # this architecture or this library has no such call
             return

@@ -19,6 +19,7 @@ class ThreadActivity:
 
     @classmethod
     def below(cls, leader: int) -> Self:
+        """Read `/proc` for a process and its descendants."""
         threads: set[str] = set()
         is_stopped = True
         cpu_ns = 0

@@ -16,6 +16,7 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.model.check_report import TensorReport
 from roofwatch.model.errors import SuiteError
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import (
@@ -93,6 +94,7 @@ class Worker:
         raise SuiteError(failed.error or self._describe_failed_start(failed))
 
     def _describe_failed_start(self, reply: Reply) -> str:
+        """Why the suite could not be loaded, in words."""
         path = self._settings.source.path
         name = "roofwatch's own suite" if path is None else str(path)
         reason = "no reason was given"
@@ -146,6 +148,7 @@ class Worker:
         self._resources.close()
 
     def _settings_by_rank(self) -> Iterator[WorkerSettings]:
+        """Settings of each process; several ranks share the device's memory."""
         if self._rank_count == 1:
             yield self._settings
             return
@@ -191,6 +194,7 @@ class Worker:
         return replies
 
     def _read_reply(self, rank: int, too_long: str) -> Reply | None:
+        """The reply of a rank: None if it is incomplete, a failure if the process ended."""
         process = self._processes[rank]
         line = process.read_line()
         if line is None:
@@ -220,7 +224,12 @@ class _Process:
             self._log = stack.enter_context(tempfile.TemporaryFile())
             worker_fds = (lifeline_read, jobs_read, replies_write)
             try:
-                self._pid = fork_server.fork_worker(mode, worker_fds, self._log, python)
+                self._pid = fork_server.fork_worker(
+                    mode=mode,
+                    fds=worker_fds,
+                    log=self._log,
+                    python=python,
+                )
             finally:
                 for fd in worker_fds:  # open here, they would hide the end of the process
                     os.close(fd)
@@ -297,6 +306,7 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
         return Reply(failure=_combined_failure(failures, rank_count))
 
     def badness(rank: int) -> tuple[bool, float]:
+        """Failures first, then the largest error."""
         reply = replies[rank]
         tensors: tuple[TensorReport, ...] = ()
         if reply.checked is not None:
@@ -314,11 +324,10 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
 
 
 def _combined_failure(failures: Mapping[int, Failure], rank_count: int) -> Failure:
-    ranks_of: dict[str, list[int]] = {}
-    for rank, failure in failures.items():
-        ranks_of.setdefault(failure.message, []).append(rank)
+    """One failure for all ranks; equal messages are said once."""
+    ranks_by_message = group_by(failures, key=lambda rank: failures[rank].message)
     messages: list[str] = []
-    for message, ranks in ranks_of.items():
+    for message, ranks in ranks_by_message.items():
         if len(ranks) == rank_count:
             messages.append(message)
         else:

@@ -163,12 +163,14 @@ def _do_parallel(
     timeout_s: float,
     on_begin: OnBegin,
 ) -> Iterator[tuple[SomeJob, Reply, Worker]]:
+    """Do jobs in several workers; jobs of one group go to the same worker if they can."""
     waiting = list(jobs)
     running: dict[Future[Reply], tuple[SomeJob, Worker]] = {}
     latest_group: dict[Worker, str] = {}
     with ThreadPoolExecutor(len(workers)) as pool:
 
         def begin(worker: Worker) -> None:
+            """Give a worker its next job: of its group, of a new one, or the last that waits."""
             same_group = [job for job in waiting if job.group == latest_group.get(worker)]
             new = [job for job in waiting if job.group not in latest_group.values()]
             job = (same_group or new or waiting[-1:])[0]

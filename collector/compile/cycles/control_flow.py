@@ -226,7 +226,12 @@ def _set_frequencies(
 ) -> None:
     headers = {loop.header for loop in loops}
     position = {number: index for index, number in enumerate(order)}
-    reached = _reached_headers(blocks=blocks, order=order, headers=headers, position=position)
+    reached = _reached_headers(
+        blocks=blocks,
+        order=order,
+        headers=headers,
+        position=position,
+    )
     innermost = _innermost_loops(loops)
     # how often a block is entered, per iteration of the loop around it
     inflow = dict.fromkeys(order, 0.0)
@@ -251,7 +256,12 @@ def _set_frequencies(
                 share = _probability(successor, inside, reached)
             inflow[successor] += block.frequency * share
         if around is not None:
-            _leave(block=block, loop=around, inflow=inflow, entered=entered)
+            _leave(
+                block=block,
+                loop=around,
+                inflow=inflow,
+                entered=entered,
+            )
     for loop in loops:
         blocks[loop.header].frequency = 1.0
         _scale_entry(loop, blocks, entered.get(loop.header, 1.0))

@@ -118,7 +118,12 @@ def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
     work.instructions += 1
     _add_issue(work, rates)
     if name in {"LDG", "LD", "STG", "ST", "LDGSTS", "ATOM", "ATOMG", "RED", "REDG"}:
-        _add_access(work=work, name=name, width=_width(modifiers), rates=rates)
+        _add_access(
+            work=work,
+            name=name,
+            width=_width(modifiers),
+            rates=rates,
+        )
     elif name in {"LDL", "STL"}:
         width = _width(modifiers)
         work.local_bytes += width
@@ -243,7 +248,12 @@ def _add_gcn(work: Work, instruction: Instruction, rates: Rates) -> None:
     work.instructions += 1
     access = _GCN_ACCESS.match(name)
     if access is not None:
-        _add_gcn_access(work, access, instruction, rates)
+        _add_gcn_access(
+            work=work,
+            access=access,
+            instruction=instruction,
+            rates=rates,
+        )
     elif name.startswith("ds_"):
         _add_lds(work, name, rates)
     elif name.startswith("s_barrier"):

@@ -148,7 +148,12 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
     totals = _Totals()
     _add_up(counted=counted, entries=1.0, totals=totals)
     requested = _requested_bytes(code, totals.work, assumptions)
-    clocks = _throughput(code, totals.work, requested, assumptions)
+    clocks = _throughput(
+        code=code,
+        work=totals.work,
+        requested=requested,
+        assumptions=assumptions,
+    )
     chain = _Chain(code, assumptions, clocks_per_byte=_clocks_per_byte(code, requested, clocks))
     spent = sum(count**assumptions.sharpness for count in clocks.values())
     longest = spent ** (1 / assumptions.sharpness)
@@ -233,6 +238,7 @@ def _tensor_clocks(code: LaunchedCode, work: Work, assumptions: Assumptions) -> 
 
 
 def _waves(code: LaunchedCode) -> float:
+    """How many times the processors are filled with blocks; the last wave is rarely full."""
     slots = code.rates.processor_count * max(code.resident_blocks, 1)
     waves = code.blocks / slots
     full_waves = float(math.ceil(waves))
@@ -269,6 +275,7 @@ class _Chain:
     clocks_per_byte: float
 
     def of(self, counted: CountedRegion) -> float:
+        """Clocks of a region with its loops."""
         parts = list(map(self.of, counted.loops))
         inner = sum(parts)
         # specialised warps work side by side, as long as the slowest of them
@@ -277,6 +284,7 @@ class _Chain:
         return counted.trips * (self._iteration(counted.work) + inner)
 
     def _iteration(self, work: Work) -> float:
+        """Clocks of one iteration: arithmetic, tensor cores and memory overlap in part."""
         rates, warps = self.code.rates, self.code.warps
         arithmetic = max((work.clocks[pipe] * warps for pipe in _PIPES), default=0.0)
         products = work.clocks[TENSOR] * warps

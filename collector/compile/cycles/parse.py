@@ -69,8 +69,8 @@ def parse_sass(listing: str) -> list[Instruction]:
         is_conditional |= name == "CALL"
         instructions.append(
             Instruction(
-                mnemonic,
-                operands,
+                mnemonic=mnemonic,
+                operands=operands,
                 target=target,
                 is_conditional=is_conditional,
                 is_end=is_end,
@@ -80,6 +80,7 @@ def parse_sass(listing: str) -> list[Instruction]:
 
 
 def _is_conditional(predicate: str | None, operands: str) -> bool:
+    """Whether a branch may fall through."""
     if predicate is not None and predicate not in _SASS_CONSTANT_TRUE:
         return True
     # `BRA.U !UP0, 0x160` has its condition among the operands
@@ -111,8 +112,8 @@ def parse_amdgcn(assembly: str, symbol: str) -> list[Instruction]:
         is_jump = mnemonic.startswith(_GCN_JUMPS)
         instructions.append(
             Instruction(
-                mnemonic,
-                operands,
+                mnemonic=mnemonic,
+                operands=operands,
                 target=index_of.get(operands) if is_jump else None,
                 is_conditional=mnemonic.startswith("s_cbranch"),
                 is_end=mnemonic.startswith(_GCN_ENDS),

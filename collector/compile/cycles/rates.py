@@ -197,7 +197,12 @@ _MI300X = Rates(
     old_tensor_share=1,
     atomic_lanes=64,
 )
-_MI355X = replace(_MI300X, sheet=_sheet("AMD Instinct MI355X"), l1_bytes=128, last_cache_bytes=18.2)
+_MI355X = replace(
+    _MI300X,
+    sheet=_sheet("AMD Instinct MI355X"),
+    l1_bytes=128,
+    last_cache_bytes=18.2,
+)
 
 RATES: Mapping[str, Rates] = {
     "sm_80": _A100,

@@ -74,6 +74,7 @@ def _fill(
     instructions: Sequence[Instruction],
     rates: Rates,
 ) -> None:
+    """Add the blocks of a region by their frequency, and a region for each loop inside."""
     inner_blocks: set[int] = set()
     for loop in loops:
         inner_blocks |= loop.blocks
@@ -105,6 +106,7 @@ def _dispatches(loop: Loop, flow: ControlFlow, instructions: Sequence[Instructio
 
 
 def _is_spin(loop: Loop, flow: ControlFlow, instructions: Sequence[Instruction]) -> bool:
+    """Whether a loop only waits, so that its trips are no work."""
     code = [
         instruction
         for number in loop.blocks

@@ -77,7 +77,12 @@ class Attribution:
             context = self._context(node, outer, line_hint)
             children = list(node.children)
             end_ns = min(node.end_time_ns, last_ns)
-            self._add_time(node, context, children, end_ns)
+            self._add_time(
+                node=node,
+                context=context,
+                children=children,
+                end_ns=end_ns,
+            )
             lines = self._operator_lines(node, children)
             # the last one is taken first: forward operators must come before their backward pass
             for child, child_line in zip(reversed(children), reversed(lines), strict=True):

@@ -130,7 +130,10 @@ class ProcessCapture:
             self._count_backward_passes(torch)
             self._recorder.start_up()
             self._forwards = roofwatch_forwards.ForwardPasses(
-                self._recorder, self._scopes, self._journal, self._window.get("for_s")
+                recorder=self._recorder,
+                scopes=self._scopes,
+                journal=self._journal,
+                limit_s=self._window.get("for_s"),
             )
             self._journal.guard(self._forwards.watch)
         elif not warmup_steps:

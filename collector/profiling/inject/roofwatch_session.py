@@ -167,6 +167,7 @@ class SessionRecorder:
         self._journal.write("recording", device=self._device)
 
     def _stop(self, end_reason: str) -> None:
+        """End the recording, and write its trace or its times."""
         profiler = self._profiler
         self._profiler = None
         try:
@@ -222,6 +223,7 @@ class SessionRecorder:
 
 
 def _new_profiler(device: str, window: dict[str, Any]) -> Any:
+    """A profiler of the installed version of torch, without what this process cannot record."""
     from torch._C._profiler import _ExperimentalConfig
     from torch.autograd.profiler import profile
 
