@@ -5,7 +5,7 @@ import hmac
 import inspect
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from roofwatch.mcp_tools import (
     as_given,
     described,
     has_benchmark_files,
+    in_words_of_tools,
     without_flags,
     words_of,
 )
@@ -146,15 +147,20 @@ class _Server(MCPServer):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(f"{name}: {_in_words(error.__cause__)}") from None
+                schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+                problems = _in_words(error.__cause__, schemas[name]["properties"])
+                raise ToolError(f"{name}: {problems}") from None
             raise
 
 
-def _in_words(error: ValidationError) -> str:
+def _in_words(error: ValidationError, properties: Mapping[str, Any]) -> str:
     """What is wrong with the arguments, without the SDK's addresses."""
     problems = []
     for problem in error.errors(include_url=False):
         parameter = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            problems.append(f"{parameter} is missing: {properties[parameter]['description']}")
+            continue
         problems.append(f"{parameter}: {problem['msg']}, not {problem['input']!r}"[:300])
     return "; ".join(problems)
 
@@ -225,10 +231,9 @@ async def _answer(
 ) -> str:
     await _wait(job, wait_s)
     document = job.document
-    if job.tool == "profile" and isinstance(document, dict):
-        # its sentences name options; those of other tools name whole commands
-        notes = [without_flags(note) for note in document["notes"]]
-        document = {**document, "summary": without_flags(document["summary"]), "notes": notes}
+    # their sentences name options; those of other tools name whole commands
+    if job.tool in {"profile", "submit"} and isinstance(document, dict):
+        document = in_words_of_tools(document)
     following: NextCall | None = None
     if not job.task.done():
         why = "it has not ended yet"
@@ -294,6 +299,11 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
         elif values.get("path", "") is None and has_benchmark_files(jobs.root):
             # The kernels of this repository, rather than the bundled ones.
             values["path"] = "."
+        elif name == "ab" and values["path"] is None:
+            raise ToolError(
+                "ab needs path, a benchmark file such as bench_softmax.py, and this repository has "
+                "none: `propose` writes one"
+            )
         if name in OF_HISTORY and values["project"] is None and find_repository(jobs.root):
             # not the only stored project, which may be another one
             values["project"] = project_of(jobs.root)

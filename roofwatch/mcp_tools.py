@@ -123,6 +123,19 @@ def without_flags(text: str) -> str:
     return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda flag: _argument_of(flag[1]), text)
 
 
+def in_words_of_tools(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A result whose sentences name arguments; a command that repeats it is left out of them."""
+    changed = dict(document)
+    for name in ("reason", "summary"):
+        if name in document:
+            lines = document[name].splitlines()
+            sentences = [line for line in lines if not line.strip().startswith("repeat: ")]
+            changed[name] = without_flags("\n".join(sentences))
+    if "notes" in document:
+        changed["notes"] = [without_flags(note) for note in document["notes"]]
+    return changed
+
+
 def _argument_of(flag: str) -> str:
     return _RENAMED.get(flag, flag.replace("-", "_"))
 
@@ -147,10 +160,16 @@ def described(parameter: inspect.Parameter) -> inspect.Parameter:
     the command.
     """
     kind, info = get_args(parameter.annotation)
+    default = None
+    # without a path, the benchmark files of the repository are taken
+    if parameter.name == "path":
+        kind = kind | None
+    elif parameter.default is parameter.empty:
+        default = parameter.empty
     return parameter.replace(
         kind=inspect.Parameter.KEYWORD_ONLY,
         annotation=Annotated[kind, Field(description=without_flags(info.help))],
-        default=parameter.default if parameter.default is parameter.empty else None,
+        default=default,
     )
 
 

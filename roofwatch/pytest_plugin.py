@@ -359,6 +359,8 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
 
 def _announce(item: pytest.Item) -> None:
     """Say how long a measurement takes; a worker of pytest-xdist has no terminal."""
+    from roofwatch.measurement.load import BUSY_LOAD, load_per_processor
+
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
     against = item.config.getoption("--roofwatch-against")
     if reporter is None or not against:
@@ -368,12 +370,13 @@ def _announce(item: pytest.Item) -> None:
     if capture is not None:
         # while a test runs, pytest keeps what is written
         is_shown = capture.global_and_fixture_disabled()
+    load = load_per_processor()
+    duration = f"about half a minute, and at most {_BUDGET_S:.0f} s more while it is undecided"
+    if load > BUSY_LOAD:
+        duration += f"; several times that now, as the machine is busy ({load:.1f} per processor)"
     with is_shown:
         reporter.ensure_newline()
-        reporter.write_line(
-            f"roofwatch: comparing {item.name} with {against}: about half a minute, and at most "
-            f"{_BUDGET_S:.0f} s more while it is undecided; longer if other programs run"
-        )
+        reporter.write_line(f"roofwatch: comparing {item.name} with {against}: {duration}")
 
 
 def _warn_of_foreign_code(item: pytest.Item, record: RunRecord) -> None:

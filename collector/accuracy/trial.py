@@ -28,6 +28,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     Arguments,
     CandidateError,
     CandidateGoneError,
+    CandidateLateError,
     Returned,
 )
 from roofwatch.model.check_report import Errors, TensorReport
@@ -52,6 +53,10 @@ _FAR = 3.0
 
 class NotComparableError(CollectorError):
     """The implementation of the spec is wrong, fails or refuses, so the candidate was not tried."""
+
+
+class ImplementationLateError(CollectorError):
+    """The implementation of the spec, or what follows its call, takes longer than there is time."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,14 @@ class Bench:
 
         Raises:
             NotComparableError: the implementation does not support the trial.
+            ImplementationLateError: there is not enough time to check a result.
             CandidateError: the candidate's result is wrong or missing.
         """
         case, arguments, base = self.call_base(trial)
+        base_s = base.elapsed_ns / 1e9
+        # the reference computes the same in float64, so it would take even longer
+        if base_s > self.timeout_s():
+            raise ImplementationLateError(f"{self.against} on {trial.name} takes {base_s:.0f} s")
         least_limits: Mapping[str, Errors] = {}
         try:
             message = self.what_is_wrong(case, arguments, base)
@@ -297,12 +307,13 @@ class Bench:
                 timeout_s=self.timeout_s(),
             )
         except CandidateError as error:
+            message = f"{implementation} on {self.trial.name}: {error}"
+            if isinstance(error, CandidateLateError):
+                raise ImplementationLateError(message) from None
             # a process that is gone is no fault of the code
             if isinstance(error, CandidateGoneError):
-                kind = CollectorError
-            else:
-                kind = NotComparableError
-            raise kind(f"{implementation} on {self.trial.name}: {error}") from None
+                raise CollectorError(message) from None
+            raise NotComparableError(message) from None
         self.base_ns = base.elapsed_ns
         return base
 

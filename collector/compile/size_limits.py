@@ -1,12 +1,10 @@
 """Finds the largest size of each dimension at which every offset of a case fits into 32 bits."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from roofwatch.collector.deadline import interrupted_at
 from roofwatch.model.proofs import SizeLimit, UnprovenAccess
 from roofwatch.spec import Case
 
@@ -14,8 +12,6 @@ _LARGEST = 2**31 - 1
 _GROWTH = 8
 _MAX_GRANULE = 64
 _MAX_STEP_S = 2.0
-_LEAST_STEP_S = 0.01
-_REPEAT_S = 1.0
 
 Overflow = Callable[[Case], UnprovenAccess | None]
 """The first overflow of a case; raises if its launcher refuses the size."""
@@ -59,28 +55,6 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLi
         if limit is not None:
             limits.append(limit)
     return FoundLimits(tuple(limits), tuple(searched))
-
-
-@contextmanager
-def _interrupted_at(deadline_s: float) -> Iterator[None]:
-    """Raise TimeoutError in the block at a deadline: a launcher may loop over a huge dimension."""
-    # signals reach the main thread alone
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise TimeoutError
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    first_s = max(deadline_s - time.monotonic(), _LEAST_STEP_S)
-    # again and again: Python drops an exception that is raised in a destructor or weak reference
-    signal.setitimer(signal.ITIMER_REAL, first_s, _REPEAT_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 class _Search:
@@ -174,7 +148,8 @@ class _Search:
         )
         began_s = time.monotonic()
         try:
-            with _interrupted_at(self._deadline_s):
+            # a launcher may loop over a huge dimension
+            with interrupted_at(self._deadline_s, TimeoutError):
                 return self._overflow(replace(self._case, shape=shape))
         except TimeoutError:
             raise

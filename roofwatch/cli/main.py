@@ -94,6 +94,16 @@ class _PanelGroup(TyperGroup):
                 self.commands[name] = command
         self.commands |= unordered
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; the error of a missing argument says what it is."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # the error of a missing parameter has no message of its own
+            if not error.message:
+                error.message = getattr(error.param, "help", "")
+            raise
+
 
 app = typer.Typer(
     name="roofwatch",

@@ -181,7 +181,7 @@ def check(
         str,
         typer.Argument(
             metavar="KERNEL|FILE|FILE.py::FUNCTION",
-            help="Bundled kernel or a pattern, benchmark file, folder, or a function of a file.",
+            help="Bundled kernel or a pattern, benchmark file, folder, or ops.py::softmax.",
         ),
     ],
     *,

@@ -42,7 +42,12 @@ more.
 @queueable
 @shared_options()
 def ab(
-    path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="Benchmark file or folder in a git repository, such as bench_softmax.py."
+        ),
+    ],
     *,
     base: Annotated[
         str, typer.Option(help="Base revision; auto is where the branch left its target branch.")
@@ -294,7 +299,11 @@ def submit(
     ],
     *,
     spec: Annotated[
-        Path, typer.Option(metavar="SPEC.py", help="Benchmark file in a git repository.")
+        Path,
+        typer.Option(
+            metavar="SPEC.py",
+            help="Benchmark file in a git repository, such as bench_softmax.py.",
+        ),
     ],
     rev: Annotated[str, typer.Option(help="Revision that the spec is taken from.")] = "HEAD",
     kernel: Annotated[
@@ -346,7 +355,7 @@ def submit(
     )
     with progress(candidate.name) as on_progress:
         result = submit(request, lambda text: on_progress(Progress(0, 0, text)))
-    print_result(result, *submission_lines(result), as_json=as_json)
+    print_result(vars(result), *submission_lines(result), as_json=as_json)
     raise typer.Exit(result.verdict.exit_status)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from roofwatch.ci.submission import SubmissionVerdict
 from roofwatch.collector.accuracy.evaluation import make_inputs
-from roofwatch.collector.accuracy.trial import Bench, NotComparableError
+from roofwatch.collector.accuracy.trial import Bench, ImplementationLateError, NotComparableError
 from roofwatch.collector.accuracy.variations import (
     Test,
     Trial,
@@ -20,7 +20,13 @@ from roofwatch.collector.workers.candidate_protocol import (
     ForgeryError,
     TooManyProcessesError,
 )
-from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
+from roofwatch.measurement.submitted import (
+    CHECK_UNTIL,
+    MAX_LISTED,
+    BudgetSpent,
+    Rejected,
+    Submission,
+)
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.metrics import format_ns
 from roofwatch.spec import Case
@@ -28,15 +34,7 @@ from roofwatch.spec import Case
 MAX_TIMED = 3
 """Largest listed cases, which are timed."""
 _MAX_UNSEEN = 6
-
-
 _MAX_FAILURES = 5
-
-
-_CHECK_UNTIL = 0.7
-"""Share of the budget. Checks on a busy machine may use the time of the screening too."""
-
-
 _HANG_RATIO = 100
 """A candidate that takes so many times as long as the implementation hangs."""
 
@@ -66,14 +64,16 @@ def check_candidate(submission: Submission, bench: Bench, cases: Sequence[Case])
         ),
     ]
     random.shuffle(trials)
+    submission.input_count = len(trials)
     passed: list[Trial] = []
     failures: list[tuple[Trial, CandidateError]] = []
     not_comparable = ""
     for trial in trials:
-        if submission.left_s(_CHECK_UNTIL) <= 0 and not failures:
-            raise Rejected(
-                SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget"
-            )
+        if submission.left_s(CHECK_UNTIL) <= 0:
+            # what was wrong on another input is known
+            if failures:
+                break
+            raise submission.out_of_budget()
         try:
             if bench.try_once(trial):
                 passed.append(trial)
@@ -85,8 +85,17 @@ def check_candidate(submission: Submission, bench: Bench, cases: Sequence[Case])
                 isinstance(error, (CandidateGoneError, ForgeryError, TooManyProcessesError))
                 or len(failures) == _MAX_FAILURES
             )
-            if is_over or submission.left_s(_CHECK_UNTIL) <= 0:
+            if is_over:
                 break
+        except ImplementationLateError as error:
+            if not failures:
+                raise submission.out_of_budget(str(error)) from None
+            break
+        except BudgetSpent:
+            if not failures:
+                raise
+            break
+        submission.checked_count += 1
     if failures:
         raise rejection(submission, bench, failures)
     if set(passed).isdisjoint(listed):

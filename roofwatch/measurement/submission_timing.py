@@ -49,9 +49,7 @@ def measure_blocks(
             len(blocks) < FIRST_LOOK_BLOCKS or submission.left_s(until) > 0
         ):
             if submission.left_s(CONFIRM_UNTIL) <= 0:
-                raise Rejected(
-                    SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
-                )
+                raise submission.out_of_budget()
             blocks.append(_block(bench, trials))
         judged = judge_times(blocks, rate=rate)
         submission.result.effect = asdict(judged.effect)

@@ -19,13 +19,14 @@ from roofwatch.ci.submission import (
     SubmissionVerdict,
     TimeVerdict,
 )
-from roofwatch.collector.accuracy.trial import Bench
+from roofwatch.collector.accuracy.trial import Bench, ImplementationLateError
 from roofwatch.collector.accuracy.variations import (
     Test,
     Trial,
 )
 from roofwatch.collector.build.provenance import ProjectFiles, require_own_code
 from roofwatch.collector.build.revision import suite_at_revision
+from roofwatch.collector.deadline import interrupted_at
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import keep_freed_memory
@@ -40,7 +41,7 @@ from roofwatch.measurement.submission_timing import (
     place_under_roof,
 )
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
-from roofwatch.measurement.submitted import Rejected, Submission
+from roofwatch.measurement.submitted import BudgetSpent, Rejected, Stage, Submission
 from roofwatch.model.errors import CollectorError, SuiteError
 from roofwatch.spec import Case, KernelSpec
 
@@ -133,7 +134,7 @@ def _refuse_other_changes(submission: Submission) -> None:
 def _run(submission: Submission) -> TimeVerdict:
     cases = [submission.fit(case) for case in submission.chosen_cases()]
     with _processes(submission, cases) as bench:
-        submission.on_status("checking results")
+        submission.enter(Stage.CHECKING)
         trials = check_candidate(submission, bench, cases)
         if submission.device != "cpu":
             _, arguments, _ = bench.call_base(trials[0])
@@ -144,7 +145,7 @@ def _run(submission: Submission) -> TimeVerdict:
             raise Rejected(
                 SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU"
             )
-        submission.on_status("timing")
+        submission.enter(Stage.TIMING)
         timed = [
             trial
             for trial in trials
@@ -178,7 +179,7 @@ def _confirm(submission: Submission, cases: Sequence[Case], trials: Sequence[Tri
             f"the error rate; "
             "commit a new version of the spec",
         )
-    submission.on_status("confirming")
+    submission.enter(Stage.CONFIRMING)
     budget["error_rate_spent"] = CONFIRMATION_ERROR_RATE
     budget["submissions_left"] -= 1
     submission.result.effect = None  # the screening's is the best of many, by the winner's curse
@@ -198,30 +199,45 @@ def _confirm(submission: Submission, cases: Sequence[Case], trials: Sequence[Tri
 
 @contextmanager
 def _processes(submission: Submission, cases: Sequence[Case]) -> Iterator[Bench]:
-    """Start both processes, and turn what the candidate does wrong into a verdict."""
+    """Start both processes, and turn what the candidate does wrong, and the end of the budget, into
+    a verdict.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
         folder.chmod(0o711)  # the sandbox may run as another user
-        submission.on_status("starting")
-        base, candidate = submission.start(stack, folder, cases)
-        bench = Bench(
-            spec=submission.spec,
-            device=submission.device,
-            base=base,
-            candidate=candidate,
-            against=submission.result.spec["against"],
-            timeout_s=submission.call_timeout_s,
-        )
+        ends_at_s = submission.began_s + submission.request.budget_s
         try:
-            bench.against = submission.result.spec["against"] = bench.against or submission.fastest(
-                bench, cases
-            )
-            yield bench
-        except CandidateError as error:
-            raise rejection(submission, bench, [(bench.trial, error)]) from None
-        finally:
-            submission.result.checks["calls"] += bench.call_count
-            submission.result.checks["verified"] += bench.checked_count
+            # ends before the processes do, so that ending them is not interrupted
+            with interrupted_at(ends_at_s, BudgetSpent):
+                yield from _judging(submission, cases, stack, folder)
+        except BudgetSpent:
+            raise submission.out_of_budget() from None
+        except ImplementationLateError as error:
+            raise submission.out_of_budget(str(error)) from None
 
 
-# --- parts of the result
+def _judging(
+    submission: Submission,
+    cases: Sequence[Case],
+    stack: ExitStack,
+    folder: Path,
+) -> Iterator[Bench]:
+    base, candidate = submission.start(stack, folder, cases)
+    bench = Bench(
+        spec=submission.spec,
+        device=submission.device,
+        base=base,
+        candidate=candidate,
+        against=submission.result.spec["against"],
+        timeout_s=submission.call_timeout_s,
+    )
+    try:
+        bench.against = submission.result.spec["against"] = bench.against or submission.fastest(
+            bench, cases
+        )
+        yield bench
+    except CandidateError as error:
+        raise rejection(submission, bench, [(bench.trial, error)]) from None
+    finally:
+        submission.result.checks["calls"] += bench.call_count
+        submission.result.checks["verified"] += bench.checked_count

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ from roofwatch.spec import Case, KernelSpec, Language
 
 MAX_LISTED = 8
 """Listed cases that are tried."""
+CHECK_UNTIL = 0.7
 _CALL_UNTIL = 0.85
-"""Share of the budget."""
+"""Shares of the budget. Checks on a busy machine may use the time of the screening too."""
 _MIN_MEMORY_BYTES = 4 * 2**30
 _SLACK_BYTES = 64 * 2**20
 _SCRATCH_BYTES = 2**28
@@ -63,6 +65,25 @@ class Rejected(Exception):  # noqa: N818
         self.verdict, self.evidence = verdict, list(evidence)
 
 
+class BudgetSpent(BaseException):
+    """The budget has ended. No `Exception`, as those of a spec's code are caught."""
+
+
+class Stage(StrEnum):
+    STARTING = "starting"
+    CHECKING = "checking results"
+    TIMING = "timing"
+    CONFIRMING = "confirming"
+
+
+_OPEN_QUESTIONS = {
+    Stage.STARTING: "whether it is right, and faster, is open",
+    Stage.CHECKING: "whether it is right, and faster, is open",
+    Stage.TIMING: "it is right on all inputs; whether it is faster is open",
+    Stage.CONFIRMING: "it is right, and was faster when first timed; whether that holds is open",
+}
+
+
 class Submission:
     """What is judged, and the result so far."""
 
@@ -76,8 +97,13 @@ class Submission:
         self.request = request
         self.suite = suite
         self.spec = spec
-        self.on_status = on_status
+        self._on_status = on_status
         self.began_s = time.monotonic()
+        self.stage = Stage.STARTING
+        self.stage_began_s = self.began_s
+        self.input_count = 0
+        """Inputs that are to be checked."""
+        self.checked_count = 0
         self.device = choose_device(None)
         self.code = request.candidate.read_bytes()
         self.is_interpreted = self.device == "cpu" and _IMPORTS_TRITON.search(self.code) is not None
@@ -104,6 +130,31 @@ class Submission:
             "error_rate_spent": 0.0,
             "submissions_left": max(0, MAX_CONFIRMATIONS - confirmations(self.result.target)),
         }
+
+    def enter(self, stage: Stage) -> None:
+        """Begin a stage, and say so."""
+        self.stage = stage
+        self.stage_began_s = time.monotonic()
+        self._on_status(stage)
+
+    def out_of_budget(self, detail: str = "") -> Rejected:
+        """Say what is open at the end of the budget, and what would decide it."""
+        reason = f"the budget of {self.request.budget_s:g} s ended while {self.stage}"
+        needed_s = 2 * self.request.budget_s
+        if self.stage is Stage.CHECKING:
+            reason += f", with {self.checked_count} of {self.input_count} inputs checked"
+            spent_s = time.monotonic() - self.stage_began_s
+            # one may be under way
+            checks_s = spent_s * self.input_count / (self.checked_count + 1)
+            needed_s = (self.stage_began_s - self.began_s + checks_s) / CHECK_UNTIL
+        if detail:
+            reason += f" ({detail})"
+        rounded_s = math.ceil(needed_s / 10) * 10
+        reason += (
+            f"; {_OPEN_QUESTIONS[self.stage]}; smaller cases (--case) or about {rounded_s} s "
+            "(--budget) would decide"
+        )
+        return Rejected(SubmissionVerdict.INCONCLUSIVE, reason)
 
     def start(
         self,
@@ -159,9 +210,7 @@ class Submission:
             # What fails here is no fault of the candidate.
             base.load(self.call_timeout_s())
         except CandidateLateError:
-            raise Rejected(
-                SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
-            ) from None
+            raise self.out_of_budget() from None
         except CandidateError as error:
             raise CollectorError(
                 f"{self.request.spec} cannot be loaded in the sandbox: {error}"

@@ -26,7 +26,7 @@ from roofwatch.agent_answers import MAX_ANSWER_BYTES
 from roofwatch.agent_jobs import Jobs
 from roofwatch.found_kernels import find_function
 from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
-from roofwatch.mcp_tools import without_flags
+from roofwatch.mcp_tools import in_words_of_tools, without_flags
 from roofwatch.model.errors import SuiteError
 from tests.docs.command_line import check_roofwatch
 from tests.docs.markdown import ROOT, code_blocks
@@ -495,6 +495,30 @@ def test_tools_speak_of_their_arguments_not_of_flags(jobs: Jobs) -> None:
         assert "--" not in refused["errors"][-1]
 
     ask(make_server(jobs), session)
+
+
+def test_a_missing_argument_is_described_with_an_example(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        (jobs.root / SUITE).unlink()
+        for tool, example in (("ab", "bench_softmax.py"), ("check", "ops.py::softmax")):
+            message = await agent.refused(tool)
+            assert example in message
+            assert "Field required" not in message
+        assert "spec is missing: Benchmark file" in await agent.refused("submit", candidate="a.py")
+
+    ask(make_server(jobs), session)
+
+
+def test_a_submission_names_arguments_and_has_a_summary() -> None:
+    submitted = {
+        "reason": "the budget ended; raise --budget",
+        "summary": "inconclusive: raise --budget\n  repeat: roofwatch submit a.py --spec b.py",
+    }
+
+    assert in_words_of_tools(submitted) == {
+        "reason": "the budget ended; raise budget",
+        "summary": "inconclusive: raise budget",
+    }
 
 
 def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,29 @@ def test_a_hang_costs_the_budget_and_nothing_else(repository: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_reference_that_takes_for_ever_costs_the_budget(repository: Path) -> None:
+    spec = repository / "bench_slow.py"
+    spec.write_text(
+        "import time\nfrom roofwatch import KernelSpec, cases\n\n"
+        "def reference(x):\n    time.sleep(1e6)\n    return x\n\n"
+        "slow = KernelSpec(\n    name='slow', reference=reference,\n"
+        "    inputs=lambda case, make: {'x': make.normal(case['n'])},\n"
+        "    cases=cases(shapes=[{'n': 8}], directions=['fwd']),\n"
+        "    flop_count=lambda case: 1, memory_bytes=lambda case: 1,\n)\n\n"
+        "@slow.implementation('torch')\ndef same(x):\n    return x.clone()\n"
+    )
+    commit_all(repository)
+    (repository / "candidate.py").write_text("def candidate(x):\n    return x.clone()\n")
+
+    result = submit(Request(repository / "candidate.py", spec, budget_s=25.0))
+
+    assert result.verdict is SubmissionVerdict.INCONCLUSIVE
+    assert "the budget of 25 s ended while" in result.reason
+    assert "whether it is right, and faster, is open" in result.reason
+    assert "--budget" in result.reason
+
+
+@pytest.mark.slow
 def test_forks_up_to_the_limit_are_an_error_that_says_so(repository: Path) -> None:
     result = submit(request(repository, "attack_forks_until_refused"))
 
