@@ -153,6 +153,7 @@ def _recoveries(state: WatchState) -> Iterator[Job]:
 
 
 def _newest(state: WatchState) -> Iterator[Job]:
+    """Measure the newest commit of the branch, if it is new."""
     newest = state.commits[-1]
     # a commit that cannot be built or measured is not tried again
     if newest.sha in state.measured or newest.sha in state.skipped:
@@ -172,6 +173,7 @@ def _newest(state: WatchState) -> Iterator[Job]:
 
 
 def _bridges(state: WatchState) -> Iterator[Job]:
+    """Measure the last commit before a change of the environment in the new one too."""
     for bridge in sorted(state.bridges, key=lambda bridge: bridge.commit, reverse=True):
         differences = ", ".join(bridge.differences)
         yield Job(

@@ -52,15 +52,18 @@ class Remark:
     template: str
     """Has one `{}` for each word."""
     words: tuple[str, ...] = ()
+    """Untrusted words for the gaps of the template, in order."""
 
     def __str__(self) -> str:
         return self.quoted(str)
 
     def quoted(self, quote: Callable[[str], str]) -> str:
+        """Fill the gaps with quoted words."""
         return self.template.format(*map(quote, self.words))
 
 
 def join_remarks(separator: str, remarks: Iterable[Remark]) -> Remark:
+    """Join remarks into one, with all their words."""
     templates: list[str] = []
     words: list[str] = []
     for remark in remarks:
@@ -108,6 +111,7 @@ class Section:
     columns: tuple[str, ...]
     rows: Sequence[Row]
     is_folded: bool = False
+    """Whether a reader has to open it."""
     text: str | None = None
 
 
@@ -147,6 +151,7 @@ def plain(text: str, *, limit: int = 160) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
+    """`1 case`, `2 cases`."""
     if count == 1:
         return f"{count} {noun}"
     return f"{count} {noun}s"

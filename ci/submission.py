@@ -59,7 +59,9 @@ class CaseTimes:
     """Times of neighbouring calls of both sides on the same inputs of one case, in ns."""
 
     base_ns: float
+    """Median time of the existing implementation."""
     candidate_ns: float
+    """Median time of the candidate."""
     exchange_ns: float
     """Of an exchange without a call."""
 

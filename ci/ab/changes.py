@@ -112,6 +112,7 @@ def _judge_memory(
 
 
 def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]]:
+    """Judge the time that the host takes to issue a call, with one error rate for all cases."""
     compared: dict[CaseKey, PairedEstimate] = {}
     for key, (base, head) in measured.items():
         comparison = _compare_hosts(base, head)
@@ -196,6 +197,7 @@ def judge_accuracy(pairing: Pairing) -> list[Change[None]]:
 
 
 def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
+    """The tensors whose error changed noticeably within the tolerance."""
     base_errors = {tensor.tensor: tensor.rmse_ratio for tensor in base.tensors}
     for tensor in head.tensors:
         base_error = base_errors.get(tensor.tensor)
@@ -248,6 +250,7 @@ def compare_counters(base: Iterable[Counters], head: Iterable[Counters]) -> list
 
 
 def _changed_counters(base: Counters, head: Counters) -> Iterator[Change[None]]:
+    """The counters that both sides have and that changed noticeably."""
     least = math.log1p(_MIN_COUNTER_CHANGE)
     for name in head.values.keys() & base.values.keys():
         base_value = base.values[name]

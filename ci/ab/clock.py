@@ -57,6 +57,7 @@ class BlockPairs:
 
     @property
     def remark(self) -> Remark:
+        """How many pairs were left out and why, for readers of the verdict."""
         reasons: dict[str, None] = {}
         for pair in self.left_out:
             reasons |= dict.fromkeys((*pair.base, *pair.head))

@@ -58,6 +58,7 @@ class PairedEstimate:
     base_ns: float
     """Median of the medians of the base's blocks that are compared."""
     head_ns: float
+    """The same of the head."""
     log_ratio: float
     """Centre of ln(head / base) over pairs of blocks; above 0 is slower."""
     log_interval: tuple[float, float]
@@ -66,6 +67,7 @@ class PairedEstimate:
     """
     block_count: int
     threshold: float
+    """Smallest relative change that matters, as a fraction."""
     p_value: float
     """Two-sided, for the hypothesis that the true change lies within the threshold; valid over all
     interim analyses.
@@ -84,6 +86,7 @@ class PairedEstimate:
 
     @property
     def relative_interval(self) -> tuple[float, float]:
+        """The interval of the relative change, low and high."""
         low, high = self.log_interval
         return expm1(low), expm1(high)
 
@@ -203,7 +206,9 @@ class _BlockMedian:
     """The median of one block, and the median of its logarithms."""
 
     ns: float
+    """Median time of a launch in the block."""
     log: float
+    """Its natural logarithm, which all estimates use."""
 
     @classmethod
     def of(cls, block_ns: Iterable[float]) -> "_BlockMedian":
@@ -323,6 +328,7 @@ class _BlockRatios:
     """Centre and spread of the log ratios of pairs of blocks."""
 
     count: int
+    """Number of pairs of blocks."""
     centre: float
     """Trimmed mean."""
     variance: float
@@ -330,6 +336,7 @@ class _BlockRatios:
 
     @classmethod
     def of(cls, log_ratios: Sequence[float]) -> "_BlockRatios":
+        """Summarise ln(head / base) of each pair."""
         count = len(log_ratios)
         if not count:
             raise ValueError("there are no blocks to compare")
@@ -351,6 +358,7 @@ class _BlockRatios:
         return math.sqrt(self.variance * count / (remaining * (remaining - 1)))
 
     def p_beyond(self, edge: float) -> float:
+        """Two-sided p-value for a true log ratio within `edge` of 0."""
         distance = abs(self.centre) - edge
         error = self.error_at(self.count)
         if distance <= 0:

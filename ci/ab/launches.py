@@ -33,6 +33,7 @@ class LaunchEvidence:
     base_name: str
     """Empty for a kernel that only the head launches."""
     head_name: str
+    """Empty if the head no longer launches it."""
     base_share: float
     """Share of the busy time; 0 if it was not launched."""
     head_share: float
@@ -95,6 +96,7 @@ _NOT_LAUNCHED = _Launched()
 
 
 def _changes(base: CaseProfile, head: CaseProfile) -> Iterator[Change[LaunchEvidence]]:
+    """Pair the kernels of both sides, and yield those with another number of launches."""
     base_kernels = _launched(base)
     head_kernels = _launched(head)
     for base_name, head_name in _paired_names(
@@ -163,6 +165,7 @@ def _in_words(
     base_count: float,
     head_count: float,
 ) -> Remark:
+    """Write how the launches of a kernel changed; names are untrusted."""
     if not base_name:
         return Remark(f"{{}} is new, {head_count:.3g} in a call", (head_name,))
     if not head_name:

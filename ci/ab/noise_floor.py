@@ -121,9 +121,11 @@ class NoiseFloor(BaseModel):
     harness_version: str
     commit_sha: str
     measured_at: AwareDatetime
+    """When the calibration ran; old ones are repeated."""
     preset: str | None = None
     """Sampling preset; None where it is not known."""
     cases: tuple[CaseNoise, ...]
+    """One entry for each calibrated case and implementation."""
 
     @classmethod
     def parse(cls, content: bytes | str) -> Self:
@@ -209,6 +211,7 @@ class FloorUsed:
 
     @classmethod
     def of(cls, floor: NoiseFloor, thresholds: Iterable[float]) -> "FloorUsed":
+        """Count the thresholds that a calibration raised, and take the highest."""
         raised = [threshold for threshold in thresholds if threshold > _LEAST]
         return cls(
             floor.commit_sha,
@@ -282,9 +285,11 @@ class RunnerNoise:
     comparison_count: int
     """Compared cases over all calibrations."""
     false_alarm_count: int
+    """Compared cases of one commit that a verdict called changed."""
 
     @property
     def median_floor(self) -> float | None:
+        """The floor of the middle case, as a relative change."""
         if not self.cases:
             return None
         return statistics.median(case.noise_floor for case in self.cases)
@@ -344,6 +349,7 @@ def is_calibration(pair: Pair) -> bool:
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
+    """The noise of each calibrated case; what has too few blocks is left out."""
     noises: list[CaseNoise] = []
     for pair in pairs:
         noise = CaseNoise.of(

@@ -197,8 +197,11 @@ class _Share:
     """Share of some functions in a step, with its bounds."""
 
     low: float
+    """Share of the step's time, at least."""
     estimate: float
+    """Share of the step's time, most likely."""
     high: float
+    """Share of the step's time, at most."""
 
 
 def _shares_of_steps(

@@ -115,6 +115,7 @@ class BestImplementation:
     case_id: str
     implementation: str
     median_ns: float
+    """Median time of a launch, the lowest of the case."""
     runner_up: str | None
     """The next one with the same timer and cache state."""
     comparison: PairedEstimate | None
@@ -135,6 +136,7 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
 
 
 def _best_of(timed: Sequence[Measurement]) -> BestImplementation:
+    """The fastest implementation of each case, and by how much."""
     best, *slower = sorted(timed, key=_time_and_name)
     assert best.median_ns is not None
     # times of another timer or cache state do not compare

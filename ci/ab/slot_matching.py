@@ -32,10 +32,12 @@ class SlotSides(NamedTuple):
 
     @property
     def base_names(self) -> tuple[str, ...]:
+        """Names of the base's kernels, in the order of their launches."""
         return tuple(slot.name for slot in self.base)
 
     @property
     def head_names(self) -> tuple[str, ...]:
+        """Names of the head's kernels, in the order of their launches."""
         return tuple(slot.name for slot in self.head)
 
     @property
@@ -160,6 +162,7 @@ def _bounds(
     part: int,
     part_count: int,
 ) -> tuple[int, int]:
+    """First and last position of one of several parts of equal length."""
     start = length * part // part_count
     end = length * (part + 1) // part_count
     return start, end

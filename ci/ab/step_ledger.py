@@ -60,14 +60,17 @@ class LedgerRow:
     head_names: tuple[str, ...]
     place_count: int
     base_launches: float
+    """Launches in a step."""
     head_launches: float
     base_ns: float
+    """Busy time of these launches in a step."""
     head_ns: float
     gap_change_ns: float
     """Change of the time before these launches in which nothing ran."""
 
     @property
     def change_ns(self) -> float:
+        """Time that these kernels add to a step; negative if they save it."""
         return self.head_ns - self.base_ns
 
 
@@ -88,16 +91,22 @@ class StepLedger:
     matched_ns: float
     """Change of the busy time of all rows but the added and removed ones."""
     added_ns: float
+    """Busy time of kernels that only the head launches."""
     removed_ns: float
+    """Busy time of kernels that only the base launches."""
     gap_change_ns: float
+    """Change of the time in which no kernel runs."""
     overlap_change_ns: float
+    """Change of the time in which several kernels run at once."""
 
     @property
     def step_change_ns(self) -> float:
+        """Time that a step takes longer; negative if it became shorter."""
         return self.head_step_ns - self.base_step_ns
 
     @property
     def residual_ns(self) -> float:
+        """What the terms do not explain of the change."""
         busy_ns = self.matched_ns + self.added_ns - self.removed_ns
         return round(
             self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3
@@ -214,11 +223,14 @@ class _PerStep(NamedTuple):
     """Slots of one side, on average over its steps."""
 
     launches: float
+    """Launches in a step."""
     busy_ns: float
+    """Time in which its kernels run."""
     gap_ns: float
 
     @classmethod
     def of(cls, slots: Sequence[Slot], step_count: int) -> "_PerStep":
+        """Divide the sums over all steps by their number."""
         return cls(
             launches=sum(slot.launch_count for slot in slots) / step_count,
             busy_ns=sum(slot.busy_ns for slot in slots) / step_count,

@@ -103,6 +103,7 @@ def open_channel(
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
+    """Read a secret address from where the rules say that it is."""
     text = ""
     if channel.url_env is not None:
         source = f"the environment variable {channel.url_env}"
@@ -309,6 +310,7 @@ def to_document(delivery: Delivery) -> JsonObject:
 
 
 def _facts(delivery: Delivery) -> list[tuple[str, str]]:
+    """Name and text of each line of a message."""
     alert = delivery.alert
     message = alert.message
     if message.is_test:

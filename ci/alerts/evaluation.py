@@ -88,12 +88,15 @@ class AlertSetup:
 
     rules: AlertRules
     codeowners: CodeOwners | None = None
+    """Of the repository whose kernels are measured; None: only the rules name owners."""
     dashboard_url: str | None = None
+    """Without it, messages have no links."""
     channels: Mapping[str, Send | str] = field(default_factory=dict)
     """By name; for a channel that cannot be used, the reason."""
     faults: tuple[str, ...] = ()
     """What cannot be used, and why."""
     links: AcknowledgeLinks | None = None
+    """Links that acknowledge an alert; None if the rules configure none."""
 
 
 def raise_alerts(
@@ -308,6 +311,7 @@ def _attempt(
     channel: Send | str,
     now: Callable[[], datetime],
 ) -> Delivery:
+    """Send a message once, and return it with what came of it and when to try again."""
     try:
         _send(delivery, channel)
     except SendError as error:

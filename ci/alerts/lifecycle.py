@@ -97,6 +97,7 @@ def _new_episode(
     condition: AlertCondition,
     now: datetime,
 ) -> Alert:
+    """Begin an episode of an alert, the first or the next."""
     return Alert(
         project=project,
         cause=condition.cause,
@@ -117,6 +118,7 @@ def _resolved(
     ending: str,
     now: datetime,
 ) -> Alert:
+    """End an alert, with the reason and the newest value."""
     facts = (Fact("Resolved", ending), *alert.message.facts)
     return replace(
         alert,
@@ -195,6 +197,7 @@ def _needs_reminder(
     *,
     is_worse: bool,
 ) -> bool:
+    """Whether to repeat the message: it is worse now, or nobody acknowledged it in time."""
     if alert.state is not AlertState.FIRING:
         return False
     remind_after = timedelta(days=rule.remind_after_days)  # 0: never
@@ -222,6 +225,7 @@ def _step(
     due: Mapping[str, AlertEvent],
     now: datetime,
 ) -> AlertStep:
+    """Combine an alert with the messages that are due."""
     deliveries = [
         Delivery(
             alert=alert,

@@ -38,15 +38,19 @@ class _Level:
 
     series: SeriesKey
     reference: float
+    """The rule's limit, else the median of the older values."""
     value: float
+    """Median of the newest values."""
     since: CommitRef
     """Where the newest values that are beyond the limit begin; the newest commit if none is."""
     previous: CommitRef | None
     """The commit before that, of those that were read."""
     newest: CommitRef
+    """Commit of the newest value."""
 
     @property
     def ratio(self) -> float:
+        """New value over reference: 1 if nothing changed."""
         return self.value / self.reference
 
 
@@ -344,6 +348,7 @@ def _cause(
 
 
 def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
+    """Write what changed and by how much, for the title of a message."""
     cases = count_of(len(levels), "case")
     if rule.over == "geomean":
         reference = _geomean(level.reference for level in levels)
@@ -366,6 +371,7 @@ def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
 
 
 def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:
+    """Where the change began, and what was compared."""
     since = commit_text(worst.since)
     # the limit may have been crossed at any time before
     if worst.previous is None and rule.limit is not None:

@@ -20,13 +20,16 @@ class KernelOwners(RulesTable):
     """Owners of kernels whose source file is unknown."""
 
     kernels: tuple[str, ...] = Field(min_length=1)
+    """Patterns of kernels."""
     owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
 
 
 @dataclass(frozen=True)
 class Ownership:
     table: Sequence[KernelOwners] = ()
+    """Of the rules; the last match counts."""
     codeowners: CodeOwners | None = None
+    """Of the repository; asked if the table has no match."""
     source_paths: Mapping[str, str] = field(default_factory=dict)
     """By kernel, from the root of the repository."""
 

@@ -22,7 +22,9 @@ class ProjectState:
 
     project: str
     regressions: Sequence[TriagedRegression] = ()
+    """With what people decided about each."""
     possible_changes: Sequence[KernelSuspicion] = ()
+    """What no pair has decided yet."""
     runs: Mapping[str, Sequence[RunnerRun]] = field(default_factory=dict)
     """By runner class, the newest commit last."""
     results: Callable[[UUID], Sequence[MeasuredCase]] = field(default=lambda _: ())
@@ -35,6 +37,7 @@ class ProjectState:
     """The sha of each tag or commit that rules compare with."""
     ownership: Ownership = field(default_factory=Ownership)
     dashboard_url: str | None = None
+    """Without it, messages have no links."""
 
     @property
     def devices(self) -> dict[str, list[str]]:
@@ -42,6 +45,7 @@ class ProjectState:
         return group_by(self.runs, self.device_of)
 
     def device_of(self, runner_class: str) -> str:
+        """Name of the device that a runner class has now; the class itself without any run."""
         runs = self.runs.get(runner_class)
         if not runs:
             return runner_class
@@ -62,6 +66,7 @@ class ProjectState:
         case_id: str,
         implementation: str | None = None,
     ) -> bool:
+        """Whether a rule is about a case, and about an implementation if one is named."""
         if implementation is not None and matches(implementation, rule.exclude_implementations):
             return False
         kernel = kernel_of(case_id)

@@ -95,6 +95,7 @@ def _without_ratios(points: Sequence[ChangePoint]) -> list[ChangePoint]:
 
 
 def _regression_facts(regression: Regression, false_alarms: FalseAlarms) -> Iterator[Fact]:
+    """Where it began, what supports it, who or what is suspected, and how certain it is."""
     worst = regression.change_points[0]
     # several commits may lie between two measurements
     if regression.is_range:
@@ -154,6 +155,7 @@ def change_of(
     *,
     is_limit: bool = False,
 ) -> ReportedValue:
+    """Tell one change of a series, in the unit of its metric."""
     relative_change = None
     if base and head is not None:
         relative_change = (head - base) / base
@@ -172,5 +174,6 @@ def change_of(
 
 
 def commit_text(commit: CommitRef) -> str:
+    """Name a commit so that its readers recognise it."""
     date = f"{commit.committed_at:%Y-%m-%d}"
     return f"{commit.short_sha} {commit.subject} ({commit.author}, {date})"

@@ -40,6 +40,7 @@ _JUDGED = (
 
 
 def _known_metric(name: str) -> str:
+    """Refuse a metric that no rule can judge, and propose the nearest name."""
     if name in _JUDGED:
         return name
     # of other names, an imported metric whose better direction is known
@@ -55,8 +56,10 @@ class BaseRule(RulesTable):
     """What rules of every kind have."""
 
     name: Annotated[str, StringConstraints(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")]
+    """Unique among the rules; alerts refer to it."""
     severity: Severity = Severity.WARNING
     channels: ChannelNames = Field(min_length=1)
+    """Names of channels of the file."""
     cool_down_hours: float = Field(default=24.0, ge=0)
     """Minimum time between two notifications of one alert."""
     escalate_after_hours: float | None = Field(default=None, gt=0)
@@ -65,9 +68,11 @@ class BaseRule(RulesTable):
     remind_after_days: float = Field(default=7.0, ge=0)
     """Repeat the message until somebody acknowledges the alert; 0 for never."""
     notify_resolved: bool = True
+    """Send a message too when the alert ends."""
     within_days: float = Field(default=30.0, gt=0)
     """What began earlier raises no alert; an alert that is firing continues."""
     projects: tuple[str, ...] = ("*",)
+    """Patterns of projects."""
     runners: tuple[str, ...] = ("*",)
     """Patterns of runner classes; machine code has no runner class and matches only `*`."""
 
@@ -78,6 +83,7 @@ class BaseRule(RulesTable):
         return self
 
     def covers_runner(self, runner_class: str) -> bool:
+        """Whether results of a runner class are the rule's."""
         return matches(runner_class, self.runners)
 
 
@@ -85,7 +91,9 @@ class KernelRule(BaseRule):
     """A rule about the cases of some kernels."""
 
     kernels: tuple[str, ...] = ("*",)
+    """Patterns of kernels."""
     families: tuple[str, ...] = ("*",)
+    """Patterns of families of kernels."""
     tags: tuple[str, ...] = ()
     """Only cases with all of these."""
     exclude_implementations: tuple[str, ...] = ()
@@ -97,6 +105,7 @@ class KernelRule(BaseRule):
         family: str,
         tags: Collection[str],
     ) -> bool:
+        """Whether a case is the rule's, by all of its patterns."""
         if not matches(kernel, self.kernels):
             return False
         if not matches(family, self.families):
@@ -130,13 +139,16 @@ class MetricRule(KernelRule):
     """In the metric's unit, or text with a unit: `"600 TFLOP/s"`; a share is a percentage."""
     at_most: Limit | None = None
     drops_by: Annotated[Percentage, Field(lt=1)] | None = None
+    """Relative change from the older values, for rates."""
     grows_by: Percentage | None = None
+    """Relative change from the older values, for times, memory and errors."""
     against: Annotated[str, StringConstraints(pattern=r"^\S(.{0,198}\S)?$")] = "14 days"
     """What `drops_by` and `grows_by` are compared with: `N days` before the newest runs, a tag or
     commit, or `change`: what was before a regression that the analysis found."""
     over: Literal["any", "geomean"] = "any"
     """Judge each case, or the geometric mean of all covered cases of a device."""
     runs: Annotated[int, Field(ge=1, le=200)] = 3
+    """The median of so many newest runs is judged."""
 
     @property
     def definition(self) -> Metric:
@@ -144,6 +156,7 @@ class MetricRule(KernelRule):
 
     @property
     def limit(self) -> float | None:
+        """The fixed limit in the metric's unit; None if older values are the reference."""
         return self.at_least or self.at_most
 
     @property

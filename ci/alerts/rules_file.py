@@ -28,6 +28,7 @@ class AddressedChannel(RulesTable):
     kind: Literal["apprise", "webhook"]
     url_env: Variable | None = None
     url_file: str | None = None
+    """Path relative to the rules."""
     secret_env: Variable | None = None
     """Environment variable with the key that signs a webhook's messages."""
 
@@ -41,6 +42,8 @@ class AddressedChannel(RulesTable):
 
 
 class IssueChannel(RulesTable):
+    """A repository of GitHub in which each alert is an issue."""
+
     kind: Literal["github"]
     repository: Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
     token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
@@ -60,6 +63,8 @@ class AcknowledgeTable(RulesTable):
 
 
 class AlertRules(RulesTable):
+    """The whole file: channels, rules and owners."""
+
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     owners: tuple[KernelOwners, ...] = ()
@@ -80,6 +85,7 @@ class AlertRules(RulesTable):
         return rules
 
     def of(self, project: str) -> list[Rule]:
+        """The rules that are about a project."""
         return [rule for rule in self.rules if matches(project, rule.projects)]
 
 
@@ -131,6 +137,7 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
 
 
 def _fault_text(fault: ErrorDetails) -> str:
+    """Say in plain words what is wrong, without the value, which may be a secret."""
     kind = fault["type"]
     context = fault.get("ctx", {})
     if kind == "extra_forbidden":

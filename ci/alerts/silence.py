@@ -43,6 +43,7 @@ class ReportInterval:
     """When it counts as silent; None with too few results."""
 
     def is_silent(self, now: datetime) -> bool:
+        """Whether it should have reported by now."""
         return self.silent_from is not None and now >= self.silent_from
 
 
@@ -132,6 +133,7 @@ def _silence(
     *,
     is_past: bool = False,
 ) -> AlertCondition:
+    """Report one silent device, or one pattern without a runner."""
     return AlertCondition(
         rule=rule.name,
         cause=f"silence\n{name}",

@@ -26,6 +26,7 @@ def _percentage(value: object) -> float:
 
 
 def _known_channels(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Refuse a channel that the file does not define."""
     channels = info.context
     if channels is None:  # the channels themselves are not valid, which is reported already
         return names
@@ -36,6 +37,7 @@ def _known_channels(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, 
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
+    """Name the most similar of some words; empty if none is similar."""
     near = get_close_matches(word, words, n=1)
     if not near:
         return ""
@@ -56,4 +58,5 @@ class RulesTable(BaseModel):
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
+    """Whether a text matches any of some patterns with `*` and `?`."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -246,7 +246,9 @@ class Measure:
     """Take more pairs of a commit."""
 
     position: int
+    """Of the commit among those of the range."""
     pair_count: int
+    """Pairs to measure before the next decision."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,7 @@ class SearchEnd:
     first: int = -1
     last: int = -1
     confidence: float = 0.0
+    """Probability that the change is between `first` and `last`."""
 
 
 def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | SearchEnd:

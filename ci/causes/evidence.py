@@ -58,7 +58,9 @@ class Observation:
     """One observation other than the series itself."""
 
     has_changed: bool
+    """Whether it changed together with the time."""
     sentence: str
+    """What was observed, for readers."""
 
 
 class SupportingEvidence:
@@ -290,6 +292,7 @@ def measured_again(
 
 
 def describe_comparison(comparison: PairedEstimate) -> str:
+    """Write the change of a pair with its interval and verdict."""
     low, high = comparison.relative_interval
     return (
         f"{comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%}, "

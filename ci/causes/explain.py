@@ -37,7 +37,9 @@ class CodeObservation:
     """How the machine code differs between both sides of a step."""
 
     changed_targets: int
+    """Targets whose machine code differs."""
     known_targets: int
+    """Targets whose machine code is known on both sides."""
     facts: str
     """Changed facts of one target, in words."""
     is_worse: bool
@@ -239,6 +241,7 @@ def _add_sources(odds: CauseOdds, sources: Observation) -> None:
 
 
 def _autotune(context: ChangeContext) -> Odds | None:
+    """Suspect the autotuner if it chose another configuration at the step."""
     old_choices = _choices(context.before)
     new_choices = _choices(context.after)
     for function, key in sorted(old_choices.keys() & new_choices.keys()):
@@ -268,6 +271,7 @@ def _choices(runs: Sequence[SeriesPoint]) -> dict[tuple[str, str], set[str]]:
 
 
 def _clock(context: ChangeContext) -> Odds | None:
+    """Suspect the clock if it changed where the time did, or if runs were throttled."""
     throttled = _throttled(context)
     step = clock_step(context.before, context.after, context.log_change)
     if step is None or not step.is_opposed:

@@ -20,7 +20,9 @@ class Odds:
     """Odds of one cause against `unknown`, with the evidence."""
 
     against_unknown: float
+    """How much likelier the cause is than one that nothing recorded."""
     sentence: str
+    """The evidence, for readers."""
 
     def updated(
         self,
@@ -29,6 +31,7 @@ class Odds:
         factor: float = 1.0,
         at_least: float = 0.0,
     ) -> "Odds":
+        """Add evidence: multiply the odds, and join the sentences."""
         sentences = "; ".join(filter(None, (self.sentence, sentence)))
         return Odds(max(self.against_unknown * factor, at_least), sentences)
 
@@ -82,6 +85,7 @@ def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
 
 
 def cause_of(suspects: Sequence[Suspect]) -> Cause:
+    """The likeliest cause; unknown without suspects."""
     if not suspects:
         return Cause.UNKNOWN
     return ranked(suspects)[0].cause

@@ -171,6 +171,7 @@ class _Scale:
 
     values: Values
     is_log: bool
+    """Whether values are judged by their logarithms."""
     min_relative_change: float
 
     @classmethod

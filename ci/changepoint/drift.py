@@ -66,8 +66,10 @@ class _Ramp:
     start: int
     end: int
     slope: float
+    """Change from one value to the next."""
     relative_change: float
     residuals: Values
+    """What the values differ by from the ramp."""
 
     def is_relevant(self, min_relative_change: float) -> bool:
         return abs(math.log1p(self.relative_change)) >= math.log1p(min_relative_change)

@@ -45,6 +45,7 @@ class Segmentation:
     starts: list[int]
     """First positions of all segments but the first."""
     levels: list[float]
+    """One more than `starts`."""
     cost: float
     """-2 ln likelihood and penalties."""
 

@@ -13,6 +13,7 @@ CLOSE_SECOND = 1.02
 
 
 def faster_implementation(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Another implementation of the case took clearly less time in the same run."""
     if evidence.timing is None or not evidence.others:
         return
     name, median_ns = min(evidence.others.items(), key=lambda item: item[1])
@@ -31,6 +32,7 @@ def faster_implementation(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def autotuning(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The autotuner's own timings show a faster configuration, or one that is nearly as fast."""
     if evidence.measurement is None:
         return
     for tuning in evidence.measurement.autotuning:

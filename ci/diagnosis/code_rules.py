@@ -35,6 +35,7 @@ _REMEDIES = {
 
 
 def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """No block of the kernel fits onto a multiprocessor."""
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
     # an occupancy of 0 means that not a single block fits
     if facts:
@@ -49,6 +50,7 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The compiler refused the kernel for the target."""
     facts = [fact for fact in evidence.facts if fact.outcome.is_failure]
     if facts:
         where, words = _where(facts)
@@ -64,6 +66,7 @@ def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """A matrix product in a dtype of the tensor cores compiles to other instructions."""
     if evidence.case.dtype not in _TENSOR_DTYPES:
         return
     if (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
@@ -108,6 +111,7 @@ def _without_tensor_cores(compiled: Sequence[StaticFacts]) -> list[StaticFacts]:
 
 
 def spills(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Registers do not suffice, so values are in local memory."""
     facts = [
         fact
         for fact in evidence.compiled
@@ -133,6 +137,7 @@ def spills(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Few warps fit onto a multiprocessor, where that may cost time."""
     if evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED, Limit.MEMORY}:
         return
     facts = [
@@ -160,6 +165,7 @@ def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Most bytes are read with narrow instructions."""
     # wider loads help only where loads take the time
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:

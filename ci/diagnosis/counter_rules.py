@@ -31,6 +31,7 @@ _PIPES = {
 
 
 def excess_traffic(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The device moved clearly more bytes than the cost model needs."""
     counted_bytes = evidence.counted.get("dram_bytes")
     needed_bytes = evidence.case.memory_bytes
     if counted_bytes is None or not needed_bytes:
@@ -55,6 +56,7 @@ def excess_traffic(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def waves(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The blocks of the only kernel leave multiprocessors idle at the end."""
     counts = [entry.values.get("waves_per_multiprocessor", 0.0) for entry in evidence.counters]
     positive_counts = [count for count in counts if count > 0]
     if len(positive_counts) != 1 or evidence.timing is None:
@@ -79,6 +81,7 @@ def waves(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The largest savings that the rules of Nsight Compute estimate."""
     savings: list[tuple[float, str, str]] = []
     for entry in evidence.counters:
         for finding in entry.findings:
@@ -101,6 +104,7 @@ def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def excess_work(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The device executed clearly more arithmetic than the cost model needs."""
     executed = evidence.executed_flop_count
     declared = evidence.case.flop_count
     if executed is None or not declared or executed < EXCESS_WORK * declared:
@@ -125,6 +129,7 @@ def excess_work(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def busy_issue_slots(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Schedulers issue in nearly every cycle, so the number of instructions is the limit."""
     if not evidence.is_issue_bound:
         return
     values = evidence.counters[0].values

@@ -37,6 +37,7 @@ _ADVICE = {
 
 
 def estimated_limit(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """What the cycle model names as the limit, where no measurement says it."""
     # what was counted or measured says more than an estimate
     if evidence.counters or evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED}:
         return

@@ -78,7 +78,9 @@ class Timing:
     measure it.
     """
     host_ns: float | None
+    """Time that the host takes to issue a call."""
     kernel_count: int | None
+    """Kernels that one call launches."""
     sm_clock_mhz: float | None
 
     @classmethod
@@ -121,12 +123,17 @@ class Evidence:
     ceilings: tuple[Ceiling, ...]
     measurement: Measurement | None
     target: str | None
+    """Of the measured device; None without a GPU."""
     facts: tuple[StaticFacts, ...]
+    """Compiled for the device; for all targets if that is not known."""
     counters: tuple[Counters, ...]
     profile: CaseProfile | None
     others: Mapping[str, float]
+    """Medians in ns of the other implementations of the case, by name."""
     floor_ns: float | None
+    """Time of an empty kernel in the same run."""
     published: Sequence[DatasheetCeiling]
+    """The measured ceilings beside those of the datasheet."""
     suite: str | None = None
 
     @property

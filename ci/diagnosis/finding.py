@@ -29,6 +29,7 @@ class DiagnosisFinding:
     words: tuple[str, ...] = ()
     """Words from the record."""
     advice: str
+    """What to try."""
     rule: str = ""
     """Name of the rule; `diagnose` sets it."""
     weight: Weight = Weight.CAUSE
@@ -54,6 +55,7 @@ class Diagnosis:
 
     evidence: Evidence
     headline: Remark
+    """The limit in one sentence."""
     findings: tuple[DiagnosisFinding, ...]
     missing: tuple[Remark, ...]
     """What is not known, and how to find out."""

@@ -19,6 +19,7 @@ _OPERATORS = 5
 
 
 def host_gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Launches waited for the host while they were timed."""
     if any(block.has_host_gaps for block in evidence.blocks):
         yield DiagnosisFinding(
             title="times include host time",
@@ -31,6 +32,7 @@ def host_gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def host_bound(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Issuing a call takes longer than running it, or nearly so."""
     timing = evidence.timing
     if timing is None or timing.host_ns is None:
         return
@@ -66,6 +68,7 @@ def _weight_of_limit(evidence: Evidence, limit: Limit) -> Weight:
 
 
 def gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Nothing runs for a large part of a call of several kernels."""
     timing = evidence.timing
     if timing is None or evidence.gap_share < GAP_SHARE:
         return
@@ -85,6 +88,7 @@ def gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def small_launches(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """A call is so short that launching is most of it."""
     timing = evidence.timing
     if timing is None or evidence.limit is not Limit.LAUNCH or evidence.gap_share >= GAP_SHARE:
         return
@@ -120,6 +124,7 @@ def small_launches(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """A call launches several kernels that are short on average."""
     timing = evidence.timing
     if timing is None or timing.kernel_count is None or timing.kernel_count < MANY_KERNELS:
         return

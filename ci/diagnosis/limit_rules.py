@@ -47,6 +47,7 @@ _CPU_ADVICE = (
 
 
 def near_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """A ceiling binds: that of arithmetic, of memory, or of a cache."""
     timing = evidence.timing
     limit = evidence.limit
     level = evidence.counted_ceiling
@@ -178,6 +179,7 @@ def _binding(
 
 
 def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The device waits: no ceiling explains the time."""
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
     if evidence.is_issue_bound:  # it does not wait; `busy_issue_slots` reports that
@@ -205,6 +207,7 @@ def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The measured ceilings alone do not say what the time is spent on."""
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "move its data"
         if evidence.roof.bound == "compute":
@@ -220,6 +223,7 @@ def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def links(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The links between devices bind, whose ceiling is not measured."""
     timing = evidence.timing
     bus_bytes = evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:

@@ -13,6 +13,7 @@ _MAX_MESSAGE = 300
 
 
 def failed(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The case has no time, because it failed."""
     measurement = evidence.measurement
     if measurement is not None and measurement.outcome.is_failure:
         yield DiagnosisFinding(
@@ -25,6 +26,7 @@ def failed(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def throttled(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Some blocks ran on a device that was throttled or shared."""
     degraded_ns: list[float] = []
     clean_ns: list[float] = []
     reasons: set[str] = set()
@@ -61,6 +63,7 @@ def throttled(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def implausible_ceilings(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """A ceiling was measured above what the datasheet allows."""
     for published in evidence.published:
         if published.is_suspicious:
             measured = published.measured
@@ -85,6 +88,7 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def above_the_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """The kernel is faster than the ceilings of the same run allow."""
     share = evidence.utilisation
     if share is not None and share > ABOVE_ROOF:
         yield DiagnosisFinding(
@@ -99,6 +103,7 @@ def above_the_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def varying_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    """Launches of one call ran different kernels."""
     blocks = evidence.blocks
     varying_count = sum(block.is_kernel_set_varying for block in blocks)
     if varying_count:

@@ -39,6 +39,7 @@ class FoundCheckRun:
     order: RunOrder | None
     """The run that it is about; None if it is not ours."""
     conclusion: str | None
+    """None while it runs."""
     title: str
     summary: str
     url: str | None

@@ -112,6 +112,7 @@ def parse_command(line: str) -> Command:
 
 
 def _parse_run(rest: str) -> Command:
+    """Read `run`, which may name a runner and a commit."""
     if _COMMIT.fullmatch(rest):
         runner = ""
         commit = rest
@@ -130,6 +131,7 @@ def _parse_run(rest: str) -> Command:
 
 
 def _parse_bisect(words: Sequence[str]) -> Command:
+    """Read `bisect`, which may name a case, an implementation, a runner and a commit."""
     named = [word for word in words if word]
     options = {"on": "", "at": ""}
     # the case may have any words but these two at its end

@@ -194,6 +194,7 @@ class _PullRequest:
                 return self._request_measurement(command, head_sha, self._series(command.rest))
 
     def _accept(self, command: Command) -> str:
+        """Store an acceptance in the report, its check and the service."""
         if self._request.labelled_sha is not None:
             raise CommandError(f"A label cannot accept: write `{COMMAND_PREFIX} accept <reason>`.")
         ours, findings = self._reported()
@@ -261,6 +262,7 @@ class _PullRequest:
         return answer
 
     def _rerun(self) -> str:
+        """Run the job of the newest report again."""
         head_sha = self._head_sha
         newest = self._newest_check_run()
         if newest is None or newest.order is None:
@@ -310,6 +312,7 @@ class _PullRequest:
         head_sha: str,
         series: str,
     ) -> str:
+        """Ask another job to measure, and say what will happen."""
         request = RequestedMeasurement(
             verb="run" if command.verb is Verb.RUN else "bisect",
             number=self._number,

@@ -35,6 +35,7 @@ class RunOrder:
 
     run_id: int
     attempt: int
+    """Of the same run, from 1 on."""
 
     def __str__(self) -> str:
         return f"{self.run_id}.{self.attempt}"
@@ -87,6 +88,7 @@ class Comment:
     number: int
     """Number of the pull request or issue."""
     body: str
+    """As its author wrote it, untrusted."""
     login: str
     written_at: str
     """ISO 8601, UTC."""
@@ -104,6 +106,7 @@ class CommandRequest:
     """
 
     run: ActionsRun
+    """That carries out the command."""
     comment: Comment
     """Of a label, with the ID of the run in place of its own."""
     labelled_sha: str | None = None

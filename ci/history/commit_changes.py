@@ -56,7 +56,9 @@ class _Facts:
     point: SeriesPoint
     """Point of any fact: outcome, code hash, message and setting are the same for all."""
     values: dict[str, float] = field(default_factory=dict)
+    """By metric."""
     keys: dict[str, SeriesKey] = field(default_factory=dict)
+    """The series of each metric."""
 
     @property
     def code_hash(self) -> str | None:
@@ -208,6 +210,7 @@ def _suspects(base: _Facts, head: _Facts) -> tuple[Suspect, ...]:
 
 
 def _changes(base: _Facts, head: _Facts) -> Iterator[ChangePoint]:
+    """Compare a function at two commits, one change for each fact that decides."""
     if not base.has_compiled and not head.has_compiled:
         return
     if base.has_compiled and head.has_compiled:
@@ -328,6 +331,7 @@ def _outcomes_in_words(
     before: SeriesPoint,
     after: SeriesPoint,
 ) -> str:
+    """Write how a measurement or a check ended on both sides."""
     check = "measurement"
     if key.definition.layer is Layer.ACCURACY:
         check = "accuracy"

@@ -63,6 +63,7 @@ class ControlLine:
     series: SeriesKey
     commits: Sequence[CommitRef]
     values: Sequence[float]
+    """One for each commit."""
 
     def log_change_around(self, finding: TrendFinding) -> float | None:
         """Return how far the control changed at the place of a finding; None if it was not measured
@@ -110,6 +111,7 @@ class Controls:
         self.lines[_place_of(line.series)].append(line)
 
     def merge(self, controls: "Controls") -> None:
+        """Add the controls of another part of the history."""
         self.subjects |= controls.subjects
         for controlled, lines in controls.lines.items():
             self.lines[controlled].extend(lines)

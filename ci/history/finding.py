@@ -48,16 +48,21 @@ class Window:
     """
 
     first: int
+    """First place at which the change may lie."""
     last: int
+    """Last place at which it may lie."""
 
     @property
     def width(self) -> int:
+        """Number of places at which the change may lie."""
         return self.last - self.first + 1
 
     def holds(self, commit_number: int) -> bool:
+        """Whether a place is in the range."""
         return self.first <= commit_number <= self.last
 
     def touches(self, window: "Window") -> bool:
+        """Whether two ranges have a place in common."""
         return self.first <= window.last and window.first <= self.last
 
 
@@ -254,6 +259,7 @@ class Site:
         return abs(size - other_size) <= systematic + by_chance
 
     def joined(self, site: "Site") -> "Site":
+        """The findings of both sites as one."""
         return Site((*self.findings, *site.findings))
 
 

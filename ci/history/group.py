@@ -243,8 +243,11 @@ class _CommonChange:
     project: str
     runner_class: str
     direction: Verdict
+    """Regressed if the series became slower."""
     judged_count: int
+    """Series of the runner class, changed or not."""
     site: Site
+    """Where they changed, with the findings."""
 
 
 def _take_events(

@@ -62,6 +62,7 @@ class HistoryNoise:
     deviation: float
     """Median over its series, as a fraction."""
     series_count: int
+    """Series that the noise was estimated from."""
     run_count: int
 
 
@@ -187,10 +188,12 @@ class _NewestChange:
 
     @property
     def is_growth(self) -> bool:
+        """Whether the value became larger."""
         return self.log_change > 0
 
     @property
     def is_worse(self) -> bool:
+        """Whether its direction is the bad one for the metric."""
         return self.is_growth is (self.key.definition.better is Better.LOWER)
 
     @property

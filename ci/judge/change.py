@@ -31,6 +31,7 @@ class ChangeSubject:
 
     @property
     def kernel(self) -> str:
+        """The kernel of the case."""
         return kernel_of(self.case_id)
 
     @property
@@ -70,6 +71,7 @@ class Change(Generic[EvidenceT]):
     base: float | None = None
     """In the metric's unit; None if the side has no value."""
     head: float | None = None
+    """The same of the head."""
     log_ratio: float = 0.0
     """ln(head / base); of neighbouring blocks where times are paired. Infinite if one side is 0,
     and 0 without values of both.
@@ -80,6 +82,7 @@ class Change(Generic[EvidenceT]):
     """`unchanged` where the metric decides nothing."""
     reason: Reason
     cause: Cause | None = None
+    """What changed it, if that is known."""
     detail: Remark | None = None
     """What explains the reason, in words."""
     evidence: EvidenceT
@@ -115,6 +118,7 @@ class Change(Generic[EvidenceT]):
 
     @property
     def relative_interval(self) -> tuple[float, float] | None:
+        """The interval as relative change, low and high; None if there is none."""
         if self.log_interval is None:
             return None
         low, high = self.log_interval

@@ -20,8 +20,11 @@ class SideResult:
     """None without a measurement."""
     accuracy: Outcome | None
     message: str | None
+    """Of the failure; None if there is none."""
     median_ns: float | None
+    """None if it was not timed."""
     utilisation: float | None
+    """Share of the roofline; None without a cost model."""
     rmse_ratio: float | None
     """Error of the worst tensor."""
     max_abs_error: float | None = None
@@ -46,7 +49,9 @@ class CaseResults:
     accuracy: Accuracy | None = None
     profile: CaseProfile | None = None
     code: list[StaticFacts] = field(default_factory=list)
+    """One entry for each compiled function and target."""
     counters: list[Counters] = field(default_factory=list)
+    """One entry for each profiled kernel of the call."""
 
     @property
     def has_run(self) -> bool:
@@ -169,4 +174,5 @@ class Pairing:
 
     @property
     def is_one_runner(self) -> bool:
+        """Whether both sides ran on one runner class."""
         return self.base.environment.runner_class == self.head.environment.runner_class

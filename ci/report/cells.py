@@ -70,6 +70,7 @@ def _side(name: str, value: float | None) -> str:
 
 
 def roofline_text(case: Change[CaseEvidence]) -> str:
+    """Share of the roofline on both sides; empty without a cost model."""
     base = case.evidence.base
     head = case.evidence.head
     if base is None or head is None:
@@ -100,6 +101,7 @@ def outcome_of(side: SideResult | None) -> str:
 
 
 def message_of(case: Change[CaseEvidence]) -> str:
+    """The explanation of a case, else the message of the side that failed."""
     if case.detail is not None:
         return case.detail.quoted(cell_code)
     # the base is the side that failed
@@ -113,6 +115,7 @@ def message_of(case: Change[CaseEvidence]) -> str:
 
 
 def bold(item: Change[Any], text: str) -> str:
+    """Emphasise what regressed."""
     if item.verdict is not Verdict.REGRESSED:
         return text
     return f"**{text}**"
@@ -164,6 +167,7 @@ def names_of(item: Change[Any]) -> str:
 
 
 def why_undecided(case: Change[CaseEvidence]) -> str:
+    """The reason of an undecided case; empty for others."""
     claimed = case.evidence.claimed.text
     # it failed before, so this change is not to blame
     if case.reason is Reason.ALREADY_FAILING:

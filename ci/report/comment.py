@@ -121,6 +121,7 @@ def _accuracy_tally(judgement: PullRequestJudgement) -> str:
 
 
 def _code_tally(judgement: PullRequestJudgement) -> str:
+    """Count functions by what happened to their machine code."""
     counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for change in judgement.static:
         # a new case has nothing to be identical with

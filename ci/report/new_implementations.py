@@ -32,6 +32,7 @@ class Rival:
 
     implementation: str
     is_new: bool
+    """Whether the base lacks it too."""
     comparison: PairedEstimate
     """With the other implementation as base, before any control of false discoveries."""
     case_count: int

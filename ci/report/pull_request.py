@@ -122,6 +122,7 @@ class PullRequestJudgement:
         return [case for case in self.cases if not is_removed(case)]
 
     def cases_with(self, reason: Reason) -> list[Change[CaseEvidence]]:
+        """The cases with a reason, in the order of the judgement."""
         return [case for case in self.cases if case.reason is reason]
 
 
@@ -354,6 +355,7 @@ def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
 
 
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
+    """The verdict of the whole, by the worst that was found."""
     if counts[Verdict.REGRESSED]:
         return Verdict.REGRESSED
     # what fails on both sides was not compared

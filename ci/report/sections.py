@@ -122,8 +122,11 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
 
 @dataclass(frozen=True)
 class _Rows:
+    """The rows of each table of a comment."""
+
     judgement: PullRequestJudgement
     source_url: str | None
+    """Without it, source lines are not linked."""
 
     def results(self) -> Iterator[Row]:
         """What is wrong, failing, fixed or removed."""

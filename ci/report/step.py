@@ -48,6 +48,7 @@ class Term(NamedTuple):
     """One term of the sum. Times are ns of one step."""
 
     name: str
+    """Of the part of a step's time."""
     base_ns: float | None
     """None if the term has no value of a side."""
     head_ns: float | None

@@ -247,6 +247,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
 
 
 def _no_change(judgement: PullRequestJudgement) -> str:
+    """Say what was compared without finding a change."""
     compared = judgement.compared_cases
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
@@ -341,6 +342,7 @@ def _largest_change(judgement: PullRequestJudgement) -> Change[CaseEvidence] | N
 
 
 def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
+    """Say how much compiled or analysed code has the verdict of the whole."""
     verdict = judgement.verdict
     compiled: list[StaticChange] = []
     analysed: list[StaticChange] = []
@@ -364,6 +366,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
 
 
 def _changed_launches(judgement: PullRequestJudgement) -> str:
+    """Say in how many benchmarks a launch takes more or less than before."""
     cases = {
         change.case_key
         for change in judgement.secondary_changes

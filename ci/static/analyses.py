@@ -50,6 +50,7 @@ class Analysis:
 
     @property
     def is_unsafe(self) -> bool:
+        """Whether an offset overflows."""
         return bool(self.values.get(_UNSAFE))
 
     @property

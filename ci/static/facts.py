@@ -33,9 +33,11 @@ class Accesses:
     """Counts of global memory instructions by width in bits."""
 
     count_by_width: Mapping[int, int]
+    """Number of instructions by the bits that each moves."""
 
     @property
     def total_bits(self) -> int:
+        """Bits that all of them move."""
         return sum(width * count for width, count in self.count_by_width.items())
 
     @property
@@ -85,7 +87,9 @@ class CodeFacts:
     """
 
     values: Mapping[str, float]
+    """By metric."""
     instructions: Mapping[str, int]
+    """Number by kind."""
 
     @property
     def reads(self) -> Accesses:

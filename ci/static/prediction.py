@@ -35,7 +35,9 @@ class TimePrediction:
     """Head over base, as logarithms."""
 
     log_ratio: float
+    """ln(head / base) by the middle assumptions."""
     log_interval: tuple[float, float]
+    """Lowest and highest ratio over all assumptions of the model."""
     more_work: frozenset[str]
     """Amounts that grew. Less overlap counts as more work."""
     less_work: frozenset[str]
@@ -45,6 +47,7 @@ class TimePrediction:
 
     @property
     def verdict(self) -> Verdict:
+        """Slower or faster only where ratio, bounds and work agree."""
         # both sides were given the same number of trips, with unequal work in each
         if self.has_other_trips:
             return Verdict.UNCHANGED
