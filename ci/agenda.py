@@ -104,7 +104,9 @@ def _location(
     if len(candidates) == 1:
         # the only commit that can be the cause, against the commit before it
         reason = f"only {head.short_sha} changed the sources of a confirmed change"
-        base = max((commit for commit in inside if commit < head), default=changed.base)
+        # the newest measured commit before it leaves the shortest range
+        before_head = (commit for commit in inside if commit < head)
+        base = max(before_head, default=changed.base)
     if not changed.is_timed:
         ends = (changed.base, changed.head)
         unchecked = [commit for commit in (head, base) if commit not in ends]
@@ -119,7 +121,9 @@ def _location(
             is_timed=False,
         )
     is_known = (base, head) == (changed.base, changed.head)
-    if is_known or state.paired.get((base.sha, head.sha), 0) >= MAX_PAIR_JOBS:
+    job_count = state.paired.get((base.sha, head.sha), 0)
+    # pairs that did not decide so far will not
+    if is_known or job_count >= MAX_PAIR_JOBS:
         return None
     return _pair_job(
         state=state,
@@ -202,12 +206,16 @@ def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
         return
     # one job takes no longer than a run, so that the budget of a runner holds
     count = max(1, int(state.seconds_of_run / state.seconds_of_case))
-    chosen = [*sorted(missing), *sorted(aged)][:count]
+    # what was never calibrated comes before what is old
+    by_urgency = [*sorted(missing), *sorted(aged)]
+    chosen = by_urgency[:count]
     reasons: list[str] = []
     if missing:
-        reasons.append(f"the noise floor of {count_of(len(missing), 'case')} is unknown")
+        cases = count_of(len(missing), "case")
+        reasons.append(f"the noise floor of {cases} is unknown")
     if aged:
-        reasons.append(f"that of {count_of(len(aged), 'case')} is over {CALIBRATION_DAYS} days old")
+        cases = count_of(len(aged), "case")
+        reasons.append(f"that of {cases} is over {CALIBRATION_DAYS} days old")
     yield _pair_job(
         state=state,
         kind=JobKind.CALIBRATE,

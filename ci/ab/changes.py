@@ -72,7 +72,10 @@ def _timed_alike(pairing: Pairing, keys: Iterable[CaseKey]) -> Iterator[tuple[Ca
         if base is None or head is None:
             continue
         # rotated inputs take more memory, and each timer its own host time
-        if (base.timer, base.cache) == (head.timer, head.cache):
+        base_method = base.timer, base.cache
+        head_method = head.timer, head.cache
+        # times of another timer or cache state are not comparable
+        if base_method == head_method:
             yield key, (base, head)
 
 
@@ -246,6 +249,7 @@ def compare_counters(base: Iterable[Counters], head: Iterable[Counters]) -> list
         base_counters = base_by_kernel.get(kernel)
         if base_counters is not None:
             changes += _changed_counters(base_counters, head_counters)
+    # the name decides between equal sizes, so the order is always the same
     return sorted(changes, key=lambda change: (-abs(change.log_ratio), _name_of(change)))
 
 

@@ -80,7 +80,8 @@ class CyclesEvidence:
     @property
     def remark(self) -> Remark:
         low, high = self.comparison.relative_interval
-        change = f"{self.comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%})"
+        interval = f"{low:+.1%} to {high:+.1%}"
+        change = f"{self.comparison.relative_change:+.1%} ({interval})"
         clocks = f"from {self.base_mhz:.0f} to {self.head_mhz:.0f} MHz"
         return Remark(f"the SM clock moved {clocks}; in clock cycles the change is {change}")
 
@@ -154,7 +155,9 @@ def _in_cycles(blocks: Sequence[Block]) -> _Cycles | None:
         if not clock_mhz:
             return None
         clocks_mhz.append(clock_mhz)
-        kilocycles.append([sample_ns * clock_mhz / 1e3 for sample_ns in block.samples_ns])
+        # MHz times ns are thousandths of a cycle
+        kilocycles_per_ns = clock_mhz / 1e3
+        kilocycles.append([sample_ns * kilocycles_per_ns for sample_ns in block.samples_ns])
     if not clocks_mhz:
         return None
     return _Cycles(kilocycles, statistics.median(clocks_mhz))
@@ -189,7 +192,9 @@ class ClockStep:
     def is_opposed(self) -> bool:
         """Whether the clock changed in the direction that explains the time."""
         clock = self.log_cycles - self.log_change
-        return clock * self.log_change < 0 and abs(clock) >= math.log1p(MIN_CLOCK_MOVE)
+        # a lower clock takes longer, so the signs differ
+        is_opposite = clock * self.log_change < 0
+        return is_opposite and abs(clock) >= math.log1p(MIN_CLOCK_MOVE)
 
     @property
     def share_in_cycles(self) -> float:
@@ -202,7 +207,9 @@ class ClockStep:
         """
         if not self.is_opposed or self.share_in_cycles > GONE:
             return False
-        return self.share_in_cycles * abs(self.log_change) < math.log1p(min_relative_change)
+        # what remains of the change in clock cycles
+        log_change_in_cycles = self.share_in_cycles * abs(self.log_change)
+        return log_change_in_cycles < math.log1p(min_relative_change)
 
     def in_words(self) -> str:
         clocks = f"from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz"

@@ -81,6 +81,7 @@ def refuse_whole(pairing: Pairing) -> list[Remark]:
 def _refuse_contents(base: RunRecord, head: RunRecord) -> list[Remark]:
     """Why what the records hold is not compared; only the first reason that applies."""
     # another tool's numbers have no blocks to pair
+    # a file of another tool may have no time at all
     if any(record.imported and not record.measurements for record in (base, head)):
         return [
             Remark("imported results are judged over a history: store them with roofwatch ingest")
@@ -157,7 +158,10 @@ _Facts = list[tuple[str, object, object]]
 
 
 def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> _Facts:
-    return [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
+    return [
+        ("timer", base.timer, head.timer),
+        ("cache", base.cache, head.cache),
+    ]
 
 
 def _refuse(facts: _Facts) -> Remark | None:
@@ -198,7 +202,9 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
                 f"the {side} has uncommitted changes, so its numbers are not those of its commit"
             )
     # as a calibration does on purpose
-    if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
+    is_same_commit = base.commit.sha == head.commit.sha
+    # uncommitted changes make other code of the same commit
+    if is_same_commit and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
     yield from _notes_on_pinned(base, head)
 

@@ -287,7 +287,8 @@ def largest_discovery(
 
 def look_number(block_count: int) -> int:
     """Number of the interim analysis: 1 up to 8 blocks, 2 up to 12 and so on."""
-    return next(number for number, blocks in enumerate(_looks(), start=1) if block_count <= blocks)
+    looks = enumerate(_looks(), start=1)
+    return next(number for number, blocks in looks if block_count <= blocks)
 
 
 def alpha_at(block_count: int) -> float:
@@ -298,7 +299,8 @@ def alpha_at(block_count: int) -> float:
 def looks_after(block_count: int) -> Iterator[int]:
     """Numbers of blocks of the next interim analyses, without end."""
     reached = look_number(block_count)
-    return (blocks for number, blocks in enumerate(_looks(), start=1) if number > reached)
+    looks = enumerate(_looks(), start=1)
+    return (blocks for number, blocks in looks if number > reached)
 
 
 def _looks() -> Iterator[int]:
@@ -355,7 +357,9 @@ class _BlockRatios:
     def error_at(self, count: int) -> float:
         """Standard error of the centre of so many pairs with the same noise."""
         remaining = count - 2 * _trimmed(count)
-        return math.sqrt(self.variance * count / (remaining * (remaining - 1)))
+        # winsorised squares over the values that trimming leaves
+        squares = self.variance * count
+        return math.sqrt(squares / (remaining * (remaining - 1)))
 
     def p_beyond(self, edge: float) -> float:
         """Two-sided p-value for a true log ratio within `edge` of 0."""

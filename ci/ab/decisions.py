@@ -29,7 +29,9 @@ class PairedCase(NamedTuple):
         """Whether pairs of the same case have commits in common."""
         if self.subject != other_pair.subject:
             return False
-        return self.base < other_pair.head and other_pair.base < self.head
+        # ranges of commits that end where the other begins have none in common
+        begins_inside = self.base < other_pair.head
+        return begins_inside and other_pair.base < self.head
 
 
 class Decisions:
@@ -135,7 +137,8 @@ def _size_in_words(comparison: PairedEstimate, job_count: int) -> str:
     pairs = "one pair"
     if job_count != 1:
         pairs = f"{job_count} pairs"
-    return f"{comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%}) in {pairs}"
+    interval = f"{low:+.1%} to {high:+.1%}"
+    return f"{comparison.relative_change:+.1%} ({interval}) in {pairs}"
 
 
 def _standard_errors(comparison: PairedEstimate) -> float:

@@ -6,7 +6,6 @@ takes enough of the call.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +13,7 @@ from itertools import chain
 from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
+from roofwatch.model.grouping import group_by
 from roofwatch.model.machine import Configuration
 from roofwatch.model.measurement import Autotuning, Measurement
 from roofwatch.model.metrics import format_ns
@@ -151,7 +151,9 @@ def _paired_names(
         gone_names = [name for name in base if name not in head]
     for base_name in gone_names:
         count = base[base_name].count
-        head_name = next((name for name in new_names if head[name].count == count), "")
+        # a kernel that is launched as often took the place of the one that is gone
+        replacements = (name for name in new_names if head[name].count == count)
+        head_name = next(replacements, "")
         yield base_name, head_name
         if head_name:
             new_names.remove(head_name)
@@ -222,11 +224,11 @@ def _agree(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> bool:
 
 def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Autotuning]]]:
     """Group choices by function, then by key of the autotuner."""
-    by_function: dict[str, dict[str, list[Autotuning]]] = defaultdict(dict)
-    for choice in choices:
-        by_key = by_function[choice.function]
-        by_key.setdefault(choice.key, []).append(choice)
-    return by_function
+    by_function = group_by(choices, lambda choice: choice.function)
+    return {
+        function: group_by(of_function, lambda choice: choice.key)
+        for function, of_function in by_function.items()
+    }
 
 
 def _flip(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> Remark:
@@ -271,11 +273,13 @@ def _describe(configurations: Sequence[Configuration], others: Sequence[Configur
     # processes of one side may have chosen the same
     described: dict[str, None] = {}
     for configuration in configurations:
-        settings = [f"{name}={configuration[name]}" for name in differing if name in configuration]
+        set_names = [name for name in differing if name in configuration]
+        settings = [f"{name}={configuration[name]}" for name in set_names]
         text = ", ".join(settings) or "the defaults"
         described[text] = None
     return " or ".join(described)
 
 
 def _has_several_values(name: str, configurations: Sequence[Configuration]) -> bool:
-    return len({repr(configuration.get(name)) for configuration in configurations}) > 1
+    values = {repr(configuration.get(name)) for configuration in configurations}
+    return len(values) > 1

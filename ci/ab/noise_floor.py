@@ -6,7 +6,6 @@ change on this runner must exceed three times the standard deviation of one bloc
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, PairedEstimate, compare, detectable_change
 from roofwatch.ci.messages import Remark, count_of
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
@@ -143,7 +143,10 @@ class NoiseFloor(BaseModel):
             raise NoiseFloorError(
                 f"not a noise floor from roofwatch calibrate: {field}: {first['msg']}"
             ) from None
-        if floor.schema_version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+        file_major, _, _ = floor.schema_version.partition(".")
+        known_major, _, _ = SCHEMA_VERSION.partition(".")
+        # other minor versions only add fields
+        if file_major != known_major:
             raise NoiseFloorError(
                 f"noise floor of version {floor.schema_version}; {SCHEMA_VERSION} is understood"
             )
@@ -297,17 +300,19 @@ class RunnerNoise:
 
 def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
     """Summarise the noise of every calibrated runner class, by name; pairs are newest first."""
-    by_class: defaultdict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        if is_calibration(pair):
-            by_class[pair.runner_class].append(pair)
-    return [_noise_of_runner(name, calibrations) for name, calibrations in sorted(by_class.items())]
+    calibrations = filter(is_calibration, pairs)
+    by_class = group_by(calibrations, lambda pair: pair.runner_class)
+    by_name = sorted(by_class.items())
+    return [_noise_of_runner(name, of_class) for name, of_class in by_name]
 
 
 def _noise_of_runner(runner_class: str, calibrations: Sequence[Pair]) -> RunnerNoise:
     noises = _noises(calibrations)
     newest = {noise.case_key: noise for noise in reversed(noises)}
-    noisiest_first = sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))
+    noisiest_first = sorted(
+        newest.values(),
+        key=lambda noise: (-noise.noise_floor, noise.case_id),
+    )
     return RunnerNoise(
         runner_class=runner_class,
         cases=tuple(noisiest_first),

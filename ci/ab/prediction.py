@@ -115,8 +115,10 @@ def predict_steps(
     groups: dict[_Group, list[Change[Any]]] = defaultdict(list)
     for change in changes:
         parts = change.case_id.split("/")
+        # ids of other tools have other parts
+        has_all_parts = len(parts) == _CASE_PARTS
         # a workload's own case is the step, not a kernel in it
-        is_kernel = len(parts) == _CASE_PARTS and parts[0] not in workloads
+        is_kernel = has_all_parts and parts[0] not in workloads
         interval = change.log_interval
         if is_kernel and interval is not None and math.isfinite(interval[1]):
             group = _Group(

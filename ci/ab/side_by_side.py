@@ -3,7 +3,6 @@ verdict. Pure.
 """
 
 import difflib
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticChange, judge_static
 from roofwatch.ci.static.same_code import toolchain_of
+from roofwatch.model.grouping import group_by
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import THRESHOLDS
@@ -102,7 +102,8 @@ def code_diff(
             lineterm="",
         )
     )
-    return "\n".join(lines[:line_limit]), max(len(lines) - line_limit, 0)
+    cut_count = max(len(lines) - line_limit, 0)
+    return "\n".join(lines[:line_limit]), cut_count
 
 
 # --- implementations
@@ -128,10 +129,9 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     Block i of one is compared with block i of the other. The blocks of two implementations are not
     interleaved, so a drift between them widens the interval; it favours neither.
     """
-    by_case: defaultdict[str, list[Measurement]] = defaultdict(list)
-    for measurement in measurements:
-        if measurement.blocks:
-            by_case[measurement.case_id].append(measurement)
+    # only blocks can be compared
+    timed_measurements = (measurement for measurement in measurements if measurement.blocks)
+    by_case = group_by(timed_measurements, lambda measurement: measurement.case_id)
     return [_best_of(timed) for timed in by_case.values()]
 
 

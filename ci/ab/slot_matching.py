@@ -92,7 +92,8 @@ def matched_slots(base: StepTimes, head: StepTimes) -> Iterator[SlotSides]:
     """Slots of both sides that belong together, over all steps."""
     # equally many steps are compared one by one, else the mean steps
     if base.step_count == head.step_count:
-        steps = SlotSides(base.slots, head.slots).grouped(lambda slot: slot.step)
+        sides = SlotSides(base.slots, head.slots)
+        steps = sides.grouped(lambda slot: slot.step)
     else:
         steps = [SlotSides(fold(base.slots), fold(head.slots))]
     for step in steps:
@@ -119,11 +120,19 @@ def _match(step: SlotSides) -> Iterator[SlotSides]:
     base_start = 0
     head_start = 0
     for base_index, head_index in common:
-        gaps.append(SlotSides(base[base_start:base_index], head[head_start:head_index]))
+        gap = SlotSides(
+            base=base[base_start:base_index],
+            head=head[head_start:head_index],
+        )
+        gaps.append(gap)
         yield SlotSides([base[base_index]], [head[head_index]])
         base_start = base_index + 1
         head_start = head_index + 1
-    gaps.append(SlotSides(base[base_start:], head[head_start:]))
+    behind_last = SlotSides(
+        base=base[base_start:],
+        head=head[head_start:],
+    )
+    gaps.append(behind_last)
     unmatched = SlotSides(
         base=list(chain.from_iterable(gap.base for gap in gaps)),
         head=list(chain.from_iterable(gap.head for gap in gaps)),
@@ -226,7 +235,8 @@ def _changes(gap: SlotSides) -> Iterator[SlotSides]:
     """
     same_name = list(gap.pairs(lambda slot: slot.name))
     # a kernel with another name and the same machine code was renamed
-    renamed = list(gap.without(same_name).pairs(lambda slot: slot.code))
+    rest = gap.without(same_name)
+    renamed = list(rest.pairs(lambda slot: slot.code))
     pairs = [*same_name, *renamed]
     yield from pairs
     for sides in _by_innermost_place(gap.without(pairs)):
@@ -257,7 +267,9 @@ def _by_innermost_place(sides: SlotSides) -> Sequence[SlotSides]:
     def groups_at(depth: int) -> Sequence[SlotSides]:
         return sides.grouped(lambda slot: slot.position[:depth])
 
-    deepest = max((len(slot.position) for slot in (*sides.base, *sides.head)), default=0)
+    slots = chain(sides.base, sides.head)
+    depths = (len(slot.position) for slot in slots)
+    deepest = max(depths, default=0)
     for depth in range(deepest, -1, -1):
         groups = groups_at(depth)
         if all(group.is_one_change for group in groups):

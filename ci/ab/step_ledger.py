@@ -195,7 +195,8 @@ def _steps_of(
 ) -> StepTimes:
     codes: defaultdict[str, str] = defaultdict(str)
     # several versions of a function may have been compiled: all of its code counts
-    for (_, function), code in sorted(machine_code(environment, results.code).items()):
+    code_by_function = machine_code(environment, results.code)
+    for (_, function), code in sorted(code_by_function.items()):
         codes[function_name(function)] += code or ""
     times = steps_of_profile(profile)
     slots: list[Slot] = []

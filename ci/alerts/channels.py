@@ -266,8 +266,10 @@ def to_title(delivery: Delivery) -> str:
 
 def to_text(delivery: Delivery) -> str:
     """Write lines of plain text, without the title."""
-    lines = [f"{name}: {_inert(text, _MAX_FACT)}" for name, text in _facts(delivery)]
-    lines += [f"{link.name}: {link.url}" for link in delivery.alert.message.links]
+    facts = _facts(delivery)
+    lines = [f"{name}: {_inert(text, _MAX_FACT)}" for name, text in facts]
+    links = delivery.alert.message.links
+    lines += [f"{link.name}: {link.url}" for link in links]
     if delivery.is_uncertain:
         lines.append("This may be a repetition: it is unknown whether an earlier attempt arrived.")
     return "\n".join(lines)

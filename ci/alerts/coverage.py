@@ -31,13 +31,17 @@ def coverage(rule: Rule, state: ProjectState) -> Coverage:
         if isinstance(rule, MetricRule):
             # a rate needs an amount of work; other metrics have no entry
             has_metric = bool(case.costs.get(rule.metric, 1))
-        kernels[kernel_of(case_id)] |= has_metric and state.covers(rule, case_id)
+        is_covered = has_metric and state.covers(rule, case_id)
+        # one covered case is enough
+        kernels[kernel_of(case_id)] |= is_covered
     return {"kernel": dict(kernels), "runner": runners}
 
 
 def is_idle(covered: Coverage) -> bool:
     """Return whether a rule can report nothing, although there are results."""
-    return any(names and not any(names.values()) for names in covered.values())
+    # without any name, nothing was measured yet
+    measured = [names for names in covered.values() if names]
+    return any(not any(names.values()) for names in measured)
 
 
 def why_never_firing(rule: Rule, states: Sequence[ProjectState]) -> list[str]:

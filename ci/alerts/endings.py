@@ -48,7 +48,8 @@ def _newest_value(
     """Write the newest value of what changed most, with its commit; empty if it has none."""
     for point in regression.change_points:
         series = point.series
-        runs = [run for run in state.runs.get(series.runner_class, ()) if run.started_at <= now]
+        all_runs = state.runs.get(series.runner_class, ())
+        runs = [run for run in all_runs if run.started_at <= now]
         # compiled code has no runs
         if not runs:
             continue
@@ -58,7 +59,8 @@ def _newest_value(
         if value is None:
             continue
         write = series.definition.format
-        text = f"{series.label}: {write(value)} at {newest_run.commit.short_sha}"
+        newest_sha = newest_run.commit.short_sha
+        text = f"{series.label}: {write(value)} at {newest_sha}"
         # of a failure there is no earlier value
         if point.after is not None:
             text += f", was {write(point.after)}"

@@ -272,7 +272,8 @@ def _request_bisections(
     }
     for step in steps:
         rule_names = bisecting_names.intersection(step.alert.rules)
-        is_new = any(delivery.event is AlertEvent.FIRED for delivery in step.deliveries)
+        events = [delivery.event for delivery in step.deliveries]
+        is_new = AlertEvent.FIRED in events
         regression_id = step.alert.regression_id
         if not rule_names or not is_new or regression_id is None:
             continue
@@ -316,7 +317,8 @@ def _attempt(
         _send(delivery, channel)
     except SendError as error:
         # twice as long each time, but never beyond the longest wait
-        wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
+        failed_before = delivery.attempt_count - 1
+        wait: timedelta = min(_FIRST_WAIT * 2.0**failed_before, _LONGEST_WAIT)
         next_attempt_at = now() + max(wait, error.retry_after)
         state = DeliveryState.FAILED
         consequence = "given up"

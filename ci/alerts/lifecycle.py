@@ -80,7 +80,8 @@ def next_steps(
             steps.append(_step(resolved, due, now))
 
     def is_news(step: AlertStep) -> bool:
-        return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
+        stored = alerts.get(step.alert.cause)
+        return bool(step.deliveries) or step.alert != stored
 
     grouped_steps = one_message_per_event(list(filter(is_news, steps)))
     return within_limit(

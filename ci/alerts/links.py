@@ -22,7 +22,8 @@ class AcknowledgeLinks:
 
     def of(self, alert: Alert) -> Link:
         subject = f"{alert.alert_id.hex}.{alert.episode}"
-        return Link("Acknowledge", f"{self.url}{PATH}?token={subject}.{self._signature(subject)}")
+        token = f"{subject}.{self._signature(subject)}"
+        return Link("Acknowledge", f"{self.url}{PATH}?token={token}")
 
     def read(self, token: str) -> tuple[UUID, int] | None:
         """Return the alert and the episode of a token; None if it is not genuine."""
@@ -43,8 +44,14 @@ class AcknowledgeLinks:
         if delivery.event is AlertEvent.RESOLVED:
             return delivery
         alert = delivery.alert
-        message = replace(alert.message, links=(*alert.message.links, self.of(alert)))
+        links = (*alert.message.links, self.of(alert))
+        message = replace(alert.message, links=links)
         return replace(delivery, alert=replace(alert, message=message))
 
     def _signature(self, subject: str) -> str:
-        return hmac.new(self.secret.encode(), subject.encode(), hashlib.sha256).hexdigest()
+        signature = hmac.new(
+            self.secret.encode(),
+            subject.encode(),
+            hashlib.sha256,
+        )
+        return signature.hexdigest()

@@ -69,7 +69,10 @@ def metric_conditions(
             groups[subject] = [level for level in levels if rule.is_beyond(level.ratio)]
     conditions = []
     for (kernel, device), levels in sorted(groups.items()):
-        if levels and rule.is_beyond(_geomean(level.ratio for level in levels)):
+        if not levels:
+            continue
+        # of single cases, all levels that are left are beyond the limit, and so is their mean
+        if rule.is_beyond(_geomean(level.ratio for level in levels)):
             # the worst first: a rate is worse the lower it is
             levels.sort(key=lambda level: level.ratio, reverse=not rule.is_floor)
             conditions.append(
@@ -94,10 +97,12 @@ def newest_levels(
     # the worst is the lowest where a floor is set, else the highest
     worst_of = min if rule.is_floor else max
     texts: dict[str, str] = {}
-    for (kernel, device), levels in _levels_by_subject(rule, state, now).items():
+    groups = _levels_by_subject(rule, state, now)
+    for (kernel, device), levels in groups.items():
         worst = worst_of(levels, key=lambda level: level.ratio)
         cause = _cause(rule, kernel, device)
-        texts[cause] = f"back within limits: {write(worst.value)} at {commit_text(worst.newest)}"
+        newest = commit_text(worst.newest)
+        texts[cause] = f"back within limits: {write(worst.value)} at {newest}"
     return texts
 
 
@@ -135,7 +140,8 @@ def _levels(
     """Compare the newest values of each case and implementation with the reference of the rule."""
     runs = [run for run in state.runs[runner_class] if run.started_at <= now]
     oldest = now - timedelta(days=rule.within_days)
-    newest_runs = [run for run in runs[-rule.runs :] if run.started_at >= oldest]
+    last_runs = runs[-rule.runs :]
+    newest_runs = [run for run in last_runs if run.started_at >= oldest]
     reference_runs = _reference_runs(
         rule,
         runs,
@@ -222,8 +228,10 @@ def _reference_runs(
     if rule.against_commit is not None:
         sha = state.commits.get(rule.against_commit)
         return [run for run in runs if run.commit.sha == sha]
-    begin = newest[0].commit.committed_at - timedelta(days=rule.against_days or 0.0)
-    return [run for run in runs[: -rule.runs] if run.commit.committed_at >= begin]
+    span = timedelta(days=rule.against_days or 0.0)
+    begin = newest[0].commit.committed_at - span
+    older_runs = runs[: -rule.runs]
+    return [run for run in older_runs if run.commit.committed_at >= begin]
 
 
 def _points(
@@ -276,7 +284,8 @@ def _values(
         if name in costs and case.median_ns:
             work = costs[name] or 0.0
             value = work / case.median_ns * 1e9
-        yield case.case_id, case.implementation, timing_of(case.timer, case.cache), value
+        timing = timing_of(case.timer, case.cache)
+        yield case.case_id, case.implementation, timing, value
 
 
 def _geomean(values: Iterable[float]) -> float:
@@ -343,7 +352,9 @@ def _cause(
     kernel: str,
     device: str,
 ) -> str:
-    selection = kernel or "\n".join([*rule.kernels, *rule.families, *rule.tags])
+    # a mean over all kernels is named by the patterns that select them
+    patterns = [*rule.kernels, *rule.families, *rule.tags]
+    selection = kernel or "\n".join(patterns)
     return f"{rule.metric}\n{device}\n{selection}"
 
 

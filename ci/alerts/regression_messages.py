@@ -108,7 +108,8 @@ def _regression_facts(regression: Regression, false_alarms: FalseAlarms) -> Iter
     # an unknown cause suspects nothing
     suspects = [suspect for suspect in regression.suspects if suspect.cause is not Cause.UNKNOWN]
     for suspect in suspects[:_MAX_SUSPECTS]:
-        yield Fact(f"Suspect: {suspect.cause} ({suspect.weight:.0%})", suspect.sentence)
+        name = f"Suspect: {suspect.cause} ({suspect.weight:.0%})"
+        yield Fact(name, suspect.sentence)
     if regression.family:
         yield Fact("Series", regression.family)
     if regression.is_confirmed:

@@ -51,9 +51,11 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
     """Determine how often a runner reports, by the times of its results; at least one."""
     ordered = sorted(times)
     last_at = ordered[-1]
-    all_gaps_s = [(following - time).total_seconds() for time, following in pairwise(ordered)]
+    gaps = [following - time for time, following in pairwise(ordered)]
+    all_gaps_s = [gap.total_seconds() for gap in gaps]
     # two results may have the same time
-    gaps_s = [gap_s for gap_s in all_gaps_s if gap_s > 0][-_MAX_INTERVALS:]
+    positive_gaps_s = [gap_s for gap_s in all_gaps_s if gap_s > 0]
+    gaps_s = positive_gaps_s[-_MAX_INTERVALS:]
     if len(gaps_s) < _MIN_INTERVALS:
         return ReportInterval(
             last_at=last_at,

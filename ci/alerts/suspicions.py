@@ -27,7 +27,9 @@ def suspicion_conditions(
         is_covered = rule.covers_runner(change.runner_class) and _covers_kernel(
             rule, state, change.kernel
         )
-        if not is_covered or now - seen_at < timedelta(days=rule.unconfirmed_after_days):
+        undecided_for = now - seen_at
+        # until then, a pair may still decide
+        if not is_covered or undecided_for < timedelta(days=rule.unconfirmed_after_days):
             continue
         conditions.append(
             AlertCondition(

@@ -43,7 +43,8 @@ def read_pair(
     implementation: str,
 ) -> PairResult:
     """Read one series of two records that were measured as a pair."""
-    good_results, results = Pairing(good, commit).of((case_id, implementation))
+    pairing = Pairing(good, commit)
+    good_results, results = pairing.of((case_id, implementation))
     # an accuracy that is wrong makes the time worthless
     for result in (results.accuracy, results.measurement):
         if result is not None and result.outcome is not Outcome.OK:
@@ -139,7 +140,8 @@ def range_of(
         measured.update(run.commit for run in stored.points if run.value is not None)
     earlier = sorted(commit for commit in measured if commit < point.previous_commit)
     later = sorted(commit for commit in measured if commit > point.commit)
-    good_commits = [*earlier, point.previous_commit][-_EXTRA_POINTS - 1 :]
+    known_good = [*earlier, point.previous_commit]
+    good_commits = known_good[-_EXTRA_POINTS - 1 :]
     bad_commits = [point.commit, *later][: _EXTRA_POINTS + 1]
     return BisectionRange(
         project=project,

@@ -77,7 +77,9 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     all_earlier = np.concatenate([np.zeros_like(without_change[:1]), earlier])
     all_later = np.cumsum(with_change[::-1], axis=0)[::-1]
     joint = all_earlier[:, None, :] + all_later
-    likelihoods = np.exp(joint - joint.max()).sum(axis=(1, 2))
+    # relative to the largest, so no exponential underflows everywhere
+    relative = np.exp(joint - joint.max())
+    likelihoods = relative.sum(axis=(1, 2))
     prior = np.asarray(weights, dtype=float)
     with np.errstate(divide="ignore"):  # a weight of 0 excludes its commit
         logs = np.log(likelihoods) + np.log(prior)
@@ -108,7 +110,8 @@ def _log_likelihood(
 
 def _log_norm(degrees: float) -> float:
     """Logarithm of the norm of Student's t density."""
-    gammas = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    upper_gamma = math.lgamma((degrees + 1) / 2)
+    gammas = upper_gamma - math.lgamma(degrees / 2)
     return gammas - math.log(degrees * math.pi) / 2
 
 
@@ -128,7 +131,9 @@ def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
 
 def begin_search(commits: Sequence[CommitRef]) -> BisectionProgress:
     """Know nothing of the commits from the one after the good end to the bad end."""
-    return BisectionProgress(tuple(BisectionCommit(commit, 1 / len(commits)) for commit in commits))
+    # before any pair, every commit is as likely as the others
+    weight = 1 / len(commits)
+    return BisectionProgress(tuple(BisectionCommit(commit, weight) for commit in commits))
 
 
 def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> BisectionProgress:
@@ -331,7 +336,8 @@ def next_move(
             last=last,
             confidence=confidence,
         )
-    return Measure(best, max(1, _FIRST_PAIRS - len(commits[best].log_ratios)))
+    missing_pairs = _FIRST_PAIRS - len(commits[best].log_ratios)
+    return Measure(best, max(1, missing_pairs))
 
 
 def _likeliest(commits: Sequence[BisectionCommit], probabilities: Floats) -> tuple[int, int, float]:
@@ -366,7 +372,8 @@ def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int |
         last += 1
     if first < 0:
         return None  # equivalent to the good end, which every pair measures
-    measurable = [index for index in range(first, last + 1) if not _is_skipped(commits[index])]
+    remaining = range(first, last + 1)
+    measurable = [index for index in remaining if not _is_skipped(commits[index])]
     if any(len(commits[index].log_ratios) >= _FIRST_PAIRS for index in measurable):
         return None
     return min(measurable, key=lambda index: abs(index - position), default=None)

@@ -59,7 +59,8 @@ def _settings_of(
 ) -> _Settings:
     """Read a part of the setting of each run that recorded one."""
     settings = [(run.commit, run.setting) for run in runs]
-    return [(commit, dict(read(setting))) for commit, setting in settings if setting is not None]
+    recorded = [(commit, setting) for commit, setting in settings if setting is not None]
+    return [(commit, dict(read(setting))) for commit, setting in recorded]
 
 
 def _setting_change(
@@ -136,7 +137,10 @@ def add_measured_again(odds: CauseOdds, again: Observation) -> None:
         key=lambda cause: odds[cause].against_unknown,
         default=Cause.RUNNER,
     )
-    is_recorded = likeliest in odds and odds[likeliest].against_unknown >= AT_STEP
+    if likeliest in odds:
+        is_recorded = odds[likeliest].against_unknown >= AT_STEP
+    else:
+        is_recorded = False
     # what no record explains is the runner's
     if is_recorded:
         odds[likeliest] = odds[likeliest].updated(again.sentence)

@@ -84,7 +84,8 @@ class SupportingEvidence:
         self._commits: dict[_SubjectAndCommits, tuple[CommitRef, CommitRef]] = {}
         for key, same_pairs in group_by(whole, _subject_and_commits).items():
             self._comparisons[key] = compare_pairs(same_pairs)
-            self._commits[key] = same_pairs[0].base, same_pairs[0].head
+            any_pair = same_pairs[0]
+            self._commits[key] = any_pair.base, any_pair.head
 
     def confirmed_ranges(
         self,
@@ -192,7 +193,8 @@ class SupportingEvidence:
         for index in [step.index, *neighbours]:
             base = commits[index - 1]
             head = commits[index]
-            comparison = self._comparisons.get((*_subject(key), base.sha, head.sha))
+            pair_key = (*_subject(key), base.sha, head.sha)
+            comparison = self._comparisons.get(pair_key)
             comparisons[index] = comparison
             if comparison is not None and comparison.verdict is verdict:
                 return index, Status.CONFIRMED, comparison
@@ -230,7 +232,8 @@ def _length_and_end(compared: ComparedRange) -> tuple[int, int]:
 
 def _explains(inner: ComparedRange, outer: ComparedRange) -> bool:
     """Whether a range lies within another one and has a change of the same direction."""
-    is_inside = outer.base <= inner.base and inner.head <= outer.head
+    begins_inside = outer.base <= inner.base
+    is_inside = begins_inside and inner.head <= outer.head
     return is_inside and outer.verdict is inner.verdict
 
 
@@ -270,8 +273,11 @@ def measured_again(
     distances = [abs(value - early_level) for value in early_logs]
     deviation = MAD_TO_DEVIATION * statistics.median(distances)
     # of the difference between two medians
-    error = _MEDIAN_ERROR * difference_error(deviation, len(early_ns), len(late_ns))
-    if _ERRORS * error > abs(log_change) / 3:
+    error_of_means = difference_error(deviation, len(early_ns), len(late_ns))
+    error = _MEDIAN_ERROR * error_of_means
+    allowed_error = abs(log_change) / 3
+    # noisier runs fit both levels
+    if _ERRORS * error > allowed_error:
         return None
     share = (late_level - early_level) / log_change
     # halfway between the two levels says neither

@@ -216,7 +216,8 @@ def _add_launches(
     code = odds.get(Cause.CODE, Odds(0.0, ""))
     # another toolchain brings other libraries, and these launch other kernels
     if Cause.TOOLCHAIN in odds:
-        odds[Cause.TOOLCHAIN] = odds[Cause.TOOLCHAIN].updated(launches.sentence)
+        toolchain = odds[Cause.TOOLCHAIN]
+        odds[Cause.TOOLCHAIN] = toolchain.updated(launches.sentence)
         odds[Cause.CODE] = code.updated("", at_least=_POSSIBLE)
         return
     at_least = NEAR_STEP

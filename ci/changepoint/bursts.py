@@ -54,7 +54,9 @@ class Bursts:
 
     def longest_inside(self, count: int) -> float:
         """Length from which on a spell inside `count` values is a level."""
-        expected = self.count + _PRIOR_COUNT * count / (count + _PRIOR_VALUES)
+        # the prior weighs less the longer the series is
+        prior = _PRIOR_COUNT * count / (count + _PRIOR_VALUES)
+        expected = self.count + prior
         return self._length_at(expected / _ALPHA)
 
     def longest_at_edge(self, count: int) -> float:
@@ -73,7 +75,8 @@ class Bursts:
         """Length that one in `odds` bursts reaches."""
         # probability that a burst goes on for another value
         continues = 1 - 1 / max(self._mean, 1.2)
-        return 1 - math.log(max(odds, 1.0)) / math.log(continues)
+        log_odds = math.log(max(odds, 1.0))
+        return 1 - log_odds / math.log(continues)
 
 
 def find_burst(
@@ -143,7 +146,8 @@ class _Segment:
 def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
     levels = cut.levels
     segments = []
-    for index, (start, end) in enumerate(pairwise([0, *cut.starts, count])):
+    bounds = pairwise([0, *cut.starts, count])
+    for index, (start, end) in enumerate(bounds):
         neighbours = levels[max(index - 1, 0) : index]
         neighbours += levels[index + 1 : index + 2]
         segments.append(
@@ -178,7 +182,9 @@ def _longest_away(
     """Values in the longest run that stays off a level. One value there is an outlier, two in
     succession a return.
     """
-    is_there = np.abs(values - level) < _SEPARATE / 2 * deviation
+    # nearer to this level than to one that is just separate
+    reach = _SEPARATE / 2 * deviation
+    is_there = np.abs(values - level) < reach
     returns = np.flatnonzero(is_there[1:] & is_there[:-1])
     if len(returns) == 0:
         return len(values)

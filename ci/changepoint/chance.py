@@ -94,7 +94,8 @@ def chance_of_drift(
         end = drift.end
         tried = count * (count - 1) // 2
     began_at = measured_at[drift.start]
-    elapsed = np.clip(measured_at - began_at, 0.0, measured_at[end] - began_at)
+    whole = measured_at[end] - began_at
+    elapsed = np.clip(measured_at - began_at, 0.0, whole)
     slope = math.log1p(drift.rate)
     residuals = logs - slope * elapsed
     residuals -= median(residuals)
@@ -104,7 +105,9 @@ def chance_of_drift(
     # all values at one time have no slope
     if power <= 0:
         return 1.0
-    variance = count / (count - _FITTED) * dependence.inflation / power
+    # residuals are smaller than errors by what was fitted
+    correction = count / (count - _FITTED)
+    variance = correction * dependence.inflation / power
     error = _width(residuals) * math.sqrt(variance)
     standard_errors = _in_standard_errors(slope, error)
     return dependence.p_value(standard_errors, count, tried=tried)

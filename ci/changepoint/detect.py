@@ -110,7 +110,8 @@ def find_change_points(
     scale = _Scale.of(raw, min_relative_change)
     widths = None
     if relative_errors is not None:
-        errors = np.abs(np.asarray(relative_errors, dtype=np.float64).ravel())
+        given_errors = np.asarray(relative_errors, dtype=np.float64)
+        errors = np.abs(given_errors.ravel())
         if len(errors) != len(all_values):
             raise ValueError(f"{len(errors)} errors of {len(all_values)} values: give one of each")
         errors_on_scale = errors[positions]  # a relative error is that of the logarithm
@@ -157,7 +158,9 @@ def noise_floor(
     # errors more make that 9 of 10 times: 1.28, and the cost of learning the noise from the same
     # values
     needed_errors = math.sqrt(penalty(len(raw))) + 2.0
-    error = noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
+    # two levels of equal length, each with its error
+    variances = 2 * noise.mean_inflation / count
+    error = noise.deviation * math.sqrt(variances)
     smallest_change = math.expm1(needed_errors * error)
     return SeriesNoise(
         deviation=math.expm1(noise.deviation),
@@ -188,7 +191,8 @@ class _Scale:
         """A third of the smallest step to report: finer noise matters to smaller steps only."""
         if self.is_log:
             return math.log1p(self.min_relative_change) / 3
-        return max(median(np.abs(self.values)) * self.min_relative_change / 3, 1e-9)
+        typical_size = median(np.abs(self.values))
+        return max(typical_size * self.min_relative_change / 3, 1e-9)
 
     def is_relevant(self, first_level: float, second_level: float) -> bool:
         """Whether the change between two levels, in either order, reaches the smallest relative
@@ -216,7 +220,8 @@ class _Steps:
         self._scale = scale
         self._fit = fit
         self._positions = positions
-        self._values = scale.values - fit.slope * centred_times(len(raw))
+        drift = fit.slope * centred_times(len(raw))
+        self._values = scale.values - drift
 
     def relevant(self) -> list[Step]:
         starts = self._settle(list(self._fit.starts))
@@ -250,7 +255,8 @@ class _Steps:
         A value halfway belongs to the higher level, so a mirrored series gives mirrored positions.
         """
         moved = [self._cheapest(*bounds) for bounds in self._bounds(starts)]
-        shortest = min(np.diff([0, *moved, len(self._values)]))
+        lengths = np.diff([0, *moved, len(self._values)])
+        shortest = min(lengths)
         if shortest < MIN_SEGMENT:
             return starts
         return moved
@@ -266,7 +272,8 @@ class _Steps:
             return boundary
         costs = self._position_costs(start, boundary, end)
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
-        rises = self._level(boundary, end) > self._level(start, boundary)
+        old_level = self._level(start, boundary)
+        rises = self._level(boundary, end) > old_level
         if rises:
             cheapest = ties[0]
         else:
@@ -286,7 +293,8 @@ class _Steps:
         second_level = self._level(boundary, end)
         levels = np.array([[first_level], [second_level]])
         noise = self._fit.noise
-        distances = (self._values[start:end] - levels) / noise.deviation
+        residuals = self._values[start:end] - levels
+        distances = residuals / noise.deviation
         level_costs = noise.costs[bins_of(distances)]
         # of each value, at either level
         first_costs, second_costs = level_costs + _TIE_BREAK * np.abs(distances)
@@ -324,7 +332,9 @@ class _Steps:
     ) -> NDArray[np.intp]:
         """Where the boundary costs hardly more than at its best."""
         costs = self._position_costs(start, boundary, end)
-        most = costs.min() + _PLAUSIBLE_COST * self._fit.noise.mean_inflation
+        # values that depend on each other tell less about the place
+        allowance = _PLAUSIBLE_COST * self._fit.noise.mean_inflation
+        most = costs.min() + allowance
         return np.flatnonzero(costs <= most) + start + MIN_SEGMENT
 
     def _error_of_step(
@@ -343,5 +353,7 @@ class _Steps:
         local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction
         # a quiet stretch may be luck: the noise of the whole series is the least
         deviation = max(local, noise.deviation)
-        share = 1 / (boundary - start) + 1 / (end - boundary)
+        old_count = boundary - start
+        new_count = end - boundary
+        share = 1 / old_count + 1 / new_count
         return deviation * math.sqrt(share * noise.mean_inflation)

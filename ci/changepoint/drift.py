@@ -72,7 +72,8 @@ class _Ramp:
     """What the values differ by from the ramp."""
 
     def is_relevant(self, min_relative_change: float) -> bool:
-        return abs(math.log1p(self.relative_change)) >= math.log1p(min_relative_change)
+        log_change = math.log1p(self.relative_change)
+        return abs(log_change) >= math.log1p(min_relative_change)
 
     def noise(self, floor: float) -> Noise:
         nothing = np.zeros(len(self.residuals), dtype=bool)
@@ -109,14 +110,16 @@ class _RampFit:
         price = penalty(len(logs)) * inflation
         flat = logs - _fit_levels(logs, [], self.deviation)
         flat_cost = _cost(flat, self.noise)
-        ramp_cost = _cost(self.ramp.residuals, self.noise) + self.bends * price
+        misfit = _cost(self.ramp.residuals, self.noise)
+        ramp_cost = misfit + self.bends * price
         gain_over_flat = flat_cost - ramp_cost
         # steps are costly to fit, so only where the ramp beats a flat line
         if gain_over_flat <= 0:
             return 0.0
         starts = fit_levels(logs, floor=self.floor).starts
         step_residuals = logs - _fit_levels(logs, starts, self.deviation)
-        step_cost = _cost(step_residuals, self.noise) + len(starts) * price
+        step_misfit = _cost(step_residuals, self.noise)
+        step_cost = step_misfit + len(starts) * price
         gain_over_steps = step_cost - ramp_cost - _MARGIN * inflation
         return min(gain_over_flat, gain_over_steps) / inflation
 
@@ -148,7 +151,8 @@ def find_drift(
         all_times = np.asarray(times, dtype=np.float64).ravel()
     if len(all_times) != len(all_values):
         raise ValueError(f"{len(all_times)} times of {len(all_values)} values: give one of each")
-    is_usable = np.isfinite(all_values) & (all_values > 0) & np.isfinite(all_times)
+    has_value = np.isfinite(all_values) & (all_values > 0)
+    is_usable = has_value & np.isfinite(all_times)
     positions = np.flatnonzero(is_usable)
     if len(positions) < _MIN_VALUES:
         return None
@@ -199,13 +203,15 @@ def _fit_of_ramp(
     )
     price = penalty(len(logs))
     flat = logs - _fit_levels(logs, [], deviation)
-    gain_of_ramp = _cost(flat, fit.noise) - _cost(ramp.residuals, fit.noise)
+    cost_of_flat = _cost(flat, fit.noise)
+    gain_of_ramp = cost_of_flat - _cost(ramp.residuals, fit.noise)
     # the search for two ends takes long
     if gain_of_ramp <= _WORTH_A_TRY * price:
         return fit
     ended = _best_ended_ramp(logs, when, deviation)
     noise = ended.noise(floor)
-    gain_of_end = _cost(ramp.residuals, noise) - _cost(ended.residuals, noise)
+    cost_without_end = _cost(ramp.residuals, noise)
+    gain_of_end = cost_without_end - _cost(ended.residuals, noise)
     is_better = gain_of_end > price / 2 * noise.mean_inflation
     if is_better and ended.is_relevant(min_relative_change):
         return replace(
@@ -223,7 +229,8 @@ def _fit_of_ramp(
 def _ongoing(count: int) -> NDArray[np.intp]:
     """Starts and ends of ramps to the newest value, shape [ramps, 2]."""
     last_start = count - 1 - _SHORTEST
-    starts = np.unique(np.linspace(0, last_start, _STARTS).astype(int))
+    evenly_spread = np.linspace(0, last_start, _STARTS)
+    starts = np.unique(evenly_spread.astype(int))
     return np.stack(
         [starts, np.full(len(starts), count - 1)],
         axis=1,
@@ -320,8 +327,10 @@ def _fit_levels(
     limit = OUTLIER * deviation
     pulled = levels = winsorised(logs, deviation)
     for _ in range(_ROUNDS):
-        levels = np.repeat(np.add.reduceat(pulled, edges) / counts, counts)
-        pulled = levels + np.clip(logs - levels, -limit, limit)
+        means = np.add.reduceat(pulled, edges) / counts
+        levels = np.repeat(means, counts)
+        clipped = np.clip(logs - levels, -limit, limit)
+        pulled = levels + clipped
     return levels
 
 

@@ -65,7 +65,8 @@ class Fit:
         """Level and drift at each value."""
         count = len(self.masked)
         lengths = np.diff([0, *self.starts, count])
-        return np.repeat(self.levels, lengths) + self.slope * centred_times(count)
+        drift = self.slope * centred_times(count)
+        return np.repeat(self.levels, lengths) + drift
 
 
 def penalty(count: int) -> float:
@@ -168,6 +169,7 @@ class _Learner:
             min_gain=self.step_cost * segmenter.deviation**2,
         )
         autocorrelation = flat.noise.autocorrelation
+        # dependent neighbours make a slope look surer than it is
         earned = slope.standard_errors**2 * (1 - autocorrelation) / (1 + autocorrelation)
         if earned <= _WORTH_A_TRY * self.step_cost:
             return 0.0
@@ -184,7 +186,9 @@ class _Learner:
             cut = self._segmenter.cut(noise, self.step_cost * inflation, masked)
             is_settled = cut.starts == previous_starts
             # a settled first cut is final only if allowing for dependence would change nothing
-            is_final = is_settled and (not cut.starts or noise.inflation == 1.0)
+            # without a step, or without dependence, nothing is left to correct
+            needs_no_correction = not cut.starts or noise.inflation == 1.0
+            is_final = is_settled and needs_no_correction
             if not turn and not is_final:
                 continue
             has_burst = False
@@ -264,7 +268,8 @@ def slope_with_steps(
     steps = (np.arange(count) >= places[:, None]).astype(np.float64)  # [places, values]
     centred = values - values.mean()
     # the part of each step, and of the values, that is orthogonal to what was fitted
-    direction: Values = time / math.sqrt(float(time @ time))
+    length = math.sqrt(float(time @ time))
+    direction: Values = time / length
     open_steps = _without(direction, steps - steps.mean(axis=1, keepdims=True))
     rest = _without(direction, centred)
     smallest = _ROUNDING * (open_steps**2).sum(axis=1)
@@ -297,7 +302,9 @@ def slope_with_steps(
     # the level and the slope were fitted too
     freedom = max(count - 2 - len(chosen), 1)
     variance = float(rest @ rest) / freedom
-    error = math.sqrt(variance * float(inverse[_TIME, _TIME]))
+    # of the slope's coefficient in the least squares
+    unit_variance = float(inverse[_TIME, _TIME])
+    error = math.sqrt(variance * unit_variance)
     if error <= 0:
         return Slope(slope, 0.0)
     return Slope(slope, slope / error)
@@ -305,5 +312,6 @@ def slope_with_steps(
 
 def _without(direction: Values, vectors: Values) -> Values:
     """Remove the component along a unit vector; shape [..., values]."""
-    orthogonal: Values = vectors - (vectors @ direction)[..., None] * direction
+    lengths = (vectors @ direction)[..., None]
+    orthogonal: Values = vectors - lengths * direction
     return orthogonal

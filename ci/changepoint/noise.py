@@ -90,6 +90,7 @@ class Noise:
     @property
     def mean_inflation(self) -> float:
         """Factor on the variance of a level's mean, with autocorrelation."""
+        # neighbours that depend on each other add this to the variance of a mean
         return self.inflation * (1 + self.autocorrelation) / (1 - self.autocorrelation)
 
 
@@ -133,7 +134,8 @@ def deviation_of_differences(values: Values) -> float:
     """
     differences = np.abs(values[1:] - values[:-1])
     from_differences = MAD_TO_DEVIATION * median(differences) / math.sqrt(2)
-    from_level = MAD_TO_DEVIATION * median(np.abs(values - median(values)))
+    distances = np.abs(values - median(values))
+    from_level = MAD_TO_DEVIATION * median(distances)
     return min(from_differences, from_level)
 
 
@@ -178,7 +180,9 @@ def relative_widths(
     if not is_known.any() or len(values) < 2:
         return None
     differences = np.abs(np.diff(values))
-    noise = max(MAD_TO_DEVIATION * median(differences) / math.sqrt(2), floor)
+    # a difference has the noise of two values
+    of_difference = MAD_TO_DEVIATION * median(differences)
+    noise = max(of_difference / math.sqrt(2), floor)
     typical = median(errors[is_known])
     excess = np.where(
         is_known,
@@ -198,7 +202,8 @@ def difference_error(
     head_count: int,
 ) -> float:
     """Standard error of the difference between two means, from the deviation of one value."""
-    return deviation * math.sqrt(1 / base_count + 1 / head_count)
+    variances = 1 / base_count + 1 / head_count
+    return deviation * math.sqrt(variances)
 
 
 def neighbour_correlation(
@@ -221,7 +226,9 @@ def neighbour_correlation(
 
     Source: Marriott and Pope, Bias in the Estimation of Autocorrelations, 1954.
     """
-    power = float((ahead @ ahead + behind @ behind) / 2)
+    # the mean of both, so a reversed series has the same value
+    both_powers = ahead @ ahead + behind @ behind
+    power = float(both_powers / 2)
     measured = 0.0
     if power > 0:
         measured = float(ahead @ behind) / power
@@ -267,7 +274,8 @@ def estimate_noise(
     free = residuals[~masked]
     if len(free) == 0:
         return prior_noise(floor)
-    deviation = max(MAD_TO_DEVIATION * median(np.abs(free)), floor)
+    spread = MAD_TO_DEVIATION * median(np.abs(free))
+    deviation = max(spread, floor)
     if len(residuals) < MIN_FOR_SHAPE:
         return prior_noise(deviation)
     distances = residuals / deviation
@@ -295,7 +303,8 @@ def estimate_noise(
     innovations = ahead - phi * behind
     innovation = floor
     if len(innovations):
-        innovation = max(MAD_TO_DEVIATION * median(np.abs(innovations)), floor)
+        spread = MAD_TO_DEVIATION * median(np.abs(innovations))
+        innovation = max(spread, floor)
     scaled = innovations / innovation
     innovation_costs = _costs_of(
         bins=bins_of(scaled),
@@ -335,15 +344,21 @@ def _costs_of(
     outlier_share = _shrunk_share(is_outlier)
     prior = (1 - outlier_share) * CORE + outlier_share * BROAD
     weighted_density = density + _PRIOR_WORTH * prior
-    costs: Values = -2 * np.log(weighted_density / (count + _PRIOR_WORTH))
+    density = weighted_density / (count + _PRIOR_WORTH)
+    costs: Values = -2 * np.log(density)
     # the ends stand for all values beyond them, on either side
-    costs[0] = costs[-1] = max(costs[0], costs[-1])
+    # both tails alike, so a mirrored series gets the same costs
+    tail_cost = max(costs[0], costs[-1])
+    costs[0] = tail_cost
+    costs[-1] = tail_cost
     return costs + _TIE_BREAK
 
 
 def _shrunk_share(is_outlier: Flags) -> float:
     """Share of outliers, as if one of ten more values had been one."""
-    return (int(np.count_nonzero(is_outlier)) + 1) / (len(is_outlier) + 10)
+    # as if one of ten further values were an outlier: no share is ever 0
+    outlier_count = int(np.count_nonzero(is_outlier)) + 1
+    return outlier_count / (len(is_outlier) + 10)
 
 
 def _stickiness(is_outlier: Flags) -> tuple[float, float]:
@@ -368,8 +383,10 @@ def _stickiness(is_outlier: Flags) -> tuple[float, float]:
     # almost all values are outliers: they have no level to stand apart from
     if neither <= _MIN_NEITHER:
         return 0.0, 0.0
+    # each cost is relative to what two independent values would have
     none_cost = -2 * math.log(neither / (1 - share) ** 2)
-    alone_cost = -2 * math.log(alone / (share * (1 - share))) - none_cost
+    independent_alone = share * (1 - share)
+    alone_cost = -2 * math.log(alone / independent_alone) - none_cost
     pair_cost = -2 * math.log(pair / share**2) - none_cost
     return pair_cost - 2 * alone_cost, alone_cost
 
@@ -394,6 +411,9 @@ def leftover_inflation(scores: Values) -> float:
     count = len(scores)
     dependence = 0.0
     for lag in range(1, min(LAGS + 1, count)):
-        covariance = float(scores[lag:].dot(scores[:-lag]))
-        dependence += covariance / power * count / (count - lag)
+        later = scores[lag:]
+        covariance = float(later.dot(scores[:-lag]))
+        # fewer products are in the sum the longer the lag is
+        correlation = covariance / power
+        dependence += correlation * count / (count - lag)
     return max(1.0, 1 + 2 * dependence)

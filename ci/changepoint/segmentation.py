@@ -51,7 +51,8 @@ class Segmentation:
 
     def fitted(self, count: int) -> Values:
         """The level at each value."""
-        return np.repeat(self.levels, np.diff([0, *self.starts, count]))
+        lengths = np.diff([0, *self.starts, count])
+        return np.repeat(self.levels, lengths)
 
 
 class Segmenter:
@@ -118,7 +119,8 @@ class Segmenter:
             owed = ties[end, level]
             end -= 1
             # the segment began here if that was cheaper than to go on
-            if cheapest[end][level] > offers[end] - owed:
+            offer = offers[end] - owed
+            if cheapest[end][level] > offer:
                 level = int(cheapest[end].argmin())
                 starts.append(int(self._edges[end + 1]))
                 levels.append(float(self.levels[level]))
@@ -132,7 +134,8 @@ class Segmenter:
         """Costs of the values from each boundary to the next, shape [blocks, levels], and the part
         of each that depends on the value before the block.
         """
-        single_costs = noise.costs[bins_of(self._distances / noise.deviation)]
+        in_deviations = self._distances / noise.deviation
+        single_costs = noise.costs[bins_of(in_deviations)]
         ties = self._ties(noise, single_costs)
         costs = single_costs + ties
         # a value has no tie to a masked neighbour
@@ -162,8 +165,10 @@ class Segmenter:
         limit = OUTLIER * noise.deviation / noise.innovation
         predicted = noise.autocorrelation * np.clip(scaled, -limit, limit)
         # forwards and backwards, so a mirrored series gets the same result
-        forwards = noise.innovation_costs[bins_of(scaled[1:] - predicted[:-1])]
-        backwards = noise.innovation_costs[bins_of(scaled[:-1] - predicted[1:])]
+        forward_innovations = scaled[1:] - predicted[:-1]
+        forwards = noise.innovation_costs[bins_of(forward_innovations)]
+        backward_innovations = scaled[:-1] - predicted[1:]
+        backwards = noise.innovation_costs[bins_of(backward_innovations)]
         # both densities are per unit of their own width
         wider = 2 * math.log(noise.innovation / noise.deviation)
         unrelated = single_costs[1:] + single_costs[:-1]
@@ -175,7 +180,8 @@ def _possible_levels(values: Values) -> Values:
     levels = np.sort(values)
     if len(values) > _MAX_LEVELS:
         quantiles = (np.arange(_MAX_LEVELS) + 0.5) / _MAX_LEVELS
-        levels = levels[(quantiles * len(values)).astype(np.intp)]
+        positions = quantiles * len(values)
+        levels = levels[positions.astype(np.intp)]
     return np.unique(levels)
 
 
@@ -193,7 +199,8 @@ def winsorised(values: Values, deviation: float) -> Values:
     )
     smooth = np.median(sliding_window_view(padded, _SMOOTHING), axis=1)
     limit = 3 * deviation
-    clipped: Values = smooth + np.clip(values - smooth, -limit, limit)
+    residuals = np.clip(values - smooth, -limit, limit)
+    clipped: Values = smooth + residuals
     return clipped
 
 
@@ -210,7 +217,8 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
     if count <= MAX_BOUNDARIES:
         return places
     # whole numbers add up to the same in either direction, so peaks of equal height stay equal
-    grains = np.rint((values - median(values)) * (_GRAINS / deviation))
+    grains_per_unit = _GRAINS / deviation
+    grains = np.rint((values - median(values)) * grains_per_unit)
     sums = np.concatenate([[0.0], np.cumsum(grains)])
     is_chosen = np.zeros(len(places), dtype=bool)
     for window in _WINDOWS:
@@ -239,7 +247,9 @@ def _step_heights(
     sum_before = sums[places] - sums[places - count_before]
     sum_after = sums[places + count_after] - sums[places]
     difference = sum_after / count_after - sum_before / count_before
-    scale = np.sqrt(count_before * count_after / (count_before + count_after))
+    # one over the variance of the difference of two means
+    weight = count_before * count_after / (count_before + count_after)
+    scale = np.sqrt(weight)
     heights: Values = np.abs(difference) * scale
     return heights
 

@@ -61,7 +61,8 @@ def find_suspicion(
         around_levels = _around_levels(earlier, level_start)[-_NOISE_VALUES:]
         deviation = _deviation(around_levels, floor=smallest / _WIDTHS)
         error = _MEDIAN_ERROR * difference_error(deviation, count, len(level_values))
-        log_change = float(np.median(logs[-count:])) - level
+        newest_level = float(np.median(logs[-count:]))
+        log_change = newest_level - level
         noise_widths = abs(log_change) / error
         is_suspect = noise_widths >= _WIDTHS and abs(log_change) >= smallest
         # a single value decides nothing about the values before it
@@ -84,7 +85,12 @@ def _around_levels(logs: NDArray[np.float64], level_start: int) -> NDArray[np.fl
         return logs
     older = logs[:level_start]
     newer = logs[level_start:]
-    return np.concatenate([older - np.median(older), newer - np.median(newer)])
+    return np.concatenate(
+        [
+            older - np.median(older),
+            newer - np.median(newer),
+        ]
+    )
 
 
 def _deviation(logs: NDArray[np.float64], *, floor: float) -> float:
@@ -92,5 +98,6 @@ def _deviation(logs: NDArray[np.float64], *, floor: float) -> float:
     from_differences = deviation_of_differences(logs)
     distances = np.abs(logs - np.median(logs))
     from_level = MAD_TO_DEVIATION * float(np.median(distances))
-    deviation = max(from_differences, from_level) * (1 + 1 / len(logs))
+    caution = 1 + 1 / len(logs)
+    deviation = max(from_differences, from_level) * caution
     return max(deviation, floor / 2)

@@ -213,7 +213,8 @@ def _settle_times(
     """Set the verdicts of compared times, with control of false discoveries and checks for other
     causes.
     """
-    compared = [case.evidence.comparison for case in cases if case.evidence.comparison is not None]
+    comparisons = (case.evidence.comparison for case in cases)
+    compared = [comparison for comparison in comparisons if comparison is not None]
     family = iter(control_false_discoveries(compared, THRESHOLDS.false_discovery_rate))
     launches = group_by(rules.launches, lambda launch: launch.case_key)
     settled: list[Change[CaseEvidence]] = []
@@ -261,7 +262,9 @@ def _settle(
     )
     # after autotuning chose another configuration, identical code means nothing: every
     # configuration is compiled
-    has_other_cause = bool(case.evidence.flips) or may_explain(launches, comparison.log_ratio)
+    has_flipped = bool(case.evidence.flips)
+    # equal code may still be launched differently
+    has_other_cause = has_flipped or may_explain(launches, comparison.log_ratio)
     if not case.is_decided or has_other_cause:
         return case
     # the same code cannot be slower by itself: host, clock or configuration changed
@@ -310,5 +313,6 @@ def _cause_of(pairing: Pairing, case: Change[CaseEvidence]) -> Cause | None:
     if not case.is_decided or has_one_toolchain(base.environment, head.environment):
         return None
     digest = base.source_digests.get(case.subject.kernel)
-    is_same_source = digest is not None and digest == head.source_digests.get(case.subject.kernel)
+    head_digest = head.source_digests.get(case.subject.kernel)
+    is_same_source = digest is not None and digest == head_digest
     return Cause.TOOLCHAIN if is_same_source else None

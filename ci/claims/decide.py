@@ -252,6 +252,7 @@ def claim_of_regression(regression: Regression) -> str:
     """Say what the stored evidence of a regression proves, in the words of a case."""
     times = [point for point in regression.change_points if point.series.metric == "median_ns"]
     layers = {point.series.definition.layer for point in regression.change_points}
+    # a case that began to fail has no time on one side
     if any(point.before is not None and point.after is not None for point in times):
         text = _TIMED_WORDS.get(regression.verdict, "undecided")
         # a single step in a history may still be noise

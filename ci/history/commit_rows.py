@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.history.summary import count_false_alarms, share_real
+from roofwatch.model.grouping import group_by
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
@@ -128,14 +129,15 @@ class CommitEntry:
         return "new"
 
 
+def _commit_and_verdict(triaged: TriagedRegression) -> tuple[CommitRef, Verdict]:
+    return triaged.regression.commit, triaged.regression.verdict
+
+
 def rows_by_commit(regressions: Sequence[TriagedRegression]) -> list[CommitEntry]:
     """Group regressions by commit and verdict, the newest commit first."""
     false_alarms = count_false_alarms(regressions)
     chance = share_real(false_alarms.true_count, false_alarms.decided_count)
-    groups: dict[tuple[CommitRef, Verdict], list[TriagedRegression]] = {}
-    for triaged in regressions:
-        key = (triaged.regression.commit, triaged.regression.verdict)
-        groups.setdefault(key, []).append(triaged)
+    groups = group_by(regressions, _commit_and_verdict)
     rows: list[CommitEntry] = []
     for (commit, verdict), parts in groups.items():
         is_confirmed = any(part.regression.is_confirmed for part in parts)

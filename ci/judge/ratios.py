@@ -4,13 +4,13 @@ The clock, the driver and the machine change both times of a run equally, so rat
 times do not.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roofwatch.ci.judge.change import Change, ChangeSubject, log_ratio_of
 from roofwatch.ci.judge.pairing import CaseResults, Pairing
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.metrics import RATIO_TO_REFERENCE
 from roofwatch.model.verdict import Reason
@@ -56,13 +56,14 @@ def judge_library_ratios(pairing: Pairing) -> list[Change[LibraryEvidence]]:
 
 def _libraries(results: Mapping[CaseKey, CaseResults]) -> dict[str, str]:
     """Choose the library of each case that was timed."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for (case_id, implementation), result in results.items():
-        if is_library(implementation) and result.median_ns is not None:
-            names[case_id].append(implementation)
+    timed_libraries = [
+        key
+        for key, result in results.items()
+        if is_library(key[1]) and result.median_ns is not None
+    ]
     libraries: dict[str, str] = {}
-    for case_id, timed_names in names.items():
-        reference = reference_among(timed_names)
+    for case_id, keys in group_by(timed_libraries, lambda key: key[0]).items():
+        reference = reference_among([implementation for _, implementation in keys])
         if reference is not None:
             libraries[case_id] = reference
     return libraries
