@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.db.access import revoke_token
+from roofwatch.db.access import NewToken, revoke_token
 from roofwatch.db.project_access import restrict_project
 from roofwatch.db.queue import request_queued_job, store_tree
 from roofwatch.model.history import Scope
@@ -356,9 +356,11 @@ def test_rate_limit_of_wrong_tokens_per_address(filled: Engine, make_token: Make
     assert here.get("/v1/projects").status_code == 401
 
 
-def test_log_has_no_tokens_and_no_client_text(
+@pytest.fixture
+def log_of_requests(
     anonymous: TestClient, make_token: MakeToken, caplog: pytest.LogCaptureFixture
-) -> None:
+) -> tuple[NewToken, list[str]]:
+    """A token, and what was logged of three requests with it, two of them with forged lines."""
     token = make_token()
     with caplog.at_level("DEBUG"):
         anonymous.get(
@@ -369,9 +371,21 @@ def test_log_has_no_tokens_and_no_client_text(
         anonymous.get(f"/v1/{token.text}%0aforged", headers=headers_of(token))
         anonymous.get("/v1/projects", headers=headers_of(token.text + "x"))
 
-    ours = [record.getMessage() for record in caplog.records if record.name == "roofwatch.api"]
-    assert len(ours) == 3
-    assert all(
-        token.text[16:] not in line and "forged" not in line and "\n" not in line for line in ours
-    )
-    assert f"token {token.token.token_id}" in ours[0]
+    lines = [record.getMessage() for record in caplog.records if record.name == "roofwatch.api"]
+    assert len(lines) == 3
+    return token, lines
+
+
+def test_log_names_tokens_without_their_secret(
+    log_of_requests: tuple[NewToken, list[str]],
+) -> None:
+    token, lines = log_of_requests
+
+    assert f"token {token.token.token_id}" in lines[0]
+    assert all(token.text[16:] not in line for line in lines)
+
+
+def test_log_has_no_text_of_clients(log_of_requests: tuple[NewToken, list[str]]) -> None:
+    _, lines = log_of_requests
+
+    assert all("forged" not in line and "\n" not in line for line in lines)

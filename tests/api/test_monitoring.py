@@ -34,7 +34,7 @@ def value_of(text: str, name: str) -> float:
     return float(line)
 
 
-def test_metrics_show_the_queue_the_database_backups_and_tokens(
+def test_metrics_show_the_state_of_the_whole_service(
     store: Engine, client: TestClient, make_token: MakeToken
 ) -> None:
     client.post("/v1/records", content=make_record().to_json())
@@ -146,7 +146,7 @@ def test_an_outage_that_ends_can_begin_again(caplog: pytest.LogCaptureFixture) -
     ] * 2
 
 
-def test_alert_rules_and_the_board_use_metrics_that_exist(client: TestClient) -> None:
+def test_shipped_monitoring_uses_metrics_that_exist(client: TestClient) -> None:
     served = set(re.findall(r"^# HELP (roofwatch_\w+)", client.get("/metrics").text, re.MULTILINE))
     rules = yaml.safe_load((ROOT / "prometheus" / "alerts.yml").read_text())
     board = json.loads((ROOT / "grafana" / "service.json").read_text())

@@ -351,9 +351,7 @@ def chosen(client: TestClient) -> Any:
     return choose
 
 
-def test_sides_are_commits_abbreviations_or_runs(
-    client: TestClient, store: Engine, chosen: Any
-) -> None:
+def test_sides_can_be_named_in_every_way(client: TestClient, store: Engine, chosen: Any) -> None:
     pair = make_pair_of_records(0, 1)
     alone, aside = make_record(1), make_record(2)
     ingest_all(store, alone, *pair)

@@ -251,7 +251,7 @@ def test_quarantined_runs_are_listed_but_not_analysed(client: TestClient, store:
     assert client.get(f"/v1/runs/{foreign.run_id}/record").json()["project"] == PROJECT
 
 
-def test_quarantined_record_does_not_define_cases_or_commits(
+def test_quarantined_record_defines_nothing_for_other_records(
     client: TestClient, store: Engine
 ) -> None:
     lying = make_record(commit=make_commit(first_parent_count=10**9, subject="mine"))

@@ -86,7 +86,7 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
     engine.dispose()
 
 
-def test_a_record_above_the_limit_is_sent_once_and_put_aside_with_the_reason(
+def test_a_record_above_the_limit_is_put_aside_with_the_reason(
     store: Engine, make_token: MakeToken, tmp_path: Path
 ) -> None:
     token = token_of_today(store, Scope.INGEST)
@@ -228,7 +228,7 @@ def test_record_stays_in_the_spool_until_the_database_has_space(
 
 
 @pytest.mark.slow
-def test_killing_client_server_worker_or_database_loses_and_duplicates_nothing(
+def test_killing_any_process_leaves_each_record_stored_once(
     tmp_path: Path,
 ) -> None:
     real = make_record(measurements=[make_measurement()])

@@ -31,11 +31,15 @@ def waiting(store: Engine) -> Engine:
     return store
 
 
-def test_the_oldest_request_is_first_and_a_held_project_is_skipped(waiting: Engine) -> None:
+def test_the_oldest_request_that_nobody_holds_is_first(waiting: Engine) -> None:
     with claim_job(waiting) as first, claim_job(waiting) as second:
         assert first is not None
         assert second is not None
         assert (first.project, second.project) == PROJECTS[:2]
+
+
+def test_a_project_that_is_requested_while_it_is_held_waits_again(waiting: Engine) -> None:
+    with claim_job(waiting), claim_job(waiting):
         # requests do not wait for the worker
         request_analysis(waiting, PROJECTS[0])
 

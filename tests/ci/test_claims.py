@@ -101,7 +101,7 @@ def test_required_evidence_that_was_not_made_is_missing() -> None:
     assert judgement.missing == ("accuracy of 1 of 1", "code of 1 of 1")
 
 
-def test_a_refused_or_missing_record_fails_if_anything_is_required(tmp_path: Path) -> None:
+def test_a_check_with_requirements_fails_without_comparable_records(tmp_path: Path) -> None:
     refused = judge_pull_request(
         *make_records([make_timed()], [make_timed()], head_fields={"project": "another/project"}),
         policy=EVERYTHING,

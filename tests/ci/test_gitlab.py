@@ -307,7 +307,7 @@ def test_lines_that_gitlab_would_carry_out_are_indented(gitlab: GitLabStandIn) -
 # --- acceptance
 
 
-def test_a_developer_accepts_and_the_next_report_says_so(
+def test_the_report_after_a_developer_s_acceptance_names_it(
     gitlab: GitLabStandIn, tmp_path: Path
 ) -> None:
     gitlab.add_note("/roofwatch accept written before there was anything to accept")

@@ -107,7 +107,7 @@ def test_a_request_waits_for_a_runner(store: Engine) -> None:
     assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
 
 
-def test_a_runner_claims_requests_for_its_class_or_for_any(store: Engine) -> None:
+def test_a_runner_claims_only_requests_that_it_can_serve(store: Engine) -> None:
     for_one = request(store)
     for_any = request(store, replace(RANGE, runner_class=None))
 

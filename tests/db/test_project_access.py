@@ -40,7 +40,7 @@ def test_only_a_reader_of_the_list_may_read() -> None:
     assert not nobody.may_read(PROJECT, ADA)
 
 
-def test_a_project_that_is_not_stored_yet_is_restricted_by_name_or_with_all_others(
+def test_a_project_can_be_restricted_before_it_is_stored(
     store: Engine,
 ) -> None:
     restrict_project(store, EVERY_PROJECT, ["Ada@Example.com"], actor="a test")

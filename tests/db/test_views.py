@@ -93,7 +93,7 @@ def test_the_points_are_those_of_the_history(store: Engine, reader: Engine) -> N
     assert {row["project"] for row in found} == {PROJECT}, "quarantined records are in no view"
 
 
-def test_a_regression_has_its_commit_and_triage(reader: Engine) -> None:
+def test_a_regression_s_row_says_what_was_decided_where(reader: Engine) -> None:
     (row,) = rows(reader, "SELECT * FROM regression_point")
 
     assert (row["sha"], row["committed_at"]) == (sha_of(1), make_commit(1).committed_at)

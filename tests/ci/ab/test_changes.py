@@ -184,7 +184,7 @@ def test_counters_are_sorted_by_log_ratio() -> None:
     ]
 
 
-def test_kernels_are_paired_by_name_and_order() -> None:
+def test_kernels_of_one_name_are_paired_in_their_order() -> None:
     base = [
         make_counters(launch_index=at, values={"duration_ns": time_ns})
         for at, time_ns in ((0, 10.0), (1, 20.0))

@@ -84,7 +84,7 @@ def test_from_eight_blocks_up_one_outlier_block_changes_no_verdict() -> None:
 
 
 @given(pairs=pairs_of_blocks_ns)
-def test_swapping_blocks_of_base_and_head_flips_the_verdict(
+def test_swapping_the_blocks_of_the_sides_flips_the_verdict(
     pairs: list[tuple[list[float], list[float]]],
 ) -> None:
     base, head = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -180,7 +180,7 @@ def test_a_slowdown_beyond_noise_is_called(
 # --- families
 
 
-def test_the_example_of_benjamini_and_hochberg_is_reproduced() -> None:
+def test_the_published_example_of_false_discovery_control_is_reproduced() -> None:
     # the fifteen p-values of section 3.2 of the paper, of which four are rejected at 0.05
     p_values = (
         0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459,

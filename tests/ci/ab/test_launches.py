@@ -56,7 +56,7 @@ def test_a_kernel_that_replaces_another_is_one_change() -> None:
     assert str(move.detail) == f"kernel changed: {NEW} instead of {OLD}"
 
 
-def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None:
+def test_changed_launches_are_reported_the_longest_first() -> None:
     base = [make_activity("body", count=3), make_activity("gone", count=6, total_ns=2_000)]
     head = [
         make_activity("body", count=6, total_ns=6_000),
@@ -74,7 +74,7 @@ def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None
     ("base_left_out", "head_left_out", "names"),
     [(1, 0, [("old", "")]), (0, 1, [("", "now")]), (1, 1, [])],
 )
-def test_an_incomplete_profile_hides_new_and_gone_kernels(
+def test_an_incomplete_profile_hides_kernels_of_one_side(
     base_left_out: int, head_left_out: int, names: list[tuple[str, str]]
 ) -> None:
     found = moves(
@@ -126,7 +126,7 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     ],
     ids=["twice", "another copy", "a copy too short", "another choice of the autotuner"],
 )
-def test_launches_and_the_autotuner_may_explain_a_slowdown_with_equal_machine_code(
+def test_what_runs_besides_machine_code_may_explain_a_slowdown(
     head_rows: list[ProfiledActivity], choice: int, reason: Reason
 ) -> None:
     gpu = make_environment(device_kind="cuda", device_name="H200", compute_capability="9.0")

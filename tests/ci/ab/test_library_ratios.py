@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.judge.ratios import judge_library_ratios
-from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.model.measurement import with_references
 from roofwatch.model.record import RunRecord
 from roofwatch.tables.comparison import judgement_tables
@@ -30,13 +30,21 @@ def test_a_slower_machine_leaves_the_ratio_as_it_is() -> None:
     assert ratio.relative_change == pytest.approx(0)
 
 
-def test_a_slower_kernel_raises_the_ratio_in_the_judgement_and_its_tables() -> None:
+def judge_a_slower_kernel() -> PullRequestJudgement:
     base = record(1, torch_ns=10_000, triton_ns=5_000)
     head = record(2, torch_ns=10_000, triton_ns=7_500)
-    judgement = judge_pull_request(base, head)
+    return judge_pull_request(base, head)
 
-    (ratio,) = judgement.library_ratios
+
+def test_a_slower_kernel_raises_the_ratio_of_the_judgement() -> None:
+    (ratio,) = judge_a_slower_kernel().library_ratios
+
     assert [ratio.base, ratio.head] == pytest.approx([0.5, 0.75])
+
+
+def test_the_table_of_a_judgement_has_the_ratio_of_both_sides() -> None:
+    judgement = judge_a_slower_kernel()
+
     table = next(table for table in judgement_tables(judgement) if "library" in str(table.title))
     cells = [next(iter(column.cells)) for column in table.columns]
     assert [str(cell) for cell in cells[1:]] == ["triton", "torch", "0.5", "0.75", "+50.0%"]

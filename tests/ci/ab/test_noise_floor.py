@@ -156,7 +156,7 @@ def test_a_change_of_a_commit_against_itself_is_a_false_alarm() -> None:
     assert (noise.comparison_count, noise.false_alarm_count) == (2, 1)
 
 
-def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
+def test_a_stored_floor_has_the_newest_noise_of_each_timed_case() -> None:
     newest = make_pair(0, 0, noise=0.002, timing="cupti, cold", harness_version="1")
     older = make_pair(0, 0, noise=0.05, timing="cupti, cold")
     hot = make_pair(0, 0, noise=0.05, timing="cupti, hot")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.step_ledger import LedgerKind, LedgerRow, StepLedger, find_ledger
+from roofwatch.collector.profiling.activities import HostEvent
 from roofwatch.collector.profiling.steady import StepKind
 from roofwatch.collector.profiling.steps import (
     HOST,
@@ -22,6 +23,7 @@ from roofwatch.collector.profiling.steps import (
     read_steps,
     steps_of_profile,
 )
+from roofwatch.collector.profiling.trace import Trace
 from tests.builders import make_activity, make_profile, make_trace
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -69,7 +71,7 @@ def covered_ns(intervals: list[tuple[int, int]]) -> int:
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)
-def test_busy_gaps_and_overlap_are_exact(name: str) -> None:
+def test_the_parts_of_a_step_are_exact(name: str) -> None:
     events = events_of(name)
     gpu = [
         (ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), str(e["args"]["stream"]))
@@ -102,15 +104,31 @@ def test_the_terms_add_up_between_any_two_traces(base: str, head: str) -> None:
     )
 
 
-def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_done() -> None:
+@pytest.fixture(scope="module")
+def scheduled() -> tuple[Trace, StepTimes]:
+    """A trace of a profiler with a schedule, and its steps."""
     trace = make_trace(events_of("nccl_ddp_a100.json.gz"))
     (times,) = read_steps(trace, StepKind.MARKERS)
+    return trace, times
 
-    markers = [event for event in trace.host_events if event.name.startswith("ProfilerStep#")]
-    last_kernel_ns = max(activity.start_ns + activity.duration_ns for activity in trace.activities)
-    assert times.step_count == len(markers) == 3
-    assert times.step_ns == max(last_kernel_ns, markers[-1].end_ns) - markers[0].start_ns
+
+def markers_of(trace: Trace) -> list[HostEvent]:
+    return [event for event in trace.host_events if event.name.startswith("ProfilerStep#")]
+
+
+def test_steps_are_those_of_the_schedule(scheduled: tuple[Trace, StepTimes]) -> None:
+    trace, times = scheduled
+
+    assert times.step_count == len(markers_of(trace)) == 3
     assert {slot.launch_count for slot in fold(times.slots)} == {3}
+
+
+def test_the_last_step_lasts_until_its_work_is_done(scheduled: tuple[Trace, StepTimes]) -> None:
+    trace, times = scheduled
+
+    markers = markers_of(trace)
+    last_kernel_ns = max(activity.start_ns + activity.duration_ns for activity in trace.activities)
+    assert times.step_ns == max(last_kernel_ns, markers[-1].end_ns) - markers[0].start_ns
 
 
 def test_a_slower_step_is_compared_with_a_mean_step_of_another_number() -> None:

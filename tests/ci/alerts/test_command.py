@@ -214,7 +214,7 @@ EPISODE_RULES = parse_rules(
 )
 
 
-def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
+def test_a_slowdown_on_main_goes_through_one_whole_episode(
     store: Engine, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)

@@ -128,7 +128,7 @@ def test_what_needs_no_person_is_not_reported(
     assert reported(**fields) == []
 
 
-def test_a_rule_reports_its_kernels_families_tags_and_runners_alone() -> None:
+def test_a_rule_reports_only_what_its_patterns_select() -> None:
     def reports(**fields: object) -> bool:
         return bool(reported(SLOWER.model_copy(update=fields)))
 

@@ -384,7 +384,7 @@ def test_the_end_of_a_snooze_that_was_shortened_asks_again(judged: Engine, hook:
         ("chat", "json://SECRET-user:SECRET-word@127.0.0.1:1/SECRET-path"),
     ],
 )
-def test_addresses_are_not_in_the_store_errors_or_the_log(
+def test_addresses_are_written_nowhere(
     judged: Engine,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -164,7 +164,7 @@ def test_a_resolution_has_the_new_value_with_its_commit() -> None:
     assert f"back within limits: 10 µs at {commit.short_sha} " in texts[1]
 
 
-def test_a_flapping_kernel_is_two_messages_per_channel_and_flip() -> None:
+def test_each_flip_of_a_flapping_kernel_sends_as_many_messages() -> None:
     storm = machine()
     one_slower = [1.5, *STEADY[1:]]
 

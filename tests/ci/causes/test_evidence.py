@@ -205,7 +205,7 @@ def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
         make_point(15, 1.4e6, run=1),
     ],
 )
-def test_an_unclear_or_unrelated_run_is_no_evidence(late: SeriesPoint) -> None:
+def test_a_run_that_cannot_tell_is_no_evidence(late: SeriesPoint) -> None:
     assert step_with(late).runner_changed is None
 
 

@@ -55,7 +55,7 @@ def refuse(_project: str, _acceptance: PullRequestAcceptance) -> None:
     raise ForgeError("HTTP 403: no")
 
 
-def test_an_acceptance_is_stored_in_the_service_and_outlives_its_comment(
+def test_an_acceptance_stays_in_the_service_after_its_comment(
     github: GitHubStandIn, tmp_path: Path, store: Engine
 ) -> None:
     post_report(github, tmp_path)

@@ -194,7 +194,7 @@ def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:
     assert len(github.comments) == 25
 
 
-def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_alone(
+def test_no_comment_but_the_report_s_own_is_written(
     github: GitHubStandIn,
 ) -> None:
     others = [

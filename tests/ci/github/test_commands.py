@@ -355,7 +355,7 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
         (f"run h100 {HEAD}", "run", "", "h100"),
     ],
 )
-def test_run_and_bisect_hand_the_reviewed_commit_to_the_job_that_measures(
+def test_a_command_hands_the_reviewed_commit_to_the_job_that_measures(
     github: GitHubStandIn, tmp_path: Path, line: str, verb: str, series: str, runner: str
 ) -> None:
     post_report(github, tmp_path)
@@ -669,12 +669,12 @@ def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: st
         ("", []),
     ],
 )
-def test_only_lines_outside_code_and_quotes_are_commands(body: str, found: list[str]) -> None:
+def test_only_plain_lines_are_commands(body: str, found: list[str]) -> None:
     assert commands_in(body) == found
 
 
 @pytest.mark.slow
-def test_a_bisection_that_a_comment_asked_for_finds_the_commit_and_answers(
+def test_a_bisection_on_request_answers_with_the_commit(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     folder, shas = make_repository(tmp_path / "young"), []

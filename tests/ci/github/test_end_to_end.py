@@ -117,7 +117,7 @@ def event_of(pull_request: PullRequest) -> dict[str, object]:
     return {"action": "opened", "pull_request": found}
 
 
-def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_step(
+def test_one_step_reports_on_a_repository_with_its_own_torch(
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
     theirs, action = tmp_path / "their-python", tmp_path / "action"
@@ -217,7 +217,7 @@ def test_a_change_of_no_kernel_is_a_success_after_both_halves(
     )
 
 
-def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and_run_again_on_request(
+def test_a_fork_s_pull_request_needs_no_token_from_measuring_to_running_again(
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
     measure, report = (

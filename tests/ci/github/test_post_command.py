@@ -30,7 +30,7 @@ def job_variables(github: GitHubStandIn, folder: Path) -> dict[str, str]:
     return given | ours
 
 
-def test_comment_check_run_and_job_summary_agree(
+def test_all_places_where_a_report_is_posted_agree(
     github: GitHubStandIn, tmp_path: Path, records: list[Path]
 ) -> None:
     done = post(github, tmp_path, *records, "--json", "--name", "H200")
@@ -146,7 +146,7 @@ def test_a_skipped_measurement_concludes_the_check_as_skipped(
     assert github.bodies == []
 
 
-def test_posting_needs_only_the_core_and_the_github_extra(
+def test_posting_needs_no_more_than_the_github_extra(
     github: GitHubStandIn, tmp_path: Path, records: list[Path]
 ) -> None:
     variables = job_variables(github, tmp_path) | only_with(tmp_path, "github")

@@ -44,7 +44,7 @@ def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
         ("removed", "neutral", 1),
     ],
 )
-def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
+def test_a_comment_is_posted_only_if_there_is_something_to_see(
     github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
 ) -> None:
     report = report_on(write(tmp_path, *SITUATIONS[situation]()), a_job(github))

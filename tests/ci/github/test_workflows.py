@@ -63,7 +63,7 @@ def steps_of(path: Path) -> Iterator[dict[str, Any]]:
         yield from job.get("steps", ())
 
 
-def test_the_action_and_the_shipped_and_documented_workflows_match_github_s_schemas(
+def test_every_workflow_matches_github_s_schemas(
     tmp_path: Path,
 ) -> None:
     shown = [documented_workflow(document, text) for document, text, _ in CALLERS]
@@ -175,7 +175,7 @@ def test_a_job_with_write_access_runs_no_code_of_the_pull_request(file: str, nam
 
 
 @pytest.mark.parametrize("file", ["measure.yml", "report.yml"])
-def test_a_job_that_runs_untrusted_code_has_no_token_and_no_secret(file: str) -> None:
+def test_a_job_that_runs_untrusted_code_sees_no_credential(file: str) -> None:
     job = jobs_of(file)["measure"]
     (token,) = [
         step["env"]["GITHUB_TOKEN"]
@@ -235,7 +235,7 @@ def test_a_requested_run_goes_to_the_queue_if_there_is_one(
         ("merge_group", None, "perf", True),
     ],
 )
-def test_drafts_and_pull_requests_without_a_wanted_label_are_not_measured(
+def test_only_wanted_pull_requests_are_measured(
     event: str, fields: dict[str, Any] | None, wanted: str, is_measured: bool
 ) -> None:
     condition = jobs_of("measure.yml")["measure"]["if"]
@@ -339,7 +339,9 @@ def test_records_are_taken_over_where_another_job_measured(
         ("x", '{"group": "gpus", "labels": ["x"]}', {"group": "gpus", "labels": ["x"]}),
     ],
 )
-def test_a_runner_is_one_label_several_or_a_group(part: str, runner: str, label: Any) -> None:
+def test_a_runner_is_named_in_every_way_that_github_accepts(
+    part: str, runner: str, label: Any
+) -> None:
     """It was one label."""
     inputs = {"part": part, "runner": runner}
 

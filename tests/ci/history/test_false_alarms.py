@@ -120,7 +120,7 @@ def regression(
     )
 
 
-def test_false_alarms_are_refuted_or_invalid_regressions() -> None:
+def test_a_regression_that_did_not_hold_is_a_false_alarm() -> None:
     refuted, invalid = (
         regression(1, state=RegressionState.DISMISSED),
         regression(2, TriageState.INVALID),

@@ -239,7 +239,7 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_analysis_in_parts_gives_and_stores_the_same_result(
+def test_analysis_in_parts_stores_the_result_of_one_analysis(
     history: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Session(history) as session:

@@ -344,7 +344,7 @@ def test_a_step_of_an_import_at_which_its_sources_changed_is_the_commits() -> No
         (":m", None, Cause.UNKNOWN, ""),
     ],
 )
-def test_sources_and_machine_code_of_an_import_tell_the_commit_from_the_environment(
+def test_the_code_of_an_import_tells_the_commit_from_the_environment(
     base: str, head: str | None, cause: Cause, sentence: str
 ) -> None:
     series = make_series(stepped(count=40, factor=1.4, noise=0.005), IMPORTED)

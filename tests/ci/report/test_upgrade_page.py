@@ -43,7 +43,7 @@ def test_the_page_lists_what_is_worse() -> None:
     assert "### Better" not in lines
 
 
-def test_configurations_and_cases_with_the_same_change_share_a_line() -> None:
+def test_functions_with_the_same_change_share_a_line() -> None:
     functions = [f"_spills[BLOCK={block}]" for block in (64, 128)]
     cases = [f"norm/n={n}/float32/fwd" for n in (8, 16)]
     base = [make_static_facts(case, function=name) for case in cases for name in functions]

@@ -39,9 +39,7 @@ os._exit(0)
 """
 
 
-def test_server_is_durable_and_private_and_ignores_pg_variables(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_ignores_pg_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "PGDATA": "/nowhere",
         "PGHOST": "192.0.2.1",
@@ -52,6 +50,13 @@ def test_server_is_durable_and_private_and_ignores_pg_variables(
         "PGOPTIONS": "-c no_such_setting=1",
     }.items():
         monkeypatch.setenv(name, value)
+
+    with embedded.start(folder) as server:
+        assert ask(server.url, "SELECT current_database()") == "postgres"
+        assert ask(server.url, "SHOW fsync") == "on"
+
+
+def test_server_is_durable_for_its_owner_alone(folder: Path) -> None:
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -65,7 +70,6 @@ def test_server_is_durable_and_private_and_ignores_pg_variables(
     }
 
     with embedded.start(folder) as server:
-        assert ask(server.url, "SELECT current_database()") == "postgres"
         assert {name: ask(server.url, f"SHOW {name}") for name in settings} == settings
         assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
 
@@ -102,7 +106,7 @@ def test_leftovers_of_a_killed_creation_are_removed(new_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ['a\'s $H "q" `i` \\ %4 ü', "-l", "x" * 180])
-def test_folder_may_have_any_name_and_length(tmp_path: Path, name: str) -> None:
+def test_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     with embedded.start(tmp_path / name) as server:
         assert ask(server.url, "SELECT 1") == 1
 
@@ -140,7 +144,7 @@ def test_an_open_store_restarts_a_killed_server(folder: Path) -> None:
             assert connection.scalar(text("SELECT 1")) == 1
 
 
-def test_processes_share_a_server_and_the_last_stops_it(folder: Path) -> None:
+def test_a_shared_server_ends_with_its_last_process(folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         users = [stack.enter_context(using(folder)) for _ in range(3)]
         urls = {user.url() for user in users}
@@ -151,7 +155,7 @@ def test_processes_share_a_server_and_the_last_stops_it(folder: Path) -> None:
     assert not answers(urls.pop())
 
 
-def test_server_of_a_killed_process_is_reused_and_stopped(folder: Path) -> None:
+def test_server_of_a_killed_process_is_taken_over(folder: Path) -> None:
     with using(folder) as owner:
         url = owner.url()
         owner.kill()

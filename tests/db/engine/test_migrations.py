@@ -120,7 +120,7 @@ def test_a_new_metric_gets_its_column_without_a_revision(store: Engine) -> None:
     assert sorted(definitions(store) ^ current) == []
 
 
-def test_decisions_tokens_and_regressions_outlive_an_upgrade(first_release: Engine) -> None:
+def test_what_people_decided_outlives_an_upgrade(first_release: Engine) -> None:
     migrate.upgrade(first_release)
 
     analyse_project(first_release, PROJECT)
@@ -203,7 +203,7 @@ def tables_of_revision(revision: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_backup_and_export_work_on_every_revision(
+def test_a_store_of_every_revision_can_be_saved(
     first_release: Engine, tmp_path: Path, revision: str
 ) -> None:
     migrate.upgrade_to(first_release, revision)
@@ -288,7 +288,7 @@ def test_code_refuses_a_newer_schema_that_removed_something(store: Engine) -> No
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_does_and_takes_a_backup(
+def test_the_command_upgrades_as_planned_after_a_backup(
     first_release: Engine, tmp_path: Path
 ) -> None:
     environment = {"ROOFWATCH_DATABASE_URL": text_of(first_release.url), "PATH": "/usr/bin:/bin"}

@@ -53,16 +53,14 @@ def engine(
     server.stop()
 
 
-def test_a_store_is_filled_and_analysed(engine: Engine, store: Engine) -> None:
+def test_a_store_can_be_analysed(engine: Engine, store: Engine) -> None:
     analyse_project(engine, "narrow/1")
 
     assert sorted(definitions(engine) ^ definitions(store)) == []
     assert verify_store(engine).proven_count == 1
 
 
-def test_a_backup_is_written_by_the_nearest_programs_and_restored(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_a_backup_by_the_nearest_programs_can_be_restored(engine: Engine, tmp_path: Path) -> None:
     write_backup(engine, tmp_path / "store.dump")
 
     with other_database(engine) as other:

@@ -92,14 +92,21 @@ def test_run_from_the_future_is_refused(store: Engine) -> None:
     assert ingest_record(store, make_record(started_at=within)).was_new
 
 
-def test_concurrent_and_later_ingests_store_a_record_once(store: Engine) -> None:
+def test_concurrent_ingests_store_a_record_once(store: Engine) -> None:
     record = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
 
     results = ingest_concurrently(store, [record] * 8)
-    before = row_counts(store)
 
     assert [result.was_new for result in results].count(True) == 1
-    assert (before["run"], before["project"]) == (1, 1)
+    counts = row_counts(store)
+    assert (counts["run"], counts["project"]) == (1, 1)
+
+
+def test_a_later_ingest_of_a_record_changes_nothing(store: Engine) -> None:
+    record = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
+    ingest_concurrently(store, [record] * 8)
+    before = row_counts(store)
+
     assert not ingest_record(store, record).was_new
     assert row_counts(store) == before
 
@@ -178,7 +185,7 @@ def test_case_id_with_another_meaning_is_refused(store: Engine) -> None:
     assert row_counts(store) == before
 
 
-def test_order_of_known_and_new_cases_is_kept(store: Engine) -> None:
+def test_cases_keep_their_order_if_some_were_stored_before(store: Engine) -> None:
     known = [make_measurement(case_id) for case_id in CASE_IDS[1:3]]
     ingest_record(
         store, make_record(0, measurements=known, static_facts=[make_static_facts(CASE_IDS[1])])
@@ -307,7 +314,7 @@ def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
     )
 
 
-def test_commit_keeps_the_largest_count_and_most_parents(store: Engine) -> None:
+def test_commit_keeps_the_most_that_any_record_knows(store: Engine) -> None:
     merge = (sha_of(4), sha_of(4, branch="feature"))
     for count, parents in ((1, ()), (40, ()), (7, merge), (1, merge[:1])):
         ingest_record(
@@ -344,7 +351,7 @@ def test_samples_read_back_to_the_last_bit_in_their_blocks(store: Engine) -> Non
     assert list(stored.autotuning[0].chosen) == ["b", "a"]
 
 
-def test_samples_and_clocks_can_be_read_by_sql(store: Engine) -> None:
+def test_what_a_block_recorded_can_be_read_by_sql(store: Engine) -> None:
     block = Block(
         started_at=NOON,
         samples_ns=(3.0, 1.0, 2.0),
@@ -362,7 +369,7 @@ def test_samples_and_clocks_can_be_read_by_sql(store: Engine) -> None:
     assert tuple(row) == (3.0, 1_500.0)
 
 
-def test_every_metric_of_the_table_has_a_property_and_a_column(store: Engine) -> None:
+def test_every_stored_metric_is_computed_into_its_column(store: Engine) -> None:
     ingest_record(store, make_complete_record())
     keys = [metric.key for metric in STORED]
 

@@ -209,7 +209,7 @@ def test_quarantined_runs_are_deleted_by_ingest_time(store: Engine) -> None:
     assert with_samples(store, [trusted]) == [0]
 
 
-def test_dry_run_counts_and_removes_nothing(store: Engine) -> None:
+def test_dry_run_only_counts(store: Engine) -> None:
     records = stored(
         store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3))
     )

@@ -53,7 +53,7 @@ def test_a_run_of_the_fleet_says_what_its_record_says_of_the_machine(
     assert energies == {run.run_id: pytest.approx(400 * 599 * 0.05)}
 
 
-def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engine) -> None:
+def test_an_older_run_is_among_them_on_request(store: Engine) -> None:
     records = [make_record(number) for number in range(4)]
     ingest_all(store, *records)
 
@@ -66,7 +66,7 @@ def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engi
     assert found(or_run="no id at all") == found(or_commit="no sha") == [newest]
 
 
-def test_a_kernel_costs_the_same_time_and_energy_alone_and_beside_other_runs(store: Engine) -> None:
+def test_a_kernel_costs_the_same_alone_as_beside_other_runs(store: Engine) -> None:
     records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
     ingest_all(store, *records)
     ids = tuple(record.run_id for record in records)
@@ -152,29 +152,38 @@ def test_all_results_of_a_runner_tell_its_rhythm(store: Engine) -> None:
     assert standing.result_times == tuple(NOON + timedelta(hours=hour + 1) for hour in hours)
 
 
-def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is_there(
-    store: Engine,
-) -> None:
+PLANNED = "softmax/n=8/float32/fwd"
+
+
+def coverage_with_a_planned_case(store: Engine) -> dict[str, CaseCoverage]:
+    """Coverage by case: two implementations of one case, and a case without any result."""
     held_back = DeviceState(reading_count=1, degraded_by=("sw_thermal_slowdown",))
     blocks = tuple(
         block.model_copy(update={"device_state": held_back}) for block in make_blocks([10_000.0])
     )
-    planned = "softmax/n=8/float32/fwd"
     record = make_record(
         measurements=[
             make_measurement(blocks=blocks),
             make_measurement(implementation="compile", outcome=Outcome.CRASHED),
         ],
-        cases=(make_case(), make_case(planned)),
+        cases=(make_case(), make_case(PLANNED)),
     )
     ingest_record(store, record)
-    (found,) = standings(store)
-    assert sorted(found.cases, key=lambda case: case.case_id) == [
-        CaseCoverage(
-            CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1
-        ),
-        CaseCoverage(planned, frozenset(), measurement_count=0, degraded_count=0),
-    ]
+    (standing,) = standings(store)
+    assert len(standing.cases) == 2
+    return {case.case_id: case for case in standing.cases}
+
+
+def test_implementations_of_a_case_are_taken_together(store: Engine) -> None:
+    assert coverage_with_a_planned_case(store)[CASE_ID] == CaseCoverage(
+        CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1
+    )
+
+
+def test_a_case_without_any_result_is_covered_by_nothing(store: Engine) -> None:
+    assert coverage_with_a_planned_case(store)[PLANNED] == CaseCoverage(
+        PLANNED, frozenset(), measurement_count=0, degraded_count=0
+    )
 
 
 def test_each_runner_class_has_only_the_cases_of_its_own_run(store: Engine) -> None:

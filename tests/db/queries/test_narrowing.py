@@ -72,7 +72,7 @@ def found(session: Session, **asked: Any) -> list[int]:
     return [places[run.run_id] for run in list_fleet_runs(session, PROJECT, **asked)]
 
 
-def test_the_newest_runs_are_found_behind_newer_ones_of_other_branches_and_runner_classes(
+def test_the_newest_runs_are_found_behind_newer_ones_that_do_not_fit(
     session: Session,
 ) -> None:
     silent, mine, oldest = (SILENT.runner_class,), (MINE.runner_class,), str(RECORDS[0].run_id)
@@ -144,7 +144,7 @@ def read(store: Engine, project: str = PROJECT) -> FilterOptions:
         return read_filter_options(session, project)
 
 
-def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: Engine) -> None:
+def test_a_case_is_described_by_the_newest_run_that_knows_it(store: Engine) -> None:
     for number, tags in enumerate((("smoke",), ("smoke", "full"))):
         case = make_case(SOFTMAX, family=f"family {number}", tags=tags, token_count=8 + number)
         ingest_record(store, make_record(number, measurements=[], cases=(case,)))
@@ -186,15 +186,24 @@ def test_runner_classes_are_named_once(store: Engine) -> None:
     assert options.cpu_classes == {cpu_class}
 
 
-def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(
+def test_a_kernel_is_where_the_newest_run_that_knows_it_says(store: Engine) -> None:
+    older, newer = (make_source_line(kernel="softmax", file=file) for file in ("old.py", "new.py"))
+    for number, lines in enumerate([(older,), (newer,), ()]):
+        ingest_record(store, make_record(number, source_lines=lines))
+
+    assert read(store).source_files == {"softmax": "new.py"}
+
+
+def test_a_kernel_is_where_triton_compiles_it_rather_than_where_it_is_launched(
     store: Engine,
 ) -> None:
     old, launcher, kernel = (
         make_source_line(kernel="softmax", file=file, is_jitted=file != "launcher.py")
         for file in ("old.py", "launcher.py", "kernel.py")
     )
-    for number, own in enumerate([(old,), (launcher, kernel), ()]):
-        ingest_record(store, make_record(number, source_lines=own))
+    for number, lines in enumerate([(old,), (launcher, kernel), ()]):
+        ingest_record(store, make_record(number, source_lines=lines))
+
     assert read(store).source_files == {"softmax": "kernel.py"}
 
 
@@ -231,7 +240,7 @@ def searched(engine: Engine, text: str, *, limit: int = 10) -> SearchResults:
         return search(session, PROJECT, text, limit=limit)
 
 
-def test_every_word_must_occur_in_the_name_of_a_kernel_or_case(filled: Engine) -> None:
+def test_every_word_of_a_search_must_occur_in_one_name(filled: Engine) -> None:
     assert (searched(filled, "SOFT").kernels, searched(filled, "soft float32").kernels) == (
         ("soft_max", "softmaxgemm"),
         (),
@@ -252,7 +261,7 @@ def test_every_word_must_occur_in_the_name_of_a_kernel_or_case(filled: Engine) -
         ("%", [1]),
     ],
 )
-def test_a_commit_is_found_by_sha_subject_and_pull_request(
+def test_a_commit_is_found_by_each_of_its_names(
     filled: Engine, text: str, numbers: list[int]
 ) -> None:
     assert [one.commit.sha for one in searched(filled, text).commits] == [

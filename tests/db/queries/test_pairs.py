@@ -72,7 +72,7 @@ def test_a_pair_may_be_of_one_commit(store: Engine) -> None:
     assert pair.base == pair.head == make_commit_ref(1)
 
 
-def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(
+def test_the_newest_three_calibrations_that_fit_a_run_are_read(
     store: Engine,
 ) -> None:
     def at(day: int, **fields: Any) -> tuple[RunRecord, RunRecord]:

@@ -293,7 +293,7 @@ def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine
     delete_project(populated, SHAPE.project(OTHERS[-1]))
 
 
-def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_either(
+def test_no_change_of_a_run_reads_large_tables(
     populated: Engine,
 ) -> None:
     new = full_record().model_copy(update={"project": PROJECT})

@@ -69,7 +69,7 @@ def accuracy_key(**fields: Any) -> SeriesKey:
     return make_series_key("rmse_ratio", **{"tensor": "out"} | fields)
 
 
-def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Engine) -> None:
+def test_a_point_tells_what_its_run_measured(store: Engine) -> None:
     record = make_record(5, measurements=[make_measurement(median_ns=10_000)])
     ingest_all(store, record)
 
@@ -123,7 +123,7 @@ def test_the_ratio_to_the_librarys_row_is_a_series_that_the_machine_does_not_mov
     assert [point.value for point in series.points] == pytest.approx([0.8, 0.8])
 
 
-def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(
+def test_conditions_of_a_point_come_on_request(
     store: Engine,
 ) -> None:
     states = [

@@ -92,7 +92,7 @@ def test_short_series_of_every_layer_are_those_that_are_read_whole(store: Engine
     assert (trend.commit_count, trend.is_thinned) == (len(commits), False)
 
 
-def test_a_long_series_is_a_band_with_its_failures_and_other_settings(long_history: Engine) -> None:
+def test_a_long_series_is_a_band_without_loss_of_events(long_history: Engine) -> None:
     whole = whole_series(long_history)
     trend = trend_of(long_history, TrendQuestion(KEY.project, (KEY,)))
 
@@ -195,7 +195,7 @@ def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
     ]
 
 
-def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
+def test_thinning_keeps_the_first_point_of_a_new_way_of_timing(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trend, "MAX_POINTS", 4)
@@ -214,7 +214,7 @@ def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
     assert timings[sha_of(41)] == "perf_counter, cold"
 
 
-def test_a_point_says_whether_the_device_was_throttled_or_shared(store: Engine) -> None:
+def test_a_point_says_whether_the_device_was_degraded(store: Engine) -> None:
     ingest_all(store, *(gpu_record(number) for number in (HOT_AT - 1, HOT_AT)))
 
     with Session(store) as session:

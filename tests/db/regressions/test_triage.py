@@ -81,7 +81,7 @@ def test_moved_regression_keeps_its_triage(history: Engine) -> None:
     assert (again.regression_id, again.state) == (one.regression_id, TriageState.EXPECTED)
 
 
-def test_other_series_or_commits_are_another_regression(history: Engine) -> None:
+def test_a_change_elsewhere_is_another_regression(history: Engine) -> None:
     (one,) = analyse(history, make_regression(3))
     other = make_series_key(implementation="other")
 
