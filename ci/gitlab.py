@@ -194,7 +194,8 @@ class GitLabProject:
     def author(self, number: int) -> str:
         """Return the login of who opened a merge request."""
         merge_request = self._call(lambda: self._project.mergerequests.get(number))
-        return str((merge_request.attributes.get("author") or {}).get("username") or "")
+        author = merge_request.attributes.get("author") or {}
+        return str(author.get("username") or "")
 
     def conclude(
         self,
@@ -266,8 +267,11 @@ class GitLabProject:
         *,
         is_uncertain: bool,
     ) -> NoReturn:
-        message = f"{type(error).__name__}: {error}".replace(self._token, "***")
-        text = f"GitLab: {on_one_line(message)[:_MAX_MESSAGE]}"
+        # an error may quote the request with its headers
+        description = f"{type(error).__name__}: {error}"
+        message = description.replace(self._token, "***")
+        short_message = on_one_line(message)[:_MAX_MESSAGE]
+        text = f"GitLab: {short_message}"
         if status in _ADVICE:
             text += f"; {_ADVICE[status]}"
         if status == 404:

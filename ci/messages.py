@@ -96,7 +96,8 @@ def short_name(name: str) -> str:
     """Cut the name of a kernel at 80 characters."""
     if len(name) <= _MAX_NAME:
         return name
-    return f"{name[: _MAX_NAME - 1]}…"
+    shortened = name[: _MAX_NAME - 1]
+    return f"{shortened}…"
 
 
 # --- Markdown
@@ -117,13 +118,16 @@ class Section:
 
 def code(text: str, *, limit: int = 160) -> str:
     """Turn untrusted text into one code span, cut to `limit` characters."""
-    return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
+    replaced = plain(text, limit=limit).translate(_REPLACED)
+    # two backticks without anything between them begin a longer span
+    return f"`{replaced or ' '}`"
 
 
 def cell_code(text: str, *, limit: int = 160) -> str:
     """As `code`, for a cell of a table: a browser may break long words, and cuts no column."""
     span = code(text, limit=limit)
     text_of_span = span[1:-1]
+    # a browser breaks a line only where it is allowed to
     marked = _LONG_WORD.sub(lambda word: _BREAK.sub(r"\1\0", word[0]), text_of_span)
     return "<wbr>".join(f"`{piece}`" for piece in marked.split("\0"))
 
@@ -162,13 +166,15 @@ def listed(names: Iterable[str], most: int = _MAX_NAMES) -> str:
     all_names = list(names)
     text = ", ".join(all_names[:most])
     if len(all_names) > most:
-        text += f" and {len(all_names) - most} more"
+        more_count = len(all_names) - most
+        text += f" and {more_count} more"
     return text
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Write the lines of a table whose cells are Markdown."""
-    return [_row(columns), "|" + " --- |" * len(columns), *map(_row, rows)]
+    rule = "|" + " --- |" * len(columns)
+    return [_row(columns), rule, *map(_row, rows)]
 
 
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
@@ -213,7 +219,14 @@ def join_sections(
     while True:
         open_lines = _lines_of(opened, row_limit, whole_url)
         folded_lines = _lines_of(folds, row_limit, whole_url)
-        text = "\n".join([*opening, *open_lines, "", *closing, *folded_lines]) + "\n"
+        lines = [
+            *opening,
+            *open_lines,
+            "",
+            *closing,
+            *folded_lines,
+        ]
+        text = "\n".join(lines) + "\n"
         # the limit of a comment is in bytes
         if len(text.encode()) <= max_bytes or not row_limit:
             return text

@@ -162,10 +162,13 @@ def _what_decides(
 ) -> str:
     """Say how many blocks would decide: an interval narrows by the square root of their number."""
     half_width = (high - low) / 2
-    distance = abs((low + high) / 2 + math.log1p(THRESHOLD))
+    centre = (low + high) / 2
+    distance = abs(centre + math.log1p(THRESHOLD))
     if half_width > _UNDECIDABLE * distance:
         return f"the speedup is too close to {THRESHOLD:.0%} to be decided by more time"
-    needed = math.ceil(len(blocks) * (half_width / distance) ** 2)
+    # an interval narrows with the square root of the blocks
+    times_as_many = (half_width / distance) ** 2
+    needed = math.ceil(len(blocks) * times_as_many)
     return f"about {needed} blocks would decide it, {len(blocks)} were measured"
 
 

@@ -81,7 +81,6 @@ def refuse_whole(pairing: Pairing) -> list[Remark]:
 def _refuse_contents(base: RunRecord, head: RunRecord) -> list[Remark]:
     """Why what the records hold is not compared; only the first reason that applies."""
     # another tool's numbers have no blocks to pair
-    # a file of another tool may have no time at all
     if any(record.imported and not record.measurements for record in (base, head)):
         return [
             Remark("imported results are judged over a history: store them with roofwatch ingest")

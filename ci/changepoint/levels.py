@@ -186,7 +186,6 @@ class _Learner:
             cut = self._segmenter.cut(noise, self.step_cost * inflation, masked)
             is_settled = cut.starts == previous_starts
             # a settled first cut is final only if allowing for dependence would change nothing
-            # without a step, or without dependence, nothing is left to correct
             needs_no_correction = not cut.starts or noise.inflation == 1.0
             is_final = is_settled and needs_no_correction
             if not turn and not is_final:

@@ -347,7 +347,6 @@ def _costs_of(
     density = weighted_density / (count + _PRIOR_WORTH)
     costs: Values = -2 * np.log(density)
     # the ends stand for all values beyond them, on either side
-    # both tails alike, so a mirrored series gets the same costs
     tail_cost = max(costs[0], costs[-1])
     costs[0] = tail_cost
     costs[-1] = tail_cost

@@ -111,6 +111,7 @@ def _code(base: RunDetail, head: RunDetail) -> CodeStates:
     base_hashes = _hashes(base)
     head_hashes = _hashes(head)
     both = base_hashes.keys() & head_hashes.keys()
+    # a function of one side alone has nothing to compare
     changed = {key for key in both if base_hashes[key] != head_hashes[key]}
     is_one_toolchain = (
         base.environment is not None

@@ -106,7 +106,8 @@ def _without_tensor_cores(compiled: Sequence[StaticFacts]) -> list[StaticFacts]:
     """Code that uses no tensor cores, of targets where no other function of the case does."""
     paths = [(fact, code_facts(fact).tensor_path) for fact in compiled]
     unused = [fact for fact, path in paths if path is TensorPath.NONE]
-    targets_with = {fact.target for fact, path in paths if path not in {None, TensorPath.NONE}}
+    without = {None, TensorPath.NONE}
+    targets_with = {fact.target for fact, path in paths if path not in without}
     return [fact for fact in unused if fact.target not in targets_with]
 
 
@@ -152,7 +153,8 @@ def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         where, words = _where(facts)
         worst = min(facts, key=lambda fact: fact.theoretical_occupancy or 0.0)
         limits = [name for name in worst.occupancy_limits if name in _REMEDIES]
-        remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
+        known_remedies = [_REMEDIES[name] for name in limits]
+        remedies = " or ".join(known_remedies) or "smaller blocks"
         yield DiagnosisFinding(
             title="low occupancy",
             text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} "

@@ -135,7 +135,8 @@ def busy_issue_slots(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     values = evidence.counters[0].values
     busy_share = values["issue_slots_share"]
     text = f"Schedulers issue an instruction in {busy_share:.0%} of cycles"
-    pipes = {title: values[name] for name, title in _PIPES.items() if values.get(name)}
+    counted_pipes = [name for name in _PIPES if values.get(name)]
+    pipes = {_PIPES[name]: values[name] for name in counted_pipes}
     if pipes:
         busiest = max(pipes, key=pipes.__getitem__)
         text += f"; the busiest pipe is {busiest} at {pipes[busiest]:.0%}"

@@ -113,7 +113,8 @@ class _TimesOfRecord:
         """Time of an empty kernel; None if the record has none."""
         if measurement is None:
             return None
-        floors_ns = self._floors_ns.get((measurement.timer, measurement.cache), [])
+        timed_by = measurement.timer, measurement.cache
+        floors_ns = self._floors_ns.get(timed_by, [])
         return min(floors_ns, default=None)
 
 
@@ -157,6 +158,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
                     most_speedup=most_speedup,
                 )
             )
+    # sorting is stable, so the order of the rules decides between equal findings
     findings.sort(key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
     return Diagnosis(
         evidence=evidence,
@@ -215,7 +217,8 @@ def _news(base: Diagnosis, head: Diagnosis) -> list[Remark]:
     for finding in head.findings:
         is_reported = finding.weight in {Weight.BINDING, Weight.CAUSE}
         if is_reported and finding.rule not in base_rules:
-            news.append(Remark(f"{finding.title}: {finding.text}", finding.words))
+            template = f"{finding.title}: {finding.text}"
+            news.append(Remark(template, finding.words))
     return news
 
 
@@ -250,7 +253,8 @@ def _roof_in_words(evidence: Evidence) -> str:
         text += f", {share_in_words(evidence.datasheet_share)} of peak (datasheet)"
     text += f", {format_ns(roof.ideal_ns)} possible"
     if roof.ridge is not None and evidence.intensity:
-        text += f" ({_short(evidence.intensity)} FLOP/byte, ridge point {_short(roof.ridge)})"
+        intensity = _short(evidence.intensity)
+        text += f" ({intensity} FLOP/byte, ridge point {_short(roof.ridge)})"
     return text
 
 

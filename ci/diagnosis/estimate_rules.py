@@ -85,5 +85,6 @@ def _in_words(estimates: Sequence[CodeEstimate], bounds_ns: dict[str, float]) ->
     high = format_ns(sum(estimate.high_ns for estimate in estimates))
     time = format_ns(sum(estimate.predicted_ns for estimate in estimates))
     largest = list(bounds_ns.items())[:_MAX_BOUNDS]
-    bounds = " and ".join(f"{format_ns(bound_ns)} of {name}" for name, bound_ns in largest)
+    bound_texts = [f"{format_ns(bound_ns)} of {name}" for name, bound_ns in largest]
+    bounds = " and ".join(bound_texts)
     return f"{time} ({low} to {high}) on {{}}: {bounds}"

@@ -203,6 +203,7 @@ class Evidence:
     def vector_share(self) -> float | None:
         """Share of the float32 ceiling; None for code that uses tensor cores."""
         facts = [code_facts(fact) for fact in self.compiled]
+        # of code that was not disassembled, nobody knows
         uses_tensor_cores = any(fact.tensor_counts or not fact.is_disassembled for fact in facts)
         if not self.has_own_facts or uses_tensor_cores:
             return None
@@ -345,7 +346,8 @@ class Evidence:
         if self.timing is None:
             return 0.0
         idle_ns = self.timing.span_ns - self.timing.median_ns
-        return max(0.0, idle_ns - (self.timing.host_ns or 0.0)) / self.timing.span_ns
+        unexplained_ns = idle_ns - (self.timing.host_ns or 0.0)
+        return max(0.0, unexplained_ns) / self.timing.span_ns
 
     @property
     def one_launch_ns(self) -> float:

@@ -152,7 +152,8 @@ def fusible_operators(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     # caches and padding make some extra traffic normal
     if moved_bytes < _FUSIBLE_RATIO * needed_bytes:
         return
-    largest = sorted(profile.operator_bytes.items(), key=lambda entry: -entry[1])
+    bytes_by_operator = profile.operator_bytes.items()
+    largest = sorted(bytes_by_operator, key=lambda entry: -entry[1])
     operators = [f"{name} {format_bytes(count)}" for name, count in largest]
     text = (
         f"{len(largest)} operators move {format_bytes(moved_bytes)} in a call, "

@@ -138,7 +138,8 @@ def _at_counted_ceiling(
     most_speedup = 1 / share
     if has_excess:
         # without the excess, the roof of the bytes that it needs is the limit
-        most_speedup = min(excess_ratio / share, 1 / (evidence.utilisation or 1.0))
+        most_by_roof = 1 / (evidence.utilisation or 1.0)
+        most_speedup = min(excess_ratio / share, most_by_roof)
     if evidence.limit is not Limit.MEMORY:
         source, advice = "the cache", _REUSE_DATA
     elif has_excess:
@@ -190,7 +191,9 @@ def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         values = evidence.counters[0].values
         if "achieved_occupancy_share" in values:
             sentences.append(f"Achieved occupancy is {values['achieved_occupancy_share']:.0%}.")
-        reason, share = next(iter(stalls_of(values).items()), ("", 0.0))
+        # the longest wait comes first
+        stalls = iter(stalls_of(values).items())
+        reason, share = next(stalls, ("", 0.0))
         if reason in STALL_REASONS:  # a record may hold any name
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
     yield DiagnosisFinding(
@@ -238,7 +241,12 @@ def links(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         )
 
 
-LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
+LIMIT_RULES: tuple[Rule, ...] = (
+    near_roof,
+    latency,
+    undetermined,
+    links,
+)
 
 
 def _shares_in_words(evidence: Evidence) -> str:

@@ -91,10 +91,12 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
         cases += judgement.cases
     if not sizes:
         return None
+    # a coarser grain names groups of findings instead of each
     most = {grain: _most_by_group(sizes, grain) for grain in Grain}
     # there are fewer reasons and measures than bounds, so the coarsest always fits
     finest_grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
-    regressed = [case for case in worst_first(cases) if case.verdict is Verdict.REGRESSED]
+    ordered = worst_first(cases)
+    regressed = [case for case in ordered if case.verdict is Verdict.REGRESSED]
     wrong = [case for case in regressed if case.reason is Reason.WRONG_RESULT]
     return Findings(
         head_sha=head_sha,
@@ -132,11 +134,13 @@ class _FindingSize:
 
 
 def _most_by_group(sizes: Iterable[_FindingSize], grain: Grain) -> dict[str, float]:
-    return _largest_of_groups((grain.key_of(size.name), size.most) for size in sizes)
+    keyed_sizes = ((grain.key_of(size.name), size.most) for size in sizes)
+    return _largest_of_groups(keyed_sizes)
 
 
 def _least_by_group(sizes: Iterable[_FindingSize], grain: Grain) -> dict[str, float]:
-    return _largest_of_groups((grain.key_of(size.name), size.least) for size in sizes)
+    keyed_sizes = ((grain.key_of(size.name), size.least) for size in sizes)
+    return _largest_of_groups(keyed_sizes)
 
 
 def _largest_of_groups(sizes: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -154,11 +158,17 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_FindingSize]:
             yield from _case_sizes(case)
         elif is_removed(case):
             # a removed case has no size that could grow
-            yield _FindingSize((*case.case_key, Reason.REMOVED_CASE, ""))
+            removed = (*case.case_key, Reason.REMOVED_CASE, "")
+            yield _FindingSize(removed)
     for code in judgement.static:
         if code.verdict is Verdict.REGRESSED:
             subject = code.subject
-            function = (*subject.case_key, subject.part, subject.target, code.reason)
+            function = (
+                *subject.case_key,
+                subject.part,
+                subject.target,
+                code.reason,
+            )
             for measure, size in _code_sizes(code).items():
                 yield _FindingSize((*function, measure), least=size, most=size)
     for launch in judgement.secondary_changes:
@@ -229,7 +239,8 @@ def _code_sizes(change: StaticChange) -> dict[str, float]:
 
 def _badness(facts: CodeFacts) -> dict[str, float]:
     """Return the numbers by which machine code is judged, as sizes that grow when it gets worse."""
-    sizes = {name: facts.values[name] for name in DECISIVE_FACTS if name in facts.values}
+    known_facts = [name for name in DECISIVE_FACTS if name in facts.values]
+    sizes = {name: facts.values[name] for name in known_facts}
     widths_bits = {"read": facts.reads.main_width, "write": facts.writes.main_width}
     for name, width_bits in widths_bits.items():
         # without accesses there is no width

@@ -192,11 +192,13 @@ def _annotation(line: SourceLine, changes: Sequence[Change[Any]]) -> Annotation:
         is_repeated = any(text in earlier for earlier in texts)
         texts.append(text)
         words = "the same" if is_repeated else text
-        lines.append(plain(f"{name_of(change)}: {words}", limit=_MAX_TEXT))
+        line_text = f"{name_of(change)}: {words}"
+        lines.append(plain(line_text, limit=_MAX_TEXT))
     if len(listed_changes) > _MAX_FINDINGS:
         lines.append(f"and {len(listed_changes) - _MAX_FINDINGS} more")
     word = "regressed" if regressed else "improved"
-    title = f"{plain(line.function, limit=100)}: {len(listed_changes)} {word}"
+    function = plain(line.function, limit=100)
+    title = f"{function}: {len(listed_changes)} {word}"
     return Annotation(
         file=line.file,
         line=line.line,

@@ -229,7 +229,8 @@ class GitHubRepository:
                 return self.create_check_run(fields)
             except UncertainError:
                 # GitHub may have created it before the answer was lost
-                created = _newest(self.check_runs(fields["head_sha"], fields["name"]), order)
+                same_name = self.check_runs(fields["head_sha"], fields["name"])
+                created = _newest(same_name, order)
                 if created is not None:
                     return created.check_run_id
                 if attempt == MAX_ATTEMPTS:

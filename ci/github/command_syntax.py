@@ -86,7 +86,9 @@ def parse_command(line: str) -> Command:
     Raises:
         CommandError: the command is not valid.
     """
-    verb, *words = [*line.split()[1:], ""]
+    # the first word is the prefix; without a second one, the verb is empty
+    all_words = [*line.split(), ""]
+    verb, *words = all_words[1:]
     rest = " ".join(words).strip()
     if verb not in list(Verb):
         raise CommandError(f"unknown command; there are {USAGE}")
@@ -139,7 +141,8 @@ def _parse_bisect(words: Sequence[str]) -> Command:
         *named, option, value = named
         options[option] = value
     series = " ".join(named)
-    is_valid = _is_valid(options["on"], _RUNNER) and _is_valid(options["at"], _COMMIT)
+    has_valid_runner = _is_valid(options["on"], _RUNNER)
+    is_valid = has_valid_runner and _is_valid(options["at"], _COMMIT)
     if len(series) > MAX_SERIES or not series.isprintable() or series.startswith("-"):
         is_valid = False
     if not is_valid:

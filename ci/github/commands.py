@@ -109,7 +109,8 @@ def carry_out(
             answers.append(str(error))
             reaction = CONFUSED
         except ForgeError as error:
-            answers.append(f"GitHub refused: {code(str(error), limit=600)}")
+            refusal = code(str(error), limit=600)
+            answers.append(f"GitHub refused: {refusal}")
             reaction = CONFUSED
     if len(lines) > 1:
         answered = zip(lines, answers, strict=True)
@@ -155,7 +156,8 @@ def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
     link = ""
     if run.url:
         link = f" ([run]({run.url}))"
-    return f"{code(request.head[:8])}{where}{link}"
+    commit = code(request.head[:8])
+    return f"{commit}{where}{link}"
 
 
 class _PullRequest:
@@ -240,7 +242,8 @@ class _PullRequest:
                 title=newest.title,
                 summary=newest.summary,
             ).accepted(sentence)
-            self._repository.update_check_run(newest.check_run_id, next(check.requests(newest.url)))
+            update = next(check.requests(newest.url))
+            self._repository.update_check_run(newest.check_run_id, update)
         answer = (
             f"Accepted {sentence}. It holds until something else is found, or this command is "
             f"deleted."
@@ -258,7 +261,8 @@ class _PullRequest:
             try:
                 self._tell_service(findings.project, accepted)
             except ForgeError as error:
-                answer += f" The service was not told: {code(str(error), limit=600)}."
+                refusal = code(str(error), limit=600)
+                answer += f" The service was not told: {refusal}."
         return answer
 
     def _rerun(self) -> str:
@@ -281,7 +285,8 @@ class _PullRequest:
             BEGUN,
             newest.url,
         )
-        return f"{code(head_sha[:8])} is being measured again; the report will be updated."
+        commit = code(head_sha[:8])
+        return f"{commit} is being measured again; the report will be updated."
 
     def _reviewed(self, command: Command) -> str:
         """Return the commit that the author of the command has seen: the one that the command

@@ -115,7 +115,8 @@ def with_acceptance(
     """Record an acceptance in a comment of ours, in place of an earlier one."""
     state = read_state(body).model_copy(update={"acceptance": acceptance})
     marker, _, *lines = without_acceptance(body).splitlines()
-    heading = next((index for index, line in enumerate(lines) if line.startswith("### ")), 0)
+    headings = (index for index, line in enumerate(lines) if line.startswith("### "))
+    heading = next(headings, 0)
     lines[heading + 1 : heading + 1] = [
         "",
         f"{_ACCEPTED}{sentence}. It holds until something else is found.",
@@ -137,7 +138,8 @@ def without_acceptance(body: str) -> str:
 def accepted_by(comment: Comment, reason: str) -> str:
     """Write who accepted, when and why, as Markdown."""
     date = code(comment.written_at[:10])
-    return f"by {code(comment.login)} on {date}: {code(reason, limit=200)}"
+    person = code(comment.login)
+    return f"by {person} on {date}: {code(reason, limit=200)}"
 
 
 def post_comment(
@@ -192,7 +194,9 @@ def find_report(
     """Return the comment of a report whose state can be trusted: by a bot, or by someone with write
     access.
     """
-    ours = next(iter(_with_marker(repository.comments(number), (report_marker(name), True))), None)
+    comments = repository.comments(number)
+    reports = _with_marker(comments, (report_marker(name), True))
+    ours = next(iter(reports), None)
     if ours is None or ours.is_bot or repository.may_write(ours.login):
         return ours
     return None
@@ -200,10 +204,14 @@ def find_report(
 
 def _with_marker(comments: Sequence[Comment], kind: tuple[str, bool]) -> list[Comment]:
     """Return our comments of a kind, the oldest first."""
-    ours = [comment for comment in comments if comment.is_trusted and _kind(comment.body) == kind]
+    # anybody may paste a marker
+    trusted = [comment for comment in comments if comment.is_trusted]
+    ours = [comment for comment in trusted if _kind(comment.body) == kind]
     return sorted(ours, key=lambda comment: comment.comment_id)
 
 
 def _kind(body: str) -> tuple[str, bool]:
-    first, second, *_ = [*body.splitlines()[:2], "", ""]
+    # a shorter comment has no second line
+    padded = [*body.splitlines(), "", ""]
+    first, second, *_ = padded
     return first.rstrip(), _STATE.fullmatch(second.rstrip()) is not None

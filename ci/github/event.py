@@ -227,7 +227,8 @@ def command_request(
             # a comment on an issue is about no pull request
             if event["action"] != "created" or "pull_request" not in event["issue"]:
                 return None
-            return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
+            number = int(event["issue"]["number"])
+            return CommandRequest(run, to_comment(event["comment"], number))
         if name == "pull_request_target" and event["action"] == "labeled":
             # a label says what its name says, as if its sender had written it
             document = event["pull_request"]
@@ -305,6 +306,7 @@ def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job
     if measuring_run["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
         documents = measuring_run.get("pull_requests") or ()
+        # a branch may have moved on since it was measured
         named = [document for document in documents if document["head"]["sha"] == head_sha]
         owner = measuring_run["head_repository"]["owner"]["login"]
         label = f"{owner}:{measuring_run['head_branch']}"

@@ -53,9 +53,11 @@ def earlier_parts(
     lines = without_acceptance(body).rstrip().splitlines()
     parts: list[Part] = []
     for state in reversed(read_state(body).parts):
-        text = "\n".join(lines[len(lines) - state.line_count :])
+        first_line = len(lines) - state.line_count
+        text = "\n".join(lines[first_line:])
         # a blank line stands between two parts
-        del lines[max(0, len(lines) - state.line_count - 1) :]
+        heading_line = max(0, first_line - 1)
+        del lines[heading_line:]
         if state.head_sha == head_sha and state.name not in replaced:
             parts.append(Part(state, text))
     return parts[::-1]
@@ -66,6 +68,7 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
 
     A single part without a name is written as it is.
     """
+    # the worst part decides, so it comes first
     ordered = sorted(parts, key=lambda part: _SEVERITY.index(part.state.conclusion))
     present = {part.state.name for part in parts}
     missing = [name for name in expected if name not in present]
@@ -82,12 +85,15 @@ def merge(parts: Sequence[Part], expected: Sequence[str] = ()) -> Merged:
         words += f"; missing: {listed(missing)}"
     name = code(worst.shown_name)
     short_words = plain(words, limit=200)
-    blocks = [f"{_HEADING}{_MARKS[conclusion]} {name}{short_words}"]
+    mark = _MARKS[conclusion]
+    blocks = [f"{_HEADING}{mark} {name}{short_words}"]
     if missing:
         names = listed(map(code, missing))
         blocks.append(f"**Missing:** {names}: no result of this commit yet.")
-    texts = [_block(part, is_only=len(parts) == 1) for part in ordered]
-    states = [_counted(part.state, text) for part, text in zip(ordered, texts, strict=True)]
+    is_only = len(parts) == 1
+    texts = [_block(part, is_only=is_only) for part in ordered]
+    parts_with_text = zip(ordered, texts, strict=True)
+    states = [_counted(part.state, text) for part, text in parts_with_text]
     return Merged(
         conclusion=conclusion,
         title=f"{worst.shown_name}{words}",

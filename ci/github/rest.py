@@ -210,7 +210,8 @@ class GitHubRequests:
         error: Exception | None,
     ) -> str:
         if answer is None:
-            return f"no answer: {self._quoted(f'{type(error).__name__}: {error}')}"
+            failure = f"{type(error).__name__}: {error}"
+            return f"no answer: {self._quoted(failure)}"
         status = answer.status_code
         refused = f"{request.method} {request.url.path}: HTTP {status}"
         text = f"{refused}: {self._quoted(_message_of(answer))}"
@@ -273,6 +274,7 @@ def _message_of(answer: httpx.Response) -> str:
     try:
         document = answer.json()
         errors = document.get("errors") or ()
-        return "; ".join([str(document["message"]), *map(_words_of, errors)])
+        message = str(document["message"])
+        return "; ".join([message, *map(_words_of, errors)])
     except (ValueError, KeyError, TypeError, AttributeError):
         return answer.text

@@ -53,7 +53,8 @@ def accepted_in(
     used: list[PullRequestAcceptance] = []
     for point in _points_to_accept(regression):
         # one point that nobody accepted leaves the whole regression open
-        accepting = next((item for item in candidates if _covers(item, point)), None)
+        covering = (item for item in candidates if _covers(item, point))
+        accepting = next(covering, None)
         if accepting is None:
             return None
         if accepting not in used:
@@ -132,7 +133,8 @@ def _smallest_change(point: ChangePoint) -> float | None:
         return None
     error = THRESHOLDS.relative_change
     if point.standard_errors:
-        error = max(error, _STANDARD_ERRORS * abs(change) / abs(point.standard_errors))
+        standard_error = abs(change) / abs(point.standard_errors)
+        error = max(error, _STANDARD_ERRORS * standard_error)
     return change - error
 
 

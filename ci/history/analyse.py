@@ -197,7 +197,8 @@ def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
         return False
     if analysis.days != stored.days:
         return False
-    has_same_controls: bool = orjson.loads(analysis.controls) == orjson.loads(stored.controls)
+    stored_controls = orjson.loads(stored.controls)
+    has_same_controls: bool = orjson.loads(analysis.controls) == stored_controls
     return has_same_controls
 
 
@@ -261,7 +262,9 @@ def _analyse_part(
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time)):
                 changed.add(subject)
-        controls = controls_among({*times, *imported}) | list_marked_controls(session, row_ids)
+        controls = controls_among({*times, *imported})
+        # an owner may mark further rows as controls
+        controls |= list_marked_controls(session, row_ids)
         changed_cases = {case_id for case_id, _ in changed}
         # controls are evidence about the changed series of their case
         for control in controls & times.keys():
@@ -359,7 +362,8 @@ def _times_need_analysis(times: TimeColumns) -> bool:
     values = _medians(times.medians_ns, starts)
     squares = (QUARTILES_TO_ERROR * times.relative_spreads) ** 2 / times.block_counts
     counts = np.diff([*starts, len(times.places)])
-    errors = np.sqrt(np.add.reduceat(squares, starts)) / counts
+    sums_of_squares = np.add.reduceat(squares, starts)
+    errors = np.sqrt(sums_of_squares) / counts
     if find_time_steps(values, errors) or find_slow_drift(values, _first_days(times)) is not None:
         return True
     for metric, measured in times.secondary.items():
@@ -384,7 +388,8 @@ def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[n
     """Median of the values from each start to the next."""
     if len(starts) == len(values):
         return values
-    return np.array([np.median(part) for part in np.split(values, starts[1:])])
+    parts = np.split(values, starts[1:])
+    return np.array([np.median(part) for part in parts])
 
 
 def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:

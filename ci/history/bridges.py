@@ -34,7 +34,8 @@ class MeasuredBridge:
 
     @property
     def log_change(self) -> float:
-        return math.log(_median(self.after) / _median(self.before))
+        new_level = _median(self.after)
+        return math.log(new_level / _median(self.before))
 
 
 def _median(runs: Sequence[SeriesPoint]) -> float:

@@ -73,7 +73,9 @@ class _Facts:
         return self.point.outcome is Outcome.OK
 
     def verdict_on(self, head: "_Facts") -> Verdict:
-        verdict, *_ = judge_code(CodeFacts(self.values, {}), CodeFacts(head.values, {}))
+        base_facts = CodeFacts(self.values, {})
+        head_facts = CodeFacts(head.values, {})
+        verdict, *_ = judge_code(base_facts, head_facts)
         return verdict
 
 
@@ -177,7 +179,8 @@ def _device_targets(facts: Iterable[_Facts]) -> set[str]:
     for function in facts:
         setting = function.point.setting
         if setting is not None and setting.compute_capability:
-            targets.add(f"sm_{setting.compute_capability.replace('.', '')}")
+            capability = setting.compute_capability.replace(".", "")
+            targets.add(f"sm_{capability}")
     return targets
 
 
@@ -219,14 +222,16 @@ def _changes(base: _Facts, head: _Facts) -> Iterator[ChangePoint]:
             return
         verdict = base.verdict_on(head)
         names = list(_deciding(base.values, head.values, verdict))
-        evidence = f"machine code changed: {facts_in_words(base.values, head.values)}"
+        facts = facts_in_words(base.values, head.values)
+        evidence = f"machine code changed: {facts}"
     else:
         # compiling began to fail, or works again
         verdict = Verdict.of_change(is_worse=not head.has_compiled)
         # all facts of the function are lost together, so one stands for them
         names = _first_fact(base, head)
         outcomes = f"compiling was {base.point.outcome}, is {head.point.outcome}"
-        evidence = f"{outcomes}{_in_brackets(head.point.message)}"
+        message = _in_brackets(head.point.message)
+        evidence = f"{outcomes}{message}"
     for name in names:
         yield ChangePoint(
             series=head.keys[name],
@@ -283,6 +288,7 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
     if all(point.outcome is Outcome.OK for point in points):
         return
     by_commit = points_by_commit(points)
+    # one end for each commit, however often it was measured
     ends = [(commit, _end_of(runs)) for commit, runs in by_commit.items()]
     for position, (base_end, head_end) in enumerate(pairwise(ends), start=1):
         previous_commit, before = base_end
@@ -301,7 +307,8 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
             failing_side = ends[position:]
         # the run of failing commits that begins or ends here
         failing = takewhile(lambda end: end[1].outcome is not Outcome.OK, failing_side)
-        failing_runs = sum(len(by_commit[failing_commit]) for failing_commit, _ in failing)
+        failing_commits = [failing_commit for failing_commit, _ in failing]
+        failing_runs = sum(len(by_commit[failing_commit]) for failing_commit in failing_commits)
         status = Status.CONFIRMED
         # once may be the machine's fault
         if failed.outcome in _MACHINE_DEPENDENT and failing_runs < 2:

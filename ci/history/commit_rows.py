@@ -87,7 +87,8 @@ class CommitEntry:
     @property
     def kernels(self) -> tuple[str, ...]:
         """That of the worst change first, then the most affected."""
-        ordered = [self.worst, *sorted(self.change_points, key=_absolute_cost, reverse=True)]
+        by_size = sorted(self.change_points, key=_absolute_cost, reverse=True)
+        ordered = [self.worst, *by_size]
         return tuple(dict.fromkeys(point.series.kernel for point in ordered))
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
@@ -106,7 +107,8 @@ class CommitEntry:
     @property
     def is_waiting(self) -> bool:
         """Whether somebody has to act on any part of it now."""
-        return any(part.is_open and not part.is_snoozed for part in self.parts)
+        open_parts = [part for part in self.parts if part.is_open]
+        return any(not part.is_snoozed for part in open_parts)
 
     @property
     def state(self) -> str:
@@ -210,7 +212,9 @@ def summarise(
     geomeans: dict[str, float] = {}
     # a series without a change counts with a cost of 0
     for runner in recent:
-        keys = [line.key for line in runner.series if not is_library(line.key.implementation)]
+        # the time of a library is no work of this project
+        all_keys = [line.key for line in runner.series]
+        keys = [key for key in all_keys if not is_library(key.implementation)]
         if keys:
             total = sum(costs.get(key, 0.0) for key in keys)
             geomeans[runner.runner_class] = math.expm1(total / len(keys))

@@ -132,8 +132,11 @@ class Controls:
             if series.metric != RATIO_TO_REFERENCE and not is_divisor:
                 continue
             change = line.log_change_around(finding)
+            # it was not measured on both sides
+            if change is None:
+                continue
             # the library changed by as much, in the opposite direction
-            if change is not None and -change / finding.log_change >= _SAME_SHARE:
+            if -change / finding.log_change >= _SAME_SHARE:
                 return True
         return False
 

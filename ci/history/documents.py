@@ -46,7 +46,8 @@ def from_case_analyses(analyses: Sequence[CaseAnalysis]) -> SeriesAnalysis:
         for line in lines:
             whole.controls.add_line(line)
     # one array for all cases: there may be millions of days
-    days = np.frombuffer(b"".join(analysis.days for analysis in analyses), _DAY)
+    packed_days = b"".join(analysis.days for analysis in analyses)
+    days = np.frombuffer(packed_days, _DAY)
     ordinals, counts = np.unique(days, return_counts=True)
     for ordinal, count in zip(ordinals.tolist(), counts.tolist(), strict=True):
         whole.series_by_date[date.fromordinal(ordinal)] = count

@@ -25,7 +25,8 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         end = count - 1
     else:
         end = drift.end
-    before = float(np.median(line.values[: start + 1]))
+    old_values = line.values[: start + 1]
+    before = float(np.median(old_values))
     after = before * (1 + drift.relative_change)
     log_change = math.log1p(drift.relative_change)
     old_runs = line.runs(start - NEAR_RUNS, start + 1)

@@ -198,7 +198,8 @@ def log_change(change: ChangePoint) -> float:
 
 
 def _is_host_time(finding: TrendFinding) -> bool:
-    return finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
+    is_host_time = finding.change.series.metric == "host_ns"
+    return is_host_time and not is_outcome(finding.change)
 
 
 @dataclass(frozen=True)
@@ -306,6 +307,7 @@ def commit_of(findings: Sequence[TrendFinding]) -> CommitRef:
     for finding in findings:
         weights[finding.change.commit] += 1 / finding.window.width
     inside = [commit for commit in weights if best.holds(commit.first_parent_count)]
+    # of equally likely commits, the newest
     return max(inside or weights, key=lambda commit: (weights[commit], commit))
 
 
@@ -349,4 +351,6 @@ def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
 
 
 def _positions_in(places: Sequence[int], window: Window) -> range:
-    return range(bisect_left(places, window.first), bisect_right(places, window.last))
+    first = bisect_left(places, window.first)
+    end = bisect_right(places, window.last)
+    return range(first, end)

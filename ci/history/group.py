@@ -64,7 +64,8 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
             sites.extend(find_sites(kernel_findings))
         joined.extend(_join_kernels(sites))
     grouped = [_grouped(site, population) for site in _join_keys(joined)]
-    return sorted([*events, *grouped], key=lambda pair: worst_first(pair[0]))
+    regressions = [*events, *grouped]
+    return sorted(regressions, key=lambda pair: worst_first(pair[0]))
 
 
 def _kind_of_finding(finding: TrendFinding) -> _Kind:
@@ -82,7 +83,8 @@ def _grouped(site: Site, population: Population) -> Grouped:
     regression = regression_of(site.findings, population)
     if _is_machine(findings):
         # the same kernels may have changed at this commit for another cause
-        regression = replace(regression, kernel=f"{regression.kernel} ({regression.cause})")
+        kernel_and_cause = f"{regression.kernel} ({regression.cause})"
+        regression = replace(regression, kernel=kernel_and_cause)
     return regression, findings
 
 
@@ -97,6 +99,7 @@ def _join_kernels(sites: Sequence[Site]) -> list[Site]:
     # positions in `joined` that a later site can still meet
     near: list[int] = []
     for site in ordered:
+        # sites come in order, so what ends before this one is out of reach of the next too
         near = [position for position in near if joined[position].reach.last >= site.reach.first]
         for position in near:
             if _is_one_cause(joined[position], site, places_per_commit):
@@ -227,6 +230,7 @@ def _is_machine(findings: Sequence[TrendFinding]) -> bool:
 
 
 def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
+    # another tool's names say nothing about kernels
     series = [finding.change.series for finding in findings]
     if all(key.is_imported for key in series):
         return frozenset()
@@ -264,7 +268,8 @@ def _take_events(
     for change in common:
         taken_ids.update(map(id, change.site.findings))
     events: list[Grouped] = []
-    for changes in group_by(common, lambda change: (change.project, change.direction)).values():
+    by_direction = group_by(common, lambda change: (change.project, change.direction))
+    for changes in by_direction.values():
         simultaneous = _in_one_place(changes)
         events.extend(_event(group, population) for group in simultaneous)
     rest = [finding for finding in findings if id(finding) not in taken_ids]
@@ -315,7 +320,9 @@ def _is_common(
         THRESHOLDS.environment_min_series,
         THRESHOLDS.environment_share * judged_count,
     )
-    if series_count < min_count or len(site.kernels) < THRESHOLDS.environment_min_kernels:
+    kernel_count = len(site.kernels)
+    # one kernel alone is the commit's doing, however many cases it has
+    if series_count < min_count or kernel_count < THRESHOLDS.environment_min_kernels:
         return False
     # both sides of a pair run on one machine, so a confirmed change is the commit's
     if any(finding.window.touches(site.core) for finding in confirmed):
@@ -341,12 +348,14 @@ def _end_and_runner(change: _CommonChange) -> tuple[float, str]:
 
 
 def _is_same_place(site: Site, other_site: Site) -> bool:
-    return site.core.touches(other_site.core) or site.commit == other_site.commit
+    is_near = site.core.touches(other_site.core)
+    return is_near or site.commit == other_site.commit
 
 
 def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
     """Report changes of several kernels in one place as one event of the machine."""
-    findings = tuple(chain.from_iterable(change.site.findings for change in changes))
+    all_findings = (change.site.findings for change in changes)
+    findings = tuple(chain.from_iterable(all_findings))
     regression = regression_of(findings, population)
     verdict = findings[0].direction
     together = _together_in_words(changes, verdict)
@@ -383,17 +392,21 @@ def _together_in_words(changes: Iterable[_CommonChange], verdict: Verdict) -> st
 
 
 def _in_words(change: _CommonChange) -> str:
-    count = f"{len(change.site.series)} of {change.judged_count}"
+    changed_count = len(change.site.series)
+    count = f"{changed_count} of {change.judged_count}"
     return f"{count} {_kind_of(change.site)} on {change.runner_class}"
 
 
 def _is_bridged(findings: Sequence[TrendFinding]) -> bool:
     """Whether one commit, measured before and after, shows most of the changes."""
-    return 2 * sum(finding.is_bridge for finding in findings) > len(findings)
+    bridge_count = sum(finding.is_bridge for finding in findings)
+    return 2 * bridge_count > len(findings)
 
 
 def _kind_of(site: Site) -> str:
-    is_measured = all(finding.change.series.metric == TIME.key for finding in site.findings)
+    metrics = {finding.change.series.metric for finding in site.findings}
+    # rates and values of other tools are no times
+    is_measured = metrics == {TIME.key}
     return "time series" if is_measured else "series"
 
 
@@ -406,7 +419,8 @@ def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Su
     for suspect in recorded:
         # the likeliest of them has the odds of the machine, the others less
         relative_weight = suspect.weight / highest_weight
-        odds[suspect.cause] = Odds(_COMMON_MOVE_ODDS * relative_weight, suspect.sentence)
+        against_unknown = _COMMON_MOVE_ODDS * relative_weight
+        odds[suspect.cause] = Odds(against_unknown, suspect.sentence)
     if not odds:
         sentence = f"{together}, which no change of one kernel explains"
         odds[Cause.RUNNER] = Odds(_COMMON_MOVE_ODDS, sentence)

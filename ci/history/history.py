@@ -191,7 +191,8 @@ def choose_alerts(
         if day is not None:
             judged = series_by_date.get(day, 0)
         count = len(positions) + max(judged - changed, 0)
-        largest = largest_discovery([p_values[position] for position in positions], rate, count)
+        of_day = [p_values[position] for position in positions]
+        largest = largest_discovery(of_day, rate, count)
         alerts.update(position for position in positions if p_values[position] <= largest)
     return [
         replace(regression, is_alert=position in alerts)

@@ -22,8 +22,10 @@ def code_around(line: Timeline, positions: Sequence[int]) -> Observation | None:
     """
     base = line.commits[min(positions) - 1]
     head = line.commits[max(positions)]
-    base_code = CodeIdentity.parse(line.points[base][-1].code_hash)
-    head_code = CodeIdentity.parse(line.points[head][-1].code_hash)
+    last_base_run = line.points[base][-1]
+    base_code = CodeIdentity.parse(last_base_run.code_hash)
+    last_head_run = line.points[head][-1]
+    head_code = CodeIdentity.parse(last_head_run.code_hash)
     sources_changed = _differ(base_code.sources, head_code.sources)
     machine_code_changed = _differ(base_code.machine_code, head_code.machine_code)
     where = f"from {base.short_sha} to {head.short_sha}"

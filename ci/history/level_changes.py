@@ -54,4 +54,5 @@ def describe_counts(step: Step) -> str:
 def levels_in_words(before: float, after: float) -> str:
     time = metric(TIME)
     relative_change = after / before - 1
-    return f"{time.format(before)} to {time.format(after)} ({relative_change:+.1%})"
+    levels = f"{time.format(before)} to {time.format(after)}"
+    return f"{levels} ({relative_change:+.1%})"

@@ -36,7 +36,9 @@ def _change(
         return None
     definition = key.definition
     is_worse = definition.is_worse(base=base.value, head=head.value)
-    sides = f"{definition.format(base.value)} to {definition.format(head.value)}"
+    base_text = definition.format(base.value)
+    head_text = definition.format(head.value)
+    sides = f"{base_text} to {head_text}"
     return ChangePoint(
         series=key,
         commit=head.commit,

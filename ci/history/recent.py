@@ -52,7 +52,9 @@ class Spread:
             return None
         logs = [math.log(value) for value in medians_ns]
         steps = [abs(after - before) for before, after in pairwise(logs)]
-        return cls(MAD_TO_DEVIATION * statistics.median(steps) / math.sqrt(2), len(logs))
+        of_difference = MAD_TO_DEVIATION * statistics.median(steps)
+        # a difference has the noise of two values
+        return cls(of_difference / math.sqrt(2), len(logs))
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def _last_judged(regressions: Iterable[Regression]) -> dict[SeriesKey, CommitRef
     judged: dict[SeriesKey, CommitRef] = {}
     for regression in regressions:
         for point in regression.change_points:
-            judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
+            newest = judged.get(point.series, point.commit)
+            judged[point.series] = max(point.commit, newest)
     return judged
 
 
@@ -293,7 +296,8 @@ def newest_change(medians_ns: Sequence[float]) -> tuple[int, float]:
     edge = math.log1p(THRESHOLDS.trend_relative_change)
     count = _count_beyond(distances, max(edge, _ERRORS_OF_MORE * spread.deviation))
     # one value alone must lie further off than several that agree
-    is_sure = count > 1 or abs(distances[-1]) > _ERRORS_OF_ONE * spread.deviation
+    is_far = abs(distances[-1]) > _ERRORS_OF_ONE * spread.deviation
+    is_sure = count > 1 or is_far
     if not count or not is_sure or count >= RUNS_FOR_A_VERDICT:
         return 0, 0.0
     return count, statistics.median(distances[-count:])
@@ -322,9 +326,15 @@ def _change_of_few(medians_ns: Sequence[float]) -> tuple[int, float]:
     for start in range(1, len(logs)):
         base = logs[:start]
         head = logs[start:]
-        is_judged = len(base) >= MIN_SEGMENT and len(head) >= RUNS_FOR_A_VERDICT
-        gap = max(min(head) - max(base), min(base) - max(head))
-        scatter = max(max(base) - min(base), max(head) - min(head))
+        has_old_level = len(base) >= MIN_SEGMENT
+        is_judged = has_old_level and len(head) >= RUNS_FOR_A_VERDICT
+        # one of the two is negative unless the values overlap
+        rise = min(head) - max(base)
+        fall = min(base) - max(head)
+        gap = max(rise, fall)
+        base_scatter = max(base) - min(base)
+        head_scatter = max(head) - min(head)
+        scatter = max(base_scatter, head_scatter)
         # a level of enough values is the history's to judge
         if is_judged or gap < max(_CLEAR_GAP, _GAPS * scatter):
             continue

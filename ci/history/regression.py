@@ -104,7 +104,8 @@ class Population:
             family -= frozenset.intersection(*trait_counts)
         else:
             family = frozenset()
-        family_count = sum(count for traits, count in trait_counts.items() if family <= traits)
+        of_family = [count for traits, count in trait_counts.items() if family <= traits]
+        family_count = sum(of_family)
         return _family_in_words(dict(family), keys, family_count)
 
 
@@ -122,7 +123,8 @@ def _family_in_words(
     """
     words = [_share_in_words(len(keys), family_count)]
     adjectives = ("dtype", "direction", "implementation")
-    words.extend(family[name] for name in adjectives if name in family)
+    shared = [name for name in adjectives if name in family]
+    words.extend(family[name] for name in shared)
     words.append("series of")
     kernels = sorted({key.kernel for key in keys})
     if len(kernels) > _MAX_NAMED_KERNELS:
@@ -295,7 +297,9 @@ def _headline(change: ChangePoint) -> str:
     if change.before is None or change.after is None:
         return f"{change.evidence} in {_subject(change)}"
     metric = change.series.definition
-    levels = f"{metric.format(change.before)} to {metric.format(change.after)}"
+    before = metric.format(change.before)
+    after = metric.format(change.after)
+    levels = f"{before} to {after}"
     # an old level of 0 has no relative change
     if change.relative_change is not None:
         levels += f" ({change.relative_change:+.1%})"
@@ -311,7 +315,8 @@ def _join_names(kernels: Sequence[str]) -> str:
     if len(kernels) <= _MAX_NAMED_KERNELS:
         return " + ".join(kernels)
     named = kernels[: _MAX_NAMED_KERNELS - 1]
-    return f"{' + '.join(named)} + {len(kernels) - len(named)} more"
+    more_count = len(kernels) - len(named)
+    return f"{' + '.join(named)} + {more_count} more"
 
 
 @dataclass(frozen=True)
@@ -387,7 +392,9 @@ def _improvements(regressions: Iterable[Regression]) -> _Improvements:
 
 def _recovery(regression: Regression, improvements: _Improvements) -> CommitRef | None:
     """The commit at which enough of its series were back; None if they are not."""
-    regressed = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
+    points = regression.change_points
+    # what improved at the same commit needs no recovery
+    regressed = [point for point in points if point.verdict is Verdict.REGRESSED]
     undone_at: list[CommitRef] = []
     for point in regressed:
         undoing = [

@@ -214,6 +214,7 @@ def _pair_finding(
     )
     # commits between the two were not measured in a pair
     change = replace(change, previous_commit=pair.base)
+    # the base itself has the old time
     candidates = [commit for commit in line.commits if pair.base < commit <= pair.head]
     context = ChangeContext(
         before=line.points[pair.base],
@@ -337,7 +338,9 @@ def _time_finding(
     finding = TrendFinding.at_commit(change, status, explain(context))
     # without a pair, the step may lie at a neighbouring commit
     if status is not Status.CONFIRMED:
-        window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
+        first = min(step.candidates)
+        last = max(step.candidates)
+        window, reach = windows_between(commits, first, last)
         finding = replace(
             finding,
             window=window,

@@ -146,7 +146,8 @@ def _relative_error(runs: Iterable[SeriesPoint]) -> float:
     for run in runs:
         if run.value is None or run.low is None or run.high is None or not run.block_count:
             return math.nan
-        deviation = QUARTILES_TO_ERROR * (run.high - run.low) / run.value
+        quartile_range = run.high - run.low
+        deviation = QUARTILES_TO_ERROR * quartile_range / run.value
         # samples of a block are not independent, so blocks are counted
         squared_errors.append(deviation**2 / run.block_count)
     return math.sqrt(sum(squared_errors)) / len(squared_errors)
@@ -161,6 +162,7 @@ def first_software(runs: Sequence[SeriesPoint]) -> list[SeriesPoint]:
     if first.setting is None:
         return list(runs)
     software = first.setting.software
+    # a run without a setting may have had any software
     return [run for run in runs if run.setting is None or run.setting.software == software]
 
 
@@ -238,7 +240,8 @@ def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64
     if len(values) < 2 * _PARTS:
         return None
     min_relative_change = THRESHOLDS.drift_relative_change
-    levels = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
+    parts = np.array_split(np.asarray(values), _PARTS)
+    levels = [median(part) for part in parts]
     lowest = min(levels)
     # the search is slow, and most series do not drift
     if lowest <= 0 or max(levels) / lowest <= 1 + min_relative_change / 2:
@@ -275,7 +278,9 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
     if smallest is None:
-        floored = np.where(raw > 0, raw, float(positive.min()) / 2)
+        # half of the smallest value stands for 0, which has no logarithm
+        floor = float(positive.min()) / 2
+        floored = np.where(raw > 0, raw, floor)
     else:
         floored = np.maximum(raw, smallest)
     min_change = threshold_of(key.metric)
@@ -285,8 +290,10 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     steps = _steps_to_newest(floored, min_change)
     measured: list[Step] = []
     for step in steps:
-        before = float(np.median(raw[step.start : step.index]))
-        after = float(np.median(raw[step.index : step.end]))
+        old_values = raw[step.start : step.index]
+        before = float(np.median(old_values))
+        new_values = raw[step.index : step.end]
+        after = float(np.median(new_values))
         measured.append(
             replace(
                 step,

@@ -70,9 +70,12 @@ class FalseAlarms:
             return None
         spread = _Z_95**2 / count
         centre = (rate + spread / 2) / (1 + spread)
-        variance = rate * (1 - rate) / count + spread / (4 * count)
+        binomial = rate * (1 - rate) / count
+        variance = binomial + spread / (4 * count)
         half = _Z_95 * math.sqrt(variance) / (1 + spread)
-        return max(centre - half, 0.0), min(centre + half, 1.0)
+        low = max(centre - half, 0.0)
+        high = min(centre + half, 1.0)
+        return low, high
 
 
 def count_false_alarms(

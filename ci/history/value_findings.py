@@ -40,7 +40,8 @@ def _value_finding(
     chance: float | None,
 ) -> TrendFinding:
     is_imported = is_judged_import(line.key)
-    before = line.runs(step.start, step.index)[-NEAR_RUNS:]
+    runs_before = line.runs(step.start, step.index)
+    before = runs_before[-NEAR_RUNS:]
     after = line.runs(step.index, step.end)[:NEAR_RUNS]
     is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
     is_infinite = is_exact or math.isinf(step.standard_errors)
@@ -77,7 +78,9 @@ def _value_finding(
     if is_exact:
         finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
     else:
-        window, reach = windows_between(line.commits, min(candidates), max(candidates))
+        first = min(candidates)
+        last = max(candidates)
+        window, reach = windows_between(line.commits, first, last)
         finding = TrendFinding(
             change=change,
             status=Status.UNCONFIRMED,
@@ -100,10 +103,13 @@ def _describe_value_step(
     is_exact: bool,
 ) -> str:
     definition = line.key.definition
-    levels = f"{definition.format(step.before)} to {definition.format(step.after)}"
+    before = definition.format(step.before)
+    after = definition.format(step.after)
+    levels = f"{before} to {after}"
     # errors and amounts may begin at 0
     if step.before > 0:
-        levels += f" ({step.after / step.before - 1:+.0%})"
+        relative_change = step.after / step.before - 1
+        levels += f" ({relative_change:+.0%})"
     certainty = f"{step.standard_errors:.1f} standard errors"
     if is_exact:
         certainty = "the same in every run on either side"
@@ -111,4 +117,5 @@ def _describe_value_step(
 
 
 def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:
-    return len(runs) >= _MIN_SURE_RUNS and len({point.value for point in runs}) == 1
+    values = {point.value for point in runs}
+    return len(runs) >= _MIN_SURE_RUNS and len(values) == 1

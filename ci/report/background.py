@@ -70,7 +70,8 @@ def _undescribed(judgement: PullRequestJudgement) -> Iterator[Change[CaseEvidenc
     for new in judgement.new_implementations:
         described.update((case_id, new.implementation) for case_id in new.case_ids)
     for case in worst_first(judgement.cases):
-        is_undecided = case.verdict is Verdict.INCONCLUSIVE and case.case_key not in described
+        is_described = case.case_key in described
+        is_undecided = case.verdict is Verdict.INCONCLUSIVE and not is_described
         # what fails on both sides is in no open table either
         if is_undecided or case.reason is Reason.ALREADY_FAILING:
             yield case
@@ -109,7 +110,8 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
         if change.evidence.has_compiled:
             names = f"{code(change.subject.part)} {names_of(change)}"
             why = change.detail.quoted(code)
-            targets[names, why].append(code(change.subject.target))
+            target = code(change.subject.target)
+            targets[names, why].append(target)
     rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
     return Section(
         title="Why the machine code matters",
@@ -139,7 +141,9 @@ def _limit_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
     """What limits the slower cases, and what a diagnosis of the head finds that the base lacks."""
     for change in judgement.limit_changes:
         # once, if both sides have the same limit
-        limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
+        both_limits = (str(change.evidence.base), str(change.evidence.head))
+        # an unchanged limit is written once
+        limits = dict.fromkeys(both_limits)
         remarks = list(change.evidence.news)
         if change.detail is not None:
             remarks.insert(0, change.detail)
@@ -167,7 +171,8 @@ def _counter_rows(judgement: PullRequestJudgement) -> Iterator[Row]:
         if math.isfinite(counter.relative_change):
             size = f"{counter.relative_change:+.1%}"
         base, head = (format_counter(counter.metric, value) for value in counter.values)
-        text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+        kernel = code(counter.subject.part)
+        text = f"{kernel}: {base} → {head} ({size})"
         yield code(counter.metric), names_of(counter), text
 
 
@@ -185,7 +190,8 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
     if left_out:
         sentences.append(left_out)
     if judgement.noise_floor is not None:
-        sentences.append(f"{judgement.noise_floor.remark.quoted(code)}.")
+        remark = judgement.noise_floor.remark.quoted(code)
+        sentences.append(f"{remark}.")
     return Section(
         title="Environment and noise",
         columns=("", "base", "head"),
@@ -210,7 +216,8 @@ def _intervals(judgement: PullRequestJudgement) -> str:
     ]
     intervals = [case.log_interval for case in judgement.cases if case.log_interval is not None]
     # with too few blocks, an interval is infinite
-    half_widths = [(high - low) / 2 for low, high in intervals if math.isfinite(high)]
+    finite = [(low, high) for low, high in intervals if math.isfinite(high)]
+    half_widths = [(high - low) / 2 for low, high in finite]
     # nothing says how far two separate jobs may differ
     if not judgement.is_paired:
         sentences.append("The records are not a pair, so the noise between them is unknown.")

@@ -139,7 +139,8 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
     if isinstance(evidence, AnalysisEvidence):
         return f"{word}: {detail}"
     if not evidence.has_compiled:
-        word += f": {_outcome_of_code(evidence.base)} → {_outcome_of_code(evidence.head)}"
+        base_outcome = _outcome_of_code(evidence.base)
+        word += f": {base_outcome} → {_outcome_of_code(evidence.head)}"
     # the message stands in the table of results already
     is_shown_above = evidence.head is not None and evidence.head.message in failures
     if is_shown_above or not detail:
@@ -152,7 +153,8 @@ def _facts_text(facts: Mapping[str, tuple[float, float]]) -> str:
     texts: list[str] = []
     for name in list(facts)[:_MAX_FACTS]:
         base, head = facts[name]
-        texts.append(f"{metric(name).title} {both_sides(name, base, head)}")
+        title = metric(name).title
+        texts.append(f"{title} {both_sides(name, base, head)}")
     return ", ".join(texts)
 
 
@@ -173,7 +175,8 @@ def why_undecided(case: Change[CaseEvidence]) -> str:
     if case.reason is Reason.ALREADY_FAILING:
         return f"{claimed}: {outcome_text(case)} {message_of(case)}"
     if case.detail is not None:
-        return f"{claimed}: {case.detail.quoted(code)}"
+        detail = case.detail.quoted(code)
+        return f"{claimed}: {detail}"
     comparison = case.evidence.comparison
     if case.reason is Reason.NOISE and comparison is not None and comparison.more_blocks:
         more = f"needs about {comparison.more_blocks} more"

@@ -110,13 +110,16 @@ def tally(judgement: PullRequestJudgement) -> str:
 def _case_tally(judgement: PullRequestJudgement) -> str:
     named_in_headline = decisive(judgement)
     counts = Counter(map(word_of, judgement.cases))
-    words = [f"{count} {word}" for word, count in counts.items() if word not in named_in_headline]
+    # a reader has just read those of the headline
+    other_words = [word for word in counts if word not in named_in_headline]
+    words = [f"{counts[word]} {word}" for word in other_words]
     return ", ".join(words)
 
 
 def _accuracy_tally(judgement: PullRequestJudgement) -> str:
     counts = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
-    words = [f"{count_of(count, 'result')} {reason}" for reason, count in sorted(counts.items())]
+    by_reason = sorted(counts.items())
+    words = [f"{count_of(count, 'result')} {reason}" for reason, count in by_reason]
     return ", ".join(words)
 
 
@@ -167,7 +170,8 @@ def _remarks(judgement: PullRequestJudgement) -> list[str]:
         change.subject.target for change in judgement.static if change.reason is Reason.TARGET_LOST
     }
     if lost_targets:
-        remarks.append(f"- **Lost target:** {listed(map(code, sorted(lost_targets)))}.")
+        targets = listed(map(code, sorted(lost_targets)))
+        remarks.append(f"- **Lost target:** {targets}.")
     notes = list(judgement.notes)
     if judgement.dependencies is not None:
         notes.append(judgement.dependencies)
@@ -187,12 +191,14 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
     if noise_floor is not None and noise_floor.most is not None:
         parts.append(f"threshold up to ±{noise_floor.most:.1%} by the runner's noise floor")
     if judgement.skipped:
-        parts.append(f"not affected: {listed(map(code, judgement.skipped))}")
+        skipped = listed(map(code, judgement.skipped))
+        parts.append(f"not affected: {skipped}")
     sentence = f"{', '.join(parts)}."
     counts = tally(judgement)
     if counts:
         sentence = f"{_capital(counts)}. {sentence}"
-    pages = [f"[{name}]({url})" for name, url in _pages(judgement, links).items()]
+    urls = _pages(judgement, links)
+    pages = [f"[{name}]({url})" for name, url in urls.items()]
     return f"{sentence} {' · '.join(pages)}".rstrip()
 
 
@@ -301,4 +307,5 @@ def _worst_kernel(judgement: PullRequestJudgement) -> str:
 
 def _deciding(judgement: PullRequestJudgement) -> list[Change[Any]]:
     """The changes that make the verdict what it is, the worst first."""
-    return [change for change in counted_changes(judgement) if change.verdict is judgement.verdict]
+    counted = counted_changes(judgement)
+    return [change for change in counted if change.verdict is judgement.verdict]

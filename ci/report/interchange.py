@@ -58,7 +58,8 @@ def to_junit(judgement: PullRequestJudgement) -> str:
 def _junit_suite(title: str, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
     counts: dict[str, str] = {}
     for tag in ("failure", "skipped"):
-        counts[tag] = str(sum(case.find(tag) is not None for case in cases))
+        tagged = [case for case in cases if case.find(tag) is not None]
+        counts[tag] = str(len(tagged))
     suite = ElementTree.Element("testsuite", name=title)
     suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
     suite.attrib |= {"skipped": counts["skipped"]}
@@ -110,7 +111,8 @@ def _junit_case(change: Change[Any]) -> ElementTree.Element:
         result = ElementTree.SubElement(
             element, _JUNIT_TAGS[change.verdict], message=valid_xml(message)
         )
-        result.text = valid_xml("\n".join((text_of(change), *sides_of(change))))
+        lines = (text_of(change), *sides_of(change))
+        result.text = valid_xml("\n".join(lines))
     elif claim:
         ElementTree.SubElement(element, "system-out").text = valid_xml(claim)
     return element

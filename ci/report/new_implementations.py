@@ -222,7 +222,8 @@ def _rivals(
             )
         )
     # what the project has comes first: a new kernel has no other
-    return sorted(rivals, key=lambda rival: (rival.is_new, rival.comparison.base_ns))[:_MAX_RIVALS]
+    ordered = sorted(rivals, key=lambda rival: (rival.is_new, rival.comparison.base_ns))
+    return ordered[:_MAX_RIVALS]
 
 
 def _comparison(base: Measurement, head: Measurement) -> PairedEstimate | None:

@@ -184,7 +184,9 @@ def judge_pull_request(
     secondary: list[Change[None]] = []
     if not refusals:
         accuracy = judge_accuracy(pairing)
-        secondary = judge_launches(pairing, [case.case_key for case in filter(_works, cases)])
+        # a wrong or failing case has nothing worth comparing
+        working_keys = [case.case_key for case in filter(_works, cases)]
+        secondary = judge_launches(pairing, working_keys)
     changes: list[Change[Any]] = [*cases, *static.changes, *secondary]
     counts = Counter(_counted_as(change, policy) for change in changes)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
@@ -360,7 +362,8 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
         return Verdict.REGRESSED
     # what fails on both sides was not compared
     uncompared_count = counts["removed"] + counts["still failing"]
-    nothing_remains = uncompared_count > 0 and not any(counts[verdict] for verdict in Verdict)
+    compared_count = sum(counts[verdict] for verdict in Verdict)
+    nothing_remains = uncompared_count > 0 and compared_count == 0
     if counts[Verdict.INCONCLUSIVE] or is_refused or nothing_remains:
         return Verdict.INCONCLUSIVE
     if counts[Verdict.IMPROVED]:

@@ -191,7 +191,8 @@ class _Rows:
         for step in self.judgement.step_predictions[:_MAX_STEPS]:
             source = step.evidence
             low, high = step.interval
-            change = f"{percent(step.relative_change)} ({percent(low)} to {percent(high)})"
+            interval = f"{percent(low)} to {percent(high)}"
+            change = f"{percent(step.relative_change)} ({interval})"
             case = cell_code(step.case_id.translate(_SPACED))
             workload = f"{case} {cell_code(step.implementation)}"
             kernel = f"{cell_code(source.kernel)} {cell_code(source.implementation)}"
@@ -211,7 +212,8 @@ class _Rows:
             kind=lambda change: (change.subject.part, word_of(change)),
         )
         for group in groups:
-            targets = listed(dict.fromkeys(cell_code(change.subject.target) for change in group))
+            target_names = (cell_code(change.subject.target) for change in group)
+            targets = listed(dict.fromkeys(target_names))
             yield code_change(group[0], failures), _lines(self._benchmark(group), targets)
 
     def launches(self) -> Iterator[Row]:
@@ -226,8 +228,10 @@ class _Rows:
             if not math.isinf(worst.relative_change):
                 size = percent(worst.relative_change)
             names = self._benchmark(group, [change.log_ratio for change in group])
-            headline = f"{bold(worst, size)} {metric(worst.metric).title}"
-            yield _lines(headline, both_sides(worst.metric, worst.base, worst.head)), names
+            title = metric(worst.metric).title
+            headline = f"{bold(worst, size)} {title}"
+            sides = both_sides(worst.metric, worst.base, worst.head)
+            yield _lines(headline, sides), names
 
     def accuracy(self) -> Iterator[Row]:
         """Errors within their tolerance that changed."""
@@ -235,7 +239,8 @@ class _Rows:
             worst = group[0]
             # from or to an error of 0 there is no factor
             if not math.isinf(worst.log_ratio):
-                factor = f"× {math.exp(worst.log_ratio):.2g}"
+                ratio = math.exp(worst.log_ratio)
+                factor = f"× {ratio:.2g}"
             elif worst.head:
                 factor = "no longer exact"
             else:
@@ -245,7 +250,8 @@ class _Rows:
                 base=worst.base,
                 head=worst.head,
             )
-            errors += f" ({code(worst.subject.part)})"
+            tensor = code(worst.subject.part)
+            errors += f" ({tensor})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 
     def autotuning(self) -> Iterator[Row]:
@@ -273,7 +279,8 @@ class _Rows:
         line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
-        more = _more_cases(len({change.case_id for change in group}))
+        case_ids = {change.case_id for change in group}
+        more = _more_cases(len(case_ids))
         # without both times there is no ratio
         if more and log_ratios and all(map(math.isfinite, log_ratios)):
             median = math.expm1(statistics.median(log_ratios))

@@ -60,7 +60,9 @@ def terms(ledger: StepLedger) -> list[Term]:
     base, head = ledger.base, ledger.head
 
     def sides(name: str) -> tuple[float, float]:
-        return getattr(base, name) / base.step_count, getattr(head, name) / head.step_count
+        base_ns = getattr(base, name) / base.step_count
+        head_ns = getattr(head, name) / head.step_count
+        return base_ns, head_ns
 
     return [
         Term(
@@ -100,6 +102,7 @@ def terms(ledger: StepLedger) -> list[Term]:
 
 def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
     """List what was added or removed first, then what takes another time, the largest first."""
+    # what matches and takes as long as before is no news
     rows = [row for row in ledger.rows if row.change_ns or row.change is not LedgerKind.MATCHED]
     return sorted(rows, key=lambda row: row.change is LedgerKind.MATCHED)
 

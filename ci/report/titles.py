@@ -140,7 +140,8 @@ def _why_untimed(cases: Iterable[Change[CaseEvidence]]) -> str:
     reasons.discard("")
     if not reasons:
         return ""
-    return f" ({', '.join(sorted(reasons))})"
+    listed_reasons = ", ".join(sorted(reasons))
+    return f" ({listed_reasons})"
 
 
 # --- undecided
@@ -207,7 +208,8 @@ def _covered(judgement: PullRequestJudgement) -> str:
     parts = []
     unchanged = judgement.cases_with(Reason.WITHIN_THRESHOLD)
     if unchanged:
-        parts.append(f"no change in {count_of(len(unchanged), 'timed benchmark')}")
+        benchmarks = count_of(len(unchanged), "timed benchmark")
+        parts.append(f"no change in {benchmarks}")
     parts.append(_accuracy_words(judgement))
     parts.append(_code_words(judgement))
     same_code = judgement.cases_with(Reason.SAME_CODE)
@@ -235,7 +237,8 @@ def _code_words(judgement: PullRequestJudgement) -> str:
         if isinstance(change.evidence, CodeEvidence)
     }
     if functions:
-        return f"code of {count_of(len(functions), 'function')} changed"
+        function_count = count_of(len(functions), "function")
+        return f"code of {function_count} changed"
     untimed = judgement.cases_with(Reason.NOT_TIMED)
     edited = [case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED]
     if edited:
@@ -292,7 +295,8 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
         return Remark(words)
     text = count_of(len(new_implementations), "new implementation")
     # the first rival is the fastest one; new ones do not compete with each other
-    challengers = [new for new in new_implementations if new.rivals and not new.rivals[0].is_new]
+    with_rivals = [new for new in new_implementations if new.rivals]
+    challengers = [new for new in with_rivals if not new.rivals[0].is_new]
     if not challengers:
         return Remark(f"{text} · {words}")
     best = min(challengers, key=lambda new: new.rivals[0].comparison.log_ratio)

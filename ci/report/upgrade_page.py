@@ -56,16 +56,19 @@ def to_markdown(
 
 
 def _section(step: UpgradeStep) -> list[str]:
-    parts = [f"## {step.suite}: {step.base} to {step.head}", _counts(step.judged)]
+    heading = f"## {step.suite}: {step.base} to {step.head}"
+    parts = [heading, _counts(step.judged)]
     for title, verdicts in (("Worse", _WORSE), ("Better", _BETTER)):
-        changes = [change for change in step.judged.changes if change.verdict in verdicts]
+        all_changes = step.judged.changes
+        changes = [change for change in all_changes if change.verdict in verdicts]
         if changes:
             parts += [f"### {title}", _rows(changes)]
     return parts
 
 
 def _column_of(change: StaticChange) -> str:
-    is_worse, is_better = change.verdict in _WORSE, change.verdict in _BETTER
+    is_worse = change.verdict in _WORSE
+    is_better = change.verdict in _BETTER
     if change.reason in {Reason.TARGET_LOST, Reason.FAILED}:
         return "no longer compiles"
     if change.reason is Reason.FIXED:

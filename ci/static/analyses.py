@@ -270,8 +270,10 @@ def _limits_in_words(limits: Sequence[_SizeLimit]) -> Remark:
         elif limit.head is None:
             parts.append(f"offsets fit up to {{}} = {limit.base:,} → at any size")
         else:
-            parts.append(f"offsets fit up to {{}} = {limit.base:,} → {limit.head:,}")
-    return Remark(", ".join(parts), tuple(limit.dimension for limit in limits))
+            sides = f"{limit.base:,} → {limit.head:,}"
+            parts.append(f"offsets fit up to {{}} = {sides}")
+    dimensions = tuple(limit.dimension for limit in limits)
+    return Remark(", ".join(parts), dimensions)
 
 
 def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | None:

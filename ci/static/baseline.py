@@ -185,6 +185,7 @@ def judge_entry(entry: Entry, head: Facts) -> Verdict:
 
 def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
     """Update entries that got better, and remove those of deleted functions."""
+    # stale entries are those of deleted functions
     entries = {key: entry for key, entry in baseline.items() if entry not in applied.stale}
     for entry, facts in applied.better:
         entries[subject_of(facts)] = _entry_of(facts, entry.reason)
@@ -307,7 +308,8 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         raise BaselineError(f"{name}: cannot be read as TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"]) or "the file"
+        path = ".".join(str(step) for step in first["loc"])
+        where = path or "the file"
         raise BaselineError(f"{name}: {where}: {first['msg']}") from None
     by_function: dict[ChangeSubject, Entry] = {}
     entries: list[Entry] = [*file.accepted, *file.accepted_analysis]
@@ -342,13 +344,16 @@ def to_toml(baseline: Baseline) -> str:
 
 
 def _table(name: str, fields: Mapping[str, object]) -> str:
-    lines = "".join(f"{key} = {_toml_value(value)}\n" for key, value in fields.items())
+    assignments = [f"{key} = {_toml_value(value)}\n" for key, value in fields.items()]
+    lines = "".join(assignments)
     return f"[[{name}]]\n{lines}"
 
 
 def _toml_value(value: object) -> str:
     if isinstance(value, Mapping):
-        counts = ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items())
+        # JSON quotes strings as TOML does
+        entries = [f"{json.dumps(name)} = {count}" for name, count in value.items()]
+        counts = ", ".join(entries)
         return f"{{ {counts} }}"
     # like JSON, except for one control character
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

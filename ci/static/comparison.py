@@ -91,7 +91,8 @@ class CodeEvidence:
             return {}
         base = fact_values(self.base)
         head = fact_values(self.head)
-        return {name: (base[name], head[name]) for name in moved_facts(base, head)}
+        names = moved_facts(base, head)
+        return {name: (base[name], head[name]) for name in names}
 
 
 StaticChange = Change[CodeEvidence | AnalysisEvidence]
@@ -229,7 +230,9 @@ def code_change(
     detail: Remark | None = None,
 ) -> Change[CodeEvidence]:
     """Make the change of a function; its metric is the first fact that differs."""
-    name, values = next(iter(evidence.moved_facts.items()), ("code_hash", None))
+    # the most decisive fact stands for the change
+    facts = iter(evidence.moved_facts.items())
+    name, values = next(facts, ("code_hash", None))
     base, head = values or (None, None)
     return Change(
         subject=subject,

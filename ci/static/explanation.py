@@ -88,7 +88,9 @@ def _changed_values(
     for name, phrase in phrases.items():
         if name in moved:
             write = metric(name).format
-            yield phrase.format(write(base.values[name]), write(head.values[name]))
+            base_text = write(base.values[name])
+            head_text = write(head.values[name])
+            yield phrase.format(base_text, head_text)
 
 
 def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:

@@ -165,7 +165,9 @@ def facts_in_words(base: Mapping[str, float], head: Mapping[str, float]) -> str:
     texts: list[str] = []
     for name in moved_facts(base, head):
         definition = metric(name)
-        values = f"{definition.format(base[name])} to {definition.format(head[name])}"
+        base_text = definition.format(base[name])
+        head_text = definition.format(head[name])
+        values = f"{base_text} to {head_text}"
         texts.append(f"{definition.title} {values}")
     return ", ".join(texts)
 
@@ -179,7 +181,8 @@ def judge_facts(base: Mapping[str, float], head: Mapping[str, float]) -> Verdict
             continue
         if name in _ONLY_WITH_MEMORY and not has_memory:
             continue
-        smaller, larger = sorted((base[name], head[name]))
+        both_values = (base[name], head[name])
+        smaller, larger = sorted(both_values)
         if larger >= _MIN_FACTORS.get(name, 1.0) * smaller:
             is_worse = metric(name).is_worse(base=base[name], head=head[name])
             return Verdict.of_change(is_worse=is_worse)

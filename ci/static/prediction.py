@@ -79,7 +79,8 @@ class TimePrediction:
             sign = -1.0
         factors = [math.exp(sign * log_ratio) for log_ratio in _ends(self.log_interval)]
         ratio = math.exp(abs(self.log_ratio))
-        return f"predicted {ratio:.2g}x {word} ({min(factors):.2g} to {max(factors):.2g})"
+        interval = f"{min(factors):.2g} to {max(factors):.2g}"
+        return f"predicted {ratio:.2g}x {word} ({interval})"
 
 
 def _ends(log_interval: tuple[float, float]) -> list[float]:
@@ -169,7 +170,8 @@ def _serial_ns(estimate: CodeEstimate) -> float:
 
 
 def _differs(base: float, head: float) -> bool:
-    return abs(head - base) > _MIN_WORK * max(base, head)
+    least = _MIN_WORK * max(base, head)
+    return abs(head - base) > least
 
 
 def describe(
@@ -187,7 +189,8 @@ def describe(
     )
     for name, base_amount, head_amount in amounts:
         if _differs(base_amount, head_amount):
-            parts.append(f"{base_amount:.3g} to {head_amount:.3g} {name} an element")
+            both_amounts = f"{base_amount:.3g} to {head_amount:.3g}"
+            parts.append(f"{both_amounts} {name} an element")
     if not parts:
         parts.append("the same work")
     clauses = [", ".join(parts)]

@@ -50,5 +50,6 @@ def machine_code(
     """
     codes = {(facts.target, facts.function): facts.code_hash for facts in functions}
     target = environment.compile_target
+    # code for other targets did not run here
     of_device = {key: code for key, code in codes.items() if key[0] == target}
     return of_device or codes

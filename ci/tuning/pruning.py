@@ -42,7 +42,8 @@ def prune(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration]:
         least_log_ratio, _ = change.log_interval
         if least_log_ratio >= _MIN_PRUNED:
             detail = _describe(code, change)
-            pruned[id(code.tried)] = _lost(code.tried, Loss.PREDICTED_SLOWER, detail)
+            lost = _lost(code.tried, Loss.PREDICTED_SLOWER, detail)
+            pruned[id(code.tried)] = lost
     return [pruned.get(id(code.tried), code.tried) for code in judged]
 
 
@@ -64,13 +65,15 @@ def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration
             loss = Loss.TIED
         ranked.append(_lost(code.tried, loss, _describe(code, change)))
     ranked_ids = {id(code.tried) for code in candidates}
-    others = [code.tried for code in judged if id(code.tried) not in ranked_ids]
+    all_tried = [code.tried for code in judged]
+    others = [tried for tried in all_tried if id(tried) not in ranked_ids]
     return [*ranked, *map(_without_estimate, others)]
 
 
 def _by_predicted_time(judged: Iterable[_Code]) -> list[_Code]:
     """What has lost to nothing yet and has an estimate, the fastest first."""
-    candidates = [code for code in judged if code.tried.loss is None and code.estimates]
+    remaining = [code for code in judged if code.tried.loss is None]
+    candidates = [code for code in remaining if code.estimates]
     return sorted(candidates, key=_predicted_ns)
 
 
@@ -99,6 +102,7 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
     ]
     tried = TriedConfiguration(
         configuration=code.configuration,
+        # no estimate is no time, rather than one of 0
         predicted_ns=sum(estimate.predicted_ns for estimate in estimates) or None,
         registers=max(facts.registers or 0 for facts in code.facts),
         shared_bytes=max(facts.shared_bytes or 0 for facts in code.facts),

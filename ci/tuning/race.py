@@ -38,7 +38,8 @@ class Dropped:
     def in_words(self) -> str:
         low, high = (math.exp(bound) for bound in self.comparison.log_interval)
         ratio = math.exp(self.comparison.log_ratio)
-        return f"{ratio:.3g}x slower ({low:.3g} to {high:.3g}) after {self.round_count} rounds"
+        interval = f"{low:.3g} to {high:.3g}"
+        return f"{ratio:.3g}x slower ({interval}) after {self.round_count} rounds"
 
 
 class Race(Generic[Entrant]):

@@ -89,7 +89,8 @@ def _body(news: News, owners: Sequence[str]) -> str:
 def _comment(news: News) -> str:
     marker = f"<!-- roofwatch:regression-news {news.kind} {_key(news)} -->"
     if news.kind is NewsKind.RECOVERED:
-        return f"{marker}\nRecovered: {code(news.text, limit=400)}"
+        text = code(news.text, limit=400)
+        return f"{marker}\nRecovered: {text}"
     return f"{marker}\nThe commit is {news.sha} {code(news.subject)}."
 
 

@@ -156,7 +156,10 @@ def _is_suspected(
 
 def _unconfirmed(suspects: Iterable[SuspectCase], now: datetime) -> Iterator[News]:
     for suspect in suspects:
-        is_old = suspect.since is not None and now - suspect.since >= UNCONFIRMED_AFTER
+        if suspect.since is None:
+            is_old = False
+        else:
+            is_old = now - suspect.since >= UNCONFIRMED_AFTER
         if not (is_old or suspect.is_given_up):
             continue
         case_id, implementation = suspect.subject
