@@ -47,6 +47,10 @@ _Builder = interpreter.InterpreterBuilder
 _original_convert = interpreter._convert_float
 _original_patch_language = interpreter._patch_lang
 _original_implicit_conversion = interpreter._implicit_cvt
+_Scope = interpreter._LangPatchScope
+_original_restore = _Scope.restore
+_patched_modules: dict[int, dict[str, Any]] = {}
+"""Names of the modules for which the language is patched now, by identity."""
 
 
 def patch_interpreter() -> None:
@@ -57,6 +61,7 @@ def patch_interpreter() -> None:
     interpreter._convert_float = _convert
     interpreter._implicit_cvt = _convert_argument
     interpreter._patch_lang = _patch_language
+    _Scope.restore = _restore_language
     interpreter.FunctionRewriter.ast_transformer = _AsCompiled()
     add_logic_to(interpreter)
     _Builder.create_dot = _product_in_float32(_Builder.create_dot)
@@ -145,14 +150,28 @@ def _convert_argument(argument: Any) -> Any:
 def _patch_language(function: Any) -> Any:
     """Let a module leave out `triton.language` if its function uses none of it, as `x + y`, and
     give functions of it names of their own, as in `cast = tl.cast`.
+
+    Triton patches the language again for every function that a kernel calls, such as `tl.sum`,
+    which takes a third of the interpreter's time. Until it is restored, once for a module is
+    enough.
     """
-    function.__globals__.setdefault("_triton_language", tl)
+    names = function.__globals__
+    if id(names) in _patched_modules:
+        return _Scope()
+    names.setdefault("_triton_language", tl)
     scope = _original_patch_language(function)
-    module = _Module(function.__globals__)
-    for name, value in list(function.__globals__.items()):
+    module = _Module(names)
+    for name, value in list(names.items()):
         if tl.core.is_builtin(value) is True:
             interpreter._patch_attr(module, name, value, interpreter.interpreter_builder, scope)
+    _patched_modules[id(names)] = names
     return scope
+
+
+def _restore_language(scope: Any) -> None:
+    """Let the next launch patch the language anew."""
+    _patched_modules.clear()
+    _original_restore(scope)
 
 
 class _Module:
