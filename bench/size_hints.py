@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 MAX_NODES_PER_LINE = {"kernels": 8.0}
 DEFAULT_NODES_PER_LINE = 6.5
 DOCUMENTATION_WORDS = 30_000
-# About a minute on one GPU.
+# Three blocks each of preset `survey` take two minutes of one GPU; checks and compilation take
+# longer than that, which `python -m bench.gpu_rehearsal` estimates.
 TIMED_QUICK_SUBJECTS = 190
 
 
@@ -70,7 +71,7 @@ def documentation_hints() -> Iterator[str]:
 
 
 def quick_suite_hints() -> Iterator[str]:
-    """More subjects would take a GPU longer than a minute for each pull request."""
+    """More subjects would take a GPU longer than two minutes of blocks for each pull request."""
     from roofwatch.kernels.registry import single_kernels
 
     n_subjects = 0

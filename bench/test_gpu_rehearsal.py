@@ -2,8 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.gpu_evidence import steps
-from bench.gpu_rehearsal import MAX_PLAN_S, rehearse
+from bench.gpu_rehearsal import (
+    _CHECK_S,
+    _REFERENCE_S,
+    MAX_PLAN_S,
+    WHOLE_SUITE,
+    rehearse,
+)
 
 
 def test_the_plan_fits_into_the_time_of_one_loan(tmp_path: Path) -> None:
@@ -17,6 +25,29 @@ def test_the_plan_fits_into_the_time_of_one_loan(tmp_path: Path) -> None:
     # once for the check of each case, and once for each block
     case_count = headlines.draw_count - headlines.block_count
     assert 12 <= case_count < headlines.check_count
+
+
+def test_the_whole_suite_evaluates_each_reference_once(tmp_path: Path) -> None:
+    step = next(step for step in steps("cuda") if step.name == WHOLE_SUITE)
+
+    whole_suite = rehearse(step, tmp_path)
+
+    case_count = whole_suite.draw_count - whole_suite.block_count
+    assert whole_suite.parts_s["references"] == pytest.approx(case_count * _REFERENCE_S)
+    assert whole_suite.parts_s["checks"] == pytest.approx(whole_suite.check_count * _CHECK_S)
+    assert whole_suite.seconds == pytest.approx(sum(whole_suite.parts_s.values()))
+
+
+def test_the_documented_estimate_of_the_whole_suite_is_the_planned_one(tmp_path: Path) -> None:
+    step = next(step for step in steps("cuda") if step.name == WHOLE_SUITE)
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "measure.md").read_text()
+
+    whole_suite = rehearse(step, tmp_path)
+
+    assert f"has {whole_suite.check_count} results on a GPU" in page
+    assert "estimates ten and a half minutes, three of" in page
+    assert round(whole_suite.seconds / 30) / 2 == 10.5
+    assert round(whole_suite.parts_s["blocks"] / 60) == 3
 
 
 def test_the_plan_starts_with_a_result_within_a_minute_and_ends_with_tests(
