@@ -19,7 +19,7 @@ from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import listed, plain
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, SeriesPoint
-from roofwatch.model.metrics import format_ns
+from roofwatch.model.metrics import format_counter_name, format_ns
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
 from roofwatch.model.verdict import Verdict
 
@@ -362,7 +362,7 @@ def _runs_within(runs: Iterable[_Run], level: Sequence[CommitRef]) -> list[_Run]
 
 def _describe_counter(change: Change[None]) -> str:
     """`dram bytes +20%`, or both values of what has no relative change."""
-    name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
+    name = format_counter_name(change.metric.removesuffix("_share").removesuffix("_count"))
     base, head = change.values
     # a share in percent is not given as a change in percent
     if change.metric.endswith("_share"):

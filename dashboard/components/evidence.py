@@ -27,7 +27,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.machine import DeviceState
 from roofwatch.model.measurement import Measurement, median_of
-from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
+from roofwatch.model.metrics import Layer, format_counter, format_counter_name, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
 from roofwatch.model.verdict import Verdict
 
@@ -340,7 +340,7 @@ def _show_counters(changes: Sequence[Change[None]]) -> None:
     st.subheader("Hardware counters", anchor=False)
     show_table(
         changes,
-        Column("counter", lambda change: change.metric.replace("_", " ")),
+        Column("counter", lambda change: format_counter_name(change.metric)),
         Column("kernel of the device", lambda change: change.subject.part),
         Column("base", base_text),
         Column("head", head_text),

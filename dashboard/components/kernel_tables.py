@@ -9,7 +9,7 @@ from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import natural_order
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.model.metrics import format_counter, format_ns, metric
+from roofwatch.model.metrics import format_counter, format_counter_name, format_ns, metric
 from roofwatch.model.results import Counters
 from roofwatch.model.verdict import Verdict
 
@@ -163,7 +163,7 @@ def show_counters(counters: Sequence[Counters]) -> None:
 
     show_table(
         dict.fromkeys(name for launch in counters for name in launch.values),
-        Column("counter", lambda name: name.replace("_", " ")),
+        Column("counter", format_counter_name),
         *map(launch_column, counters),
     )
     findings = [(launch.function, finding) for launch in counters for finding in launch.findings]

@@ -101,6 +101,15 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def format_counter_name(name: str) -> str:
+    """Write the name of a hardware counter in words; one of Nsight Compute stays as it is, so that
+    people can search for it.
+    """
+    if "__" in name:
+        return name
+    return name.replace("_", " ")
+
+
 def format_counter(name: str, value: float) -> str:
     """Write a hardware counter in the unit at the end of its name: `130 MiB`, `12.0%`, `4.1 µs`,
     `1.32 GHz`.

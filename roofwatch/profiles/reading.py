@@ -16,7 +16,7 @@ from roofwatch.collector.runs.run_plan import matches
 from roofwatch.model.errors import RecordError, SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CaseRecord
-from roofwatch.model.metrics import format_bytes, format_counter, format_ns
+from roofwatch.model.metrics import format_bytes, format_counter, format_counter_name, format_ns
 from roofwatch.model.record import Commit, RunRecord
 from roofwatch.model.results import Counters
 from roofwatch.model.worker_protocol import ImplementationInfo, SuiteInfo
@@ -247,7 +247,7 @@ def _counter_titles(kernels: Sequence[Counters]) -> dict[str, str]:
     for name in names:
         largest[name] = max(kernel.values.get(name, 0.0) for kernel in kernels)
         if not name.startswith("stall_"):
-            titles[name] = _UNIT.sub("", name).replace("_", " ")
+            titles[name] = format_counter_name(_UNIT.sub("", name))
     # Of twenty reasons, a few take nearly all of the time.
     for reason in list(stalls_of(largest))[:_MAX_STALLS]:
         titles[f"stall_{reason}_share"] = f"waits for {STALL_REASONS.get(reason, reason)}"

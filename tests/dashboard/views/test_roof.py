@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from roofwatch.collector.profiling.ncu_metrics import counters_of
+from roofwatch.collector.profiling.profile_file import read_profile
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.measurement import Timer
 from roofwatch.model.regime import Regime
 from roofwatch.model.results import CodeEstimate
 from tests.builders import (
+    CASE_ID,
     PROJECT,
     make_accuracy,
     make_case,
@@ -27,6 +30,7 @@ from tests.builders import (
     make_tensor_error,
     sha_of,
 )
+from tests.collector.profiling.every_counter import EVERY_COUNTER, LOCAL_LOADS, SHOWN
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, SOFTMAX, SOFTMAX_SMALL, gpu, gpu_ceilings
 from tests.dashboard.history import RMS_NORM, RMS_NORM_BWD, SPILLS_AT
@@ -275,6 +279,29 @@ def test_counters_and_what_the_autotuner_tried_have_tabs(open_view: OpenView) ->
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]
+
+
+def test_every_counter_that_engineers_expect_is_in_the_tab(
+    open_view: OpenView, store: Engine
+) -> None:
+    pytest.importorskip(
+        "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+    )
+    kernels = read_profile(EVERY_COUNTER)["kernels"]
+    record = make_record(
+        environment=gpu(),
+        measurements=[make_measurement()],
+        counters=counters_of(kernels, CASE_ID, "triton"),
+    )
+    ingest_record(store, record)
+    choices = {"kernel": "k", "case": CASE_ID, "implementation": "triton", "tab": "counters"}
+
+    counters = table(open_view("roof", **choices), "counter").set_index("counter").iloc[:, 0]
+
+    for title, value in SHOWN.items():
+        is_share = value.endswith("%")
+        assert counters[f"{title} share" if is_share else title] == value
+    assert counters[LOCAL_LOADS] == "96"
 
 
 COPY = "memory_copy/n=8/float32/fwd"

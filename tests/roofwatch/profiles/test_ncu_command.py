@@ -25,6 +25,13 @@ from tests.builders import (
     make_measurement,
     make_record,
 )
+from tests.collector.profiling.every_counter import (
+    EVERY_COUNTER,
+    EXPECTED,
+    EXPECTED_RAW,
+    LOCAL_LOADS,
+    SHOWN,
+)
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 
@@ -43,9 +50,13 @@ job = pathlib.Path(json.loads(target[-1])[0])
 job.write_text(job.read_text().replace('"cuda"', '"cpu"'))
 subprocess.run(target, check=True)
 """
-WORKS = (
-    f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(DATA / 'sgemm_profile.ncu-rep')!r}, report)\n"
-)
+
+
+def returning(report: Path) -> str:
+    return f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(report)!r}, report)\n"
+
+
+WORKS = returning(DATA / "sgemm_profile.ncu-rep")
 LEAVES_THE_TARGET_AS_IT_IS = (
     f"{_HEAD}subprocess.run(words[words.index('--export') + 2 :], check=True)\n"
 )
@@ -74,24 +85,29 @@ def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
     assert (tmp_path / "kept.ncu-rep").read_bytes() == (DATA / "sgemm_profile.ncu-rep").read_bytes()
 
 
+def committed_suite(folder: Path, device_name: str) -> tuple[Path, RunRecord]:
+    """A suite in a repository, and a record of its only commit on a GPU."""
+    suite = folder / "suite" / "bench_good.py"
+    suite.parent.mkdir()
+    shutil.copyfile(GOOD, suite)
+    sha = commit_all(make_repository(suite.parent))
+    record = make_record(
+        cases=[make_case(TOTAL)],
+        measurements=[make_measurement(TOTAL)],
+        commit=make_commit(sha=sha),
+        environment=make_environment(
+            device_kind="cuda", device_name=device_name, compute_capability="8.6"
+        ),
+    )
+    return suite, record
+
+
 @pytest.mark.slow
 def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     pytest.importorskip(
         "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
     )
-    suite = tmp_path / "suite" / "bench_good.py"
-    suite.parent.mkdir()
-    shutil.copyfile(GOOD, suite)
-    sha = commit_all(make_repository(suite.parent))
-    case = make_case(TOTAL)
-    record = make_record(
-        cases=[case],
-        measurements=[make_measurement(TOTAL)],
-        commit=make_commit(sha=sha),
-        environment=make_environment(
-            device_kind="cuda", device_name="NVIDIA A10G", compute_capability="8.6"
-        ),
-    )
+    suite, record = committed_suite(tmp_path, "NVIDIA A10G")
     file = tmp_path / "record.json"
     earlier = Counters(
         case_id=TOTAL, implementation="torch", function="basic", values={"duration_ns": 1.0}
@@ -111,6 +127,43 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     ]
     assert len(kept) == 11
     assert kept[0].values["duration_ns"] == 10_777_184
+
+
+@pytest.fixture(scope="module")
+def counted_record(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunRecord]:
+    """What `ncu --record` prints of a report with every counter, and the record then."""
+    pytest.importorskip(
+        "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+    )
+    folder = tmp_path_factory.mktemp("counted")
+    suite, record = committed_suite(folder, "NVIDIA H200")
+    file = folder / "record.json"
+    record.write(file)
+    done = ncu(returning(EVERY_COUNTER), folder, TOTAL, suite, "--record", file)
+    assert done.status == 0, done.error
+    return done.output, RunRecord.read(file)
+
+
+@pytest.mark.parametrize("title", SHOWN)
+def test_a_counter_that_engineers_expect_is_printed(
+    title: str, counted_record: tuple[str, RunRecord]
+) -> None:
+    output, _ = counted_record
+
+    assert re.search(rf"│ {title} +│ +{re.escape(SHOWN[title])} │", output)
+
+
+def test_a_raw_name_is_printed_as_nsight_compute_writes_it(
+    counted_record: tuple[str, RunRecord],
+) -> None:
+    assert re.search(rf"│ {re.escape(LOCAL_LOADS)} +│ +96 │", counted_record[0])
+
+
+def test_every_counter_is_in_the_record(counted_record: tuple[str, RunRecord]) -> None:
+    (kept,) = counted_record[1].counters
+    stored = {name: kept.values.get(name) for name in EXPECTED | EXPECTED_RAW}
+
+    assert stored == pytest.approx(EXPECTED | EXPECTED_RAW)
 
 
 def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
