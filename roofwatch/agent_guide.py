@@ -8,7 +8,7 @@ from typing import Any
 
 from roofwatch.agent_answers import NextCall
 from roofwatch.model.check_report import REFERENCE_FAILED
-from roofwatch.model.results import CULPRIT_SHARE
+from roofwatch.model.results import CULPRIT_SHARE, DATA_LOADER_MARK
 from roofwatch.model.verdict import Reason
 
 _USUAL_BUDGET_S = 60
@@ -343,10 +343,18 @@ def _after_profile(
         return None
     if not steps:
         return _without_steps(again, result.get("traces") or [])
+    waiting_share = _data_loader_share(result.get("traces") or [])
+    waits = ""
+    if waiting_share >= CULPRIT_SHARE:
+        waits = f"the program is in its DataLoader for {waiting_share:.0%} of the time: "
     earlier = result.get("earlier")
     if earlier:
         both = {"base": earlier, "head": result["folder"]}
-        return NextCall("diff", both, "what changed since the earlier profile of this program?")
+        why = f"{waits}what changed since the earlier profile of this program?"
+        return NextCall("diff", both, why)
+    if waits:
+        why = f"{waits}make its Dataset and collate_fn faster, then profile the program again"
+        return NextCall("profile", again, why)
     lines = sorted(steps[0]["lines"], key=lambda line: -line["innermost_ns"])
     if not lines:
         return None
@@ -368,6 +376,16 @@ def _after_profile(
     else:
         return _propose(culprit["detail"].partition(":")[0], culprit["name"])
     return NextCall("profile", again, f"change the code at {where}, then profile the program again")
+
+
+def _data_loader_share(traces: Sequence[Mapping[str, Any]]) -> float:
+    """Share of the time of the main trace that is spent getting batches from a DataLoader."""
+    share = 0.0
+    for trace in traces[:1]:
+        for mark in trace["time"].get("marks") or []:
+            if mark["name"].startswith(DATA_LOADER_MARK):
+                share = max(share, mark["share"] or 0.0)
+    return share
 
 
 def _without_steps(arguments: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]) -> NextCall:
@@ -394,7 +412,12 @@ def _after_diff(
         return None
     head = result["head"]
     if not result["stands_out"]:
-        return NextCall(None, {}, "nothing new stands out: report the change of the step")
+        why = "nothing new stands out: report the change of the step"
+        line_shares = head.get("line_shares") or {}
+        if line_shares:
+            line = max(line_shares, key=lambda name: line_shares[name])
+            why += f". The line with the most time of its own is {line}: {line_shares[line]:.0%}"
+        return NextCall(None, {}, why)
     why = f"change the code at {head['place']} ({head['culprit']}), then profile the program again"
     return NextCall("profile", {"command": list(head["command"])}, why)
 

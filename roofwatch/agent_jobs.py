@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from roofwatch.collector.redaction import Redaction
 from roofwatch.measurement.load import load_per_processor
 from roofwatch.model.files import atomic_write
+from roofwatch.terminal import PROGRESS_VARIABLE
 
 RESULT_FOLDER_PREFIX = "roofwatch-"
 """Of the folders that commands write by themselves: roofwatch-records and roofwatch-profiles."""
@@ -48,6 +50,8 @@ class Job:
     """Arguments of the tool."""
     task: asyncio.Task[None] = field(init=False)
     process: asyncio.subprocess.Process | None = None
+    began_s: float = 0.0
+    """By the monotonic clock."""
     exit_status: int | None = None
     """None until it has ended."""
     load: float = 0.0
@@ -64,6 +68,7 @@ class Job:
         self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]
     ) -> None:
         async with slots:
+            self.began_s = time.monotonic()
             self.process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",
@@ -110,9 +115,12 @@ class Job:
 
     @property
     def progress(self) -> list[str]:
-        """The last lines that report no error."""
+        """The last lines that report no error, and how long it runs already."""
         lines = [line for line in self.notes if not line.startswith(_ERROR_PREFIX)]
-        return lines[-_PROGRESS_LINES:]
+        lines = lines[-_PROGRESS_LINES:]
+        if self.state == "running":
+            lines.append(f"running for {time.monotonic() - self.began_s:.0f} s")
+        return lines
 
     @property
     def document(self) -> Any:
@@ -173,6 +181,7 @@ class Jobs:
         environment["PATH"] = os.pathsep.join(
             [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
         )
+        environment[PROGRESS_VARIABLE] = "lines"
         job = Job(
             name=f"{tool}-{len(self.by_name) + 1}",
             command=command,

@@ -270,7 +270,7 @@ async def _wait(job: Job, wait_s: float) -> None:
     while True:
         left_s = max(0.0, deadline_s - loop.time())
         await asyncio.wait([job.task], timeout=min(_PROGRESS_S, left_s))
-        newest = "".join(job.progress[-1:])
+        newest = "".join(job.notes[-1:])
         if call is not None and newest != reported:
             await call.report_progress(job.line_count, message=newest)
             reported = newest

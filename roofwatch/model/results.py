@@ -205,6 +205,8 @@ class Counters(CaseResult):
 
 CULPRIT_SHARE = 0.3
 """Share of a step from which a function is named as where to look first."""
+DATA_LOADER_MARK = "enumerate(DataLoader)"
+"""How torch begins the annotations of a DataLoader's iterations."""
 MOST_ROWS = 32
 MOST_NAME = 500
 """Maximum length of a name; template arguments can be far longer."""

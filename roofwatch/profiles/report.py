@@ -17,7 +17,7 @@ from roofwatch.collector.profiling.captured import (
 )
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.metrics import format_ns
-from roofwatch.model.results import CULPRIT_SHARE
+from roofwatch.model.results import CULPRIT_SHARE, DATA_LOADER_MARK
 
 _WORTH_NAMING = 0.02
 """Share of a step from which a module, function or line is named in the summary."""
@@ -330,6 +330,11 @@ def _host_sentences(time: TimeSpent) -> Iterator[str]:
     if covering_marks:
         mark = covering_marks[0]
         yield f"The annotation {short_name(mark.name)} covers {_percent(mark.share)} of it."
+        if mark.name.startswith(DATA_LOADER_MARK):
+            yield (
+                "So the program mostly waits for its data: make the Dataset and collate_fn of "
+                "this DataLoader faster, or give it more workers."
+            )
     elif inside_share < _MOSTLY_IDLE:
         yield (
             "Most of the time passed outside PyTorch: in Python, loading data, or waiting; faster "

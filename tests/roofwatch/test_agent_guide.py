@@ -26,6 +26,8 @@ FLAT = {
         {"total_ns": 100, "functions": [], "lines": [{"name": "train.py:7", "innermost_ns": 9}]}
     ]
 }
+_WAITS = {"name": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "share": 0.6}
+WAITS_FOR_DATA = {**FLAT, "traces": [{"time": {"marks": [_WAITS]}}]}
 TWO_PROFILES = {
     "stands_out": True,
     "head": {"command": ["train.py"], "culprit": "Mlp.forward", "place": "model.py:9"},
@@ -70,6 +72,13 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             ("diff", {"base": "first", "head": "second"}),
         ),
         ("profile", {"command": ["train.py"]}, FLAT, 0, (None, {})),
+        (
+            "profile",
+            {"command": ["train.py"]},
+            WAITS_FOR_DATA,
+            0,
+            ("profile", {"command": ["train.py"]}),
+        ),
         ("diff", {}, TWO_PROFILES, 0, ("profile", {"command": ["train.py"]})),
         ("diff", {}, {**TWO_PROFILES, "stands_out": False}, 0, (None, {})),
         (

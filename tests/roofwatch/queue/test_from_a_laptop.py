@@ -16,12 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from mcp.client.stdio import StdioServerParameters
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.agent_jobs import Jobs
 from roofwatch.db.queue import list_queued_jobs
-from roofwatch.mcp_server import make_server
 from roofwatch.model.history import Scope
 from roofwatch.model.queue import QueuedJob
 from roofwatch.model.record import RunRecord
@@ -358,15 +357,31 @@ def test_a_watch_plans_and_measures_on_a_runner_and_its_records_are_sent_from_he
 
 
 @pytest.mark.slow
-def test_an_agent_without_a_gpu_profiles_checks_and_submits_on_a_runner(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_without_torch_measures_on_a_runner(place: Place, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    installed.mkdir()
     (place.repository / "program.py").write_text(PROGRAM)
-    # a submission may change nothing but its own file
-    (place.repository / "helper.py").write_text(FAST)
     (place.repository / "candidate.py").write_text(CANDIDATE)
 
     async def session(agent: Agent) -> None:
+        compared = await finished(
+            agent,
+            "ab",
+            base="HEAD",
+            blocks=3,
+            budget=0,
+            targets="",
+            device="cpu",
+            runner=RUNNER_CLASS,
+        )
+        assert compared["exit_status"] == 1, compared
+        assert compared["result"]["changed"][0]["verdict"] == "regressed", compared
+        measured = await finished(
+            agent, "run", blocks=3, targets="", device="cpu", runner=RUNNER_CLASS
+        )
+        assert measured["exit_status"] == 0, measured
+        # a submission may change nothing but its own file
+        (place.repository / "helper.py").write_text(FAST)
         checked = await finished(
             agent, "check", target="bench_total.py", runner=RUNNER_CLASS, device="cpu"
         )
@@ -385,11 +400,15 @@ def test_an_agent_without_a_gpu_profiles_checks_and_submits_on_a_runner(
         )
         assert submitted["result"]["verdict"] == "incorrect", submitted
 
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "roofwatch", "mcp", str(place.repository)],
+        env=os.environ | place.laptop | only_with(installed, "mcp"),
+    )
     with runner_of(place):
-        for name, value in place.laptop.items():
-            monkeypatch.setenv(name, value)
-        ask(make_server(Jobs(place.repository)), session)
-    assert sorted(job.command[0] for job in place.jobs()) == ["check", "profile", "submit"]
+        ask(server, session)
+    commands = sorted(job.command[0] for job in place.jobs())
+    assert commands == ["ab", "check", "profile", "run", "submit"]
     assert list(place.repository.glob("roofwatch-profiles/*/*.json*"))
     assert set(place.states()) == {"done"}
 
