@@ -122,6 +122,7 @@ def function_of(tuner: Any) -> FunctionType:
 
 
 def key_text(key: Any) -> str:
+    """An autotuner's key as a record can hold it."""
     if isinstance(key, (tuple, list)):
         parts = key
     else:

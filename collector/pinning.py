@@ -29,6 +29,7 @@ def pinning(choices: Sequence[Autotuning]) -> Iterator[list[Autotuning]]:
     original = Autotuner.run
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        """Launch with the pinned configuration if this key has one."""
         name = function_of(tuner).__name__
         key = _key_of(tuner, args, kwargs)
         choice = _choice_for(choices, name, key)
@@ -68,6 +69,7 @@ def _key_of(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _choice_for(choices: Sequence[Autotuning], function: str, key: str) -> Autotuning | None:
+    """The choice for a key, or the only one of the function."""
     of_function = [choice for choice in choices if choice.function == function]
     for choice in of_function:
         if choice.key in {key, ""}:

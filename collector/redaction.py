@@ -277,6 +277,7 @@ def _redact_field(
     value: Any,
     redaction: Redaction,
 ) -> Any:
+    """Redact one field of a record, by its type and name."""
     if isinstance(value, BaseModel):
         return redact(value, redaction)
     if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):

@@ -30,6 +30,8 @@ class LaunchedKernel:
         """Load the kernel onto a device, which is not there."""
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """A launcher for a grid, which takes the arguments as compiled kernels do."""
+
         def launch(*args: Any) -> Any:
             # some releases of Triton leave the constants out
             names: list[str] = self._function.arg_names

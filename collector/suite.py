@@ -177,6 +177,7 @@ def _join_package(folder: Path) -> None:
 
 
 def _where(error: BaseException, file: Path) -> str:
+    """Where in a benchmark file an error comes from, as the beginning of a message."""
     if isinstance(error, SyntaxError):
         return ""  # the message has the line
     frames = traceback.extract_tb(error.__traceback__)
@@ -226,6 +227,7 @@ def digest_of_own_suite() -> str:
 
 
 def _changed_code(repository: Path) -> Iterator[Path]:
+    """Source files with changes that are not committed."""
     listed = run_git(
         repository, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames"
     )

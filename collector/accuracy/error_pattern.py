@@ -348,6 +348,7 @@ def _extent(hit: torch.Tensor) -> tuple[int, int]:
 
 
 def _is_near(actual_values: torch.Tensor, expected_values: torch.Tensor, tolerance: float) -> bool:
+    """Whether nearly all values are within a tolerance of the expected ones."""
     # the RMS too, so that a value near zero may be off by rounding of its neighbours
     rms = expected_values.square().mean().sqrt()
     scale = expected_values.abs() + rms

@@ -42,6 +42,7 @@ def _dot_scaled(
     rhs_format: Any,
     *options: Any,
 ) -> Any:
+    """Triton's own function, with the formats as the interpreter needs them."""
     # The compiler passes constants as objects with a value, the interpreter as they are.
     return _original_dot_scaled(
         semantic,

@@ -71,6 +71,7 @@ def _leading_axis(block: Any, axis: int | None) -> Any:
 
 
 def _sum(block: Any, kind: Any) -> Any:
+    """Add the halves of a block until one row is left, rounding as the dtype does."""
     if kind is not tl.bfloat16:
         while len(block) > 1:
             middle = len(block) // 2
@@ -84,6 +85,7 @@ def _sum(block: Any, kind: Any) -> Any:
 
 
 def _combine(function: Callable[..., Any], blocks: list[Any], kinds: list[Any]) -> list[Any]:
+    """Combine the halves of blocks with a function until one row is left."""
     while len(blocks[0]) > 1:
         middle = len(blocks[0]) // 2
         first = [

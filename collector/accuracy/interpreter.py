@@ -105,6 +105,7 @@ class _AsCompiled(ElementwiseLogic, interpreter.ASTTransformer):  # type: ignore
 
 
 def _counts_in_a_loop(iterable: ast.expr) -> bool:
+    """Whether a loop stays one in machine code: over `range`, not `static_range`."""
     if not isinstance(iterable, ast.Call):
         return False
     function = iterable.func

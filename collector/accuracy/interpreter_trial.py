@@ -45,6 +45,7 @@ def wrong_answers() -> list[str]:
 
 
 def _wrong_numbers() -> list[str]:
+    """Kinds of arithmetic in which the interpreter differs from a GPU."""
     # a tie, and a sum that depends on the order: bfloat16 has no 257
     x = torch.ones(_BLOCK)
     x[0] = 256.0
@@ -71,6 +72,7 @@ def _wrong_numbers() -> list[str]:
 
 
 def _unseen_faults() -> list[str]:
+    """Planted faults that the memory guard does not report."""
     # operands within larger tensors: a guard that fails lets the kernel do no harm
     x = torch.ones(4 * _BLOCK)
     out = torch.zeros(4 * _BLOCK)

@@ -65,6 +65,7 @@ def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
 
 
 def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
+    """The case with one tensor's first slice repeated, which changes its values too."""
     inputs = dict(prepared.inputs)
     lay_out_upstream = prepared.lay_out_upstream
     if name == UPSTREAM:
@@ -103,6 +104,7 @@ def _repeated(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _expanded_dim(tensor: torch.Tensor) -> int | None:
+    """The first dim that is longer than one."""
     if tensor.numel():
         for dim, length in enumerate(tensor.shape):
             if length > 1:

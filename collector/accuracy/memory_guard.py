@@ -63,6 +63,7 @@ class MemoryWatch:
         return tuple(sorted(self._faults.values(), key=_rank))
 
     def add(self, fault: MemoryFault) -> None:
+        """Add a fault; equal ones of a line are one, with their count."""
         identity = (fault.access, fault.file, fault.line, fault.operand, fault.is_race)
         first = self._faults.get(identity)
         if first is not None:
@@ -230,6 +231,7 @@ class MemoryGuard:
         is_changed: NDArray[np.bool_],
         itemsize: int,
     ) -> None:
+        """Note stores to elements that an unordered program has stored another value to."""
         launch = self._launches[-1]
         racing = is_changed.copy()
         for epoch in np.unique(epochs[racing]).tolist():
@@ -256,6 +258,7 @@ class MemoryGuard:
         itemsize: int,
         access: Access,
     ) -> NDArray[np.bool_] | None:
+        """Mask of the elements that lie in mapped memory, for a pointer without an operand."""
         for watch in self._watches[-1:]:
             watch.unknown_pointer_count += 1
         if mask is None:

@@ -56,6 +56,7 @@ def cached_build(key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _build(folder: Path, build: Callable[[Path], None]) -> None:
+    """Build into a temporary folder, so that an interrupted build is not taken for a result."""
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as temporary:
         made = Path(temporary) / _FILES
         made.mkdir()

@@ -103,6 +103,7 @@ def _install(
 
 
 def _installer(python: Path) -> list[str]:
+    """The command that installs into an environment: uv if there is one, else pip."""
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--quiet", "--python", str(python)]
     if importlib.util.find_spec("pip") is None:

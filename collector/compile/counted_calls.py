@@ -196,6 +196,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         operands: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
     ) -> None:
+        """Let results have the range of all operands: for operators that only move elements."""
         ranges = [self.range_of(operand) for operand in operands]
         known_ranges = [limits for limits in ranges if limits is not None]
         # An operand without a range may have any elements.
@@ -209,6 +210,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 self.set_range(tensor, union)
 
     def _allocate(self, tensor: torch.Tensor) -> None:
+        """Count an allocation; it is live until its storage is freed."""
         storage = tensor.untyped_storage()
         size = int(storage.nbytes())
         counts = self.counts
@@ -227,6 +229,7 @@ class TooMuchWorkError(Exception):
 
 
 def _refuse_large(name: str, operands: Sequence[Any]) -> None:
+    """Refuse a matrix product on the CPU that would take too long."""
     tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     left_factor, right_factor = tensors[-2:]
     if left_factor.numel() * right_factor.shape[-1] > _MOST_PRODUCTS:

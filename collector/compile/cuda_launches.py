@@ -19,6 +19,8 @@ from roofwatch.spec import UnsupportedError
 
 @contextlib.contextmanager
 def compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
+    """Compile each CUDA C++ launch within the block instead of running it."""
+
     def compile_only(
         self: CudaKernel,
         grid: int | tuple[int, ...],
@@ -78,6 +80,7 @@ def compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Replace an attribute within the block."""
     original = getattr(owner, name)
     setattr(owner, name, value)
     try:

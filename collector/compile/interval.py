@@ -76,6 +76,7 @@ def of_width(bits: int) -> Interval:
 
 
 def _of_corners(x: Interval, y: Interval, compute: Callable[[int, int], int]) -> Interval:
+    """Results of an operation that only grows or only falls in each operand."""
     # Each computation is monotonic in both operands, so its extremes lie at the ends.
     corners: list[int] = []
     for a, b in itertools.product((x.low, x.high), (y.low, y.high)):
@@ -128,6 +129,7 @@ def _shift_left(x: Interval, y: Interval) -> Interval:
 
 
 def _shift_right(x: Interval, y: Interval) -> Interval:
+    """All results of a shift that keeps the sign."""
     if y.low < 0:
         return UNBOUNDED
     # A shift by more than 62 bits leaves what 62 leave: the sign.
@@ -146,6 +148,7 @@ def _and(x: Interval, y: Interval) -> Interval:
 
 
 def _or(x: Interval, y: Interval) -> Interval:
+    """All results of a bitwise or, or of an exclusive or."""
     power = _next_power(x, y)
     is_negative_possible = x.low < 0 or y.low < 0
     if is_negative_possible:
@@ -154,6 +157,7 @@ def _or(x: Interval, y: Interval) -> Interval:
 
 
 def _floor_divide(x: Interval, y: Interval) -> Interval:
+    """All quotients, rounded down."""
     truncated = _divide(x, y)
     # Rounding down lowers a negative quotient by at most 1.
     if x.low < 0:

@@ -137,6 +137,7 @@ class _Parser:
             region.append(block)
 
     def _end_of_region(self, line: str, location: str) -> None:
+        """Close a region; the same line may open the next one of its operation."""
         owner = self._close()
         if owner is None:
             return
@@ -192,6 +193,7 @@ class _Parser:
         return _numbered([counter, *_typed(pairs, types)])
 
     def _of_while(self, operation: Operation) -> list[Value]:
+        """Initial values of a `while` as operands; return the arguments of its region."""
         head, _, types = operation.text.partition(" : ")
         pairs = _ITERATION.findall(head)
         operation.operands = [self._value(initial) for _, initial in pairs]
@@ -199,6 +201,7 @@ class _Parser:
         return _numbered(_typed(pairs, kinds))
 
     def _branch(self, operation: Operation) -> None:
+        """Note the values that a branch passes to each block."""
         for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
             values = [self._value(name) for name in _NAME.findall(names)]
             self._block_of(label).incoming.append(
@@ -208,6 +211,7 @@ class _Parser:
     # --- values
 
     def _value(self, name: str) -> Value:
+        """The value that a name stands for in the innermost scope."""
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]

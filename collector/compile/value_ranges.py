@@ -261,6 +261,7 @@ class ValueRanges:
         return Bounds(Interval(min(numbers), max(numbers)))
 
     def _of_range(self, operation: Operation, _value: Value) -> Bounds:
+        """All numbers of `tt.make_range`."""
         end = re.search(r"end = (\d+)", operation.text)
         start = re.search(r"start = (\d+)", operation.text)
         assert end is not None, operation.text
@@ -283,6 +284,7 @@ class ValueRanges:
         return joined((pointer, offset), pointer.interval.plus(offset.interval))
 
     def _of_select(self, operation: Operation, _value: Value) -> Bounds:
+        """Bounds of both choices, each under its condition."""
         condition, chosen, otherwise = operation.operands[:3]
         # Each side is evaluated where the condition chooses it.
         holds = self.under(implied(self, condition))

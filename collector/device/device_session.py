@@ -158,6 +158,7 @@ class DeviceSession:
         )
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
+        """The block with the state of the device while it was timed."""
         window = BlockWindow(taken.began_ns, taken.ended_ns)
         launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
         state = self.state(window, launch_count=launch_count)

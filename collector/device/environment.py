@@ -147,6 +147,7 @@ def _compile_knobs() -> dict[str, str]:
 
 
 def _nvml_facts(uuid: str | None) -> dict[str, Any]:
+    """Facts of the device; none without NVML."""
     try:
         with NvmlDevice(uuid) as device:
             return device.facts()

@@ -39,6 +39,7 @@ def _pcie(health: Mapping[str, float]) -> str:
 
 
 def _ecc(health: Mapping[str, float]) -> str:
+    """Errors of the memory since the driver was loaded."""
     corrected = health.get("ecc_corrected_errors", 0.0)
     uncorrected = health.get("ecc_uncorrected_errors", 0.0)
     if not corrected and not uncorrected:

@@ -248,6 +248,7 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _load_candidate(file: Path, entry: str) -> Callable[..., Any]:
+    """Run the candidate's file, and find the callable in it."""
     module = load_module("candidate", file)
     launch: Callable[..., Any] | None = getattr(module, entry, None)
     if launch is None or not callable(launch):

@@ -264,6 +264,7 @@ def _used_globals(code: CodeType, module_globals: dict[str, Any]) -> Iterator[ob
 
 
 def _captured(function: FunctionType) -> Iterator[object]:
+    """Values that a function takes from the scopes around it."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -285,6 +286,7 @@ def _line_of_def(code: CodeType) -> int:
 
 
 def _is_below(file: str, root: Path) -> bool:
+    """Whether a file belongs to the project rather than to an installed package."""
     path = Path(file)
     return (
         path.is_absolute()

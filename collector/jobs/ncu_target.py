@@ -25,6 +25,7 @@ def main(job_file: str) -> None:
 
 
 def _run(job: NcuJob) -> Failure | None:
+    """Warm up, then call the implementation while Nsight Compute listens."""
     on_gpu = job.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")

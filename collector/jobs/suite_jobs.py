@@ -114,6 +114,7 @@ class SuiteJobs:
         self._has_timed = False
 
     def describe(self) -> SuiteInfo:
+        """Kernels with their cases and implementations."""
         repository = repository_of(self._settings.source)
         return SuiteInfo(
             device=self._device,
@@ -155,6 +156,7 @@ class SuiteJobs:
         )
 
     def _describe_sources(self, job: DescribeSources) -> Reply:
+        """Digests of the code that kernels use, and of single implementations if asked for."""
         source = self._settings.source
         folders = list(source.builds)
         if source.root is not None:
@@ -251,6 +253,7 @@ class SuiteJobs:
         implementation: Implementation,
         job: CalledJob,
     ) -> Reply:
+        """Do a job that calls an implementation."""
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
         if isinstance(job, PrepareCall):
@@ -268,6 +271,7 @@ class SuiteJobs:
         return self._time(spec, case, implementation, job)
 
     def _join_ranks(self, spec: KernelSpec, case: Case) -> None:
+        """Join the process group of a case, which must have as many ranks."""
         needed = spec.rank_count(case)
         count = self._ranks.count
         if needed != count:
@@ -277,6 +281,7 @@ class SuiteJobs:
     def _watch_autotuner(
         self, implementation: Implementation
     ) -> AbstractContextManager[list[Autotuning]]:
+        """Collect what Triton's autotuner chooses on a device."""
         is_tuned = implementation.language is Language.TRITON and self._settings.mode is Mode.DEVICE
         if is_tuned:
             return self._autotuning.watching()
@@ -298,6 +303,7 @@ class SuiteJobs:
         implementation: Implementation,
         job: CheckAccuracy,
     ) -> Reply:
+        """Check a case, unless the interpreter is known to be wrong."""
         if self._interpreter_defect is not None and implementation.language is Language.TRITON:
             report = CheckReport(
                 case_id=case.id,
@@ -354,6 +360,7 @@ class SuiteJobs:
         implementation: Implementation,
         job: TimeBlock,
     ) -> Reply:
+        """Time one block, with memory freed and everything compiled before the warm-up."""
         self._checks.free()
         if not self._has_timed:  # later collections before each block skip what is loaded by now
             gc.collect()
@@ -388,6 +395,7 @@ class SuiteJobs:
         return Reply(block=block)
 
     def _profile(self, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
+        """Profile some calls, away from timed blocks."""
         self._checks.free()
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):

@@ -79,6 +79,7 @@ def _exit_with_parent(lifeline_fd: int) -> None:
 
 
 def _set_up_process(settings: WorkerSettings, device: str) -> None:
+    """Apply caches, threads and the limit of memory before the suite is loaded."""
     if settings.cache_folder is not None:
         os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
@@ -110,6 +111,7 @@ def _limit_memory(share: float) -> None:
 
 
 def _available_memory_bytes() -> int | None:
+    """Memory that the machine or the container has left."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -75,6 +75,7 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
 
 
 def _read_record(path: Path) -> RunRecord | None:
+    """Read a file if it is a record."""
     if not head_of(path).lstrip().startswith((b"{", GZIP_MAGIC)):
         return None
     content = read_bytes(path)
@@ -203,6 +204,7 @@ class ArtefactFolder:
 
 
 def _redact_text(source: Path, target: Path, redaction: Redaction) -> None:
+    """Copy a text file line by line, redacted."""
     try:
         with (
             source.open(encoding="utf-8", newline="") as text,

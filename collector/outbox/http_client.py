@@ -50,6 +50,7 @@ class HttpClient:
     """For connecting and for each read."""
 
     def __post_init__(self) -> None:
+        """Refuse a URL or token that would expose what is sent."""
         try:
             parts = urllib.parse.urlsplit(self.url)
             host = (parts.hostname or "").encode("idna")
@@ -123,6 +124,7 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
         request: urllib.request.Request,
         response: HTTPResponse,
     ) -> HTTPResponse:
+        """Return every response as it is: the caller judges the status."""
         del request
         return response
 
@@ -225,6 +227,7 @@ class HttpSender(HttpClient):
         response: HTTPResponse,
         message: str,
     ) -> Refused | Unavailable:
+        """Tell a refusal of this record from a server to try again later."""
         status = response.status
         # below 400 is a redirect, which would take the token to another address
         if status < 400 or status in _WRONG_TOKEN or status == _FORBIDDEN:
@@ -235,6 +238,7 @@ class HttpSender(HttpClient):
         return Unavailable(message, _retry_after_s(retry_after, self.now()))
 
     def _rejected(self, documents: str, response: HTTPResponse, message: str) -> SpoolError:
+        """The error for a server that accepts nothing from here."""
         location = response.headers.get("Location")
         redirect = f", which redirects to {location}" if location else ""
         return SpoolError(
@@ -255,6 +259,7 @@ def _lacks_scope(response: HTTPResponse) -> bool:
 
 
 def _acknowledgement(body: bytes) -> Acknowledged | None:
+    """What the server stored; None if it is no answer of a server of records."""
     try:
         answer = orjson.loads(body)
         missing = tuple(str(sha256) for sha256 in answer.get("lacking_artefacts") or ())

@@ -119,6 +119,7 @@ def _merged(times: Sequence[AttributedTime]) -> tuple[AttributedTime, ...]:
 
 
 def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
+    """The name of a row; functions and lines have their place."""
     name: str = row["name"]
     if row["kind"] not in {"call", "line"}:
         return name
@@ -179,6 +180,7 @@ def _narrowed(
 
 
 def _parsed(file_name: str, folders: Sequence[Path]) -> ast.Module | None:
+    """The syntax tree of the first file of that name."""
     for folder in folders:
         try:
             return ast.parse((folder / file_name).read_text())
@@ -200,6 +202,7 @@ def _end_of_function(tree: ast.Module, line: int) -> int:
 
 
 def _operator_lines(tree: ast.Module) -> Iterator[int]:
+    """Lines with an operator such as `a + b`, which the profiler sees no call for."""
     for node in ast.walk(tree):
         is_operator = isinstance(node, _OPERATORS)
         if isinstance(node, ast.UnaryOp):

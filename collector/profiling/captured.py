@@ -152,6 +152,7 @@ def _keep_process(
     *,
     is_alone: bool,
 ) -> CapturedProcess:
+    """Keep the traces of one process, and what went wrong in it."""
     first = events[0]
     pid = first["pid"]
     rank = None
@@ -257,6 +258,7 @@ def kernels_of(events: Iterable[JsonObject]) -> tuple[CapturedKernel, ...]:
 
 
 def _kernel(event: JsonObject) -> CapturedKernel:
+    """A kernel with the registers and spills that its machine code declares."""
     names = [field.name for field in fields(CapturedKernel) if field.name in event]
     kernel = CapturedKernel(**{name: event[name] for name in names})
     code = Path(event["code"])

@@ -161,6 +161,8 @@ def profile_of_calls(
 
 
 def _device_rows(activities: Sequence[DeviceActivity]) -> list[ProfiledActivity]:
+    """One row for each kind, name and device."""
+
     def row_key(activity: DeviceActivity) -> tuple[str, str, str]:
         return activity.kind, _storable(activity.name), _storable(activity.device)
 
@@ -169,6 +171,7 @@ def _device_rows(activities: Sequence[DeviceActivity]) -> list[ProfiledActivity]
 
 
 def _operator_rows(events: Sequence[HostEvent]) -> list[ProfiledActivity]:
+    """Self times of torch's operators on the host."""
     rows = operator_rows(event._replace(name=_storable(event.name)) for event in events)
     return [
         ProfiledActivity(
@@ -206,6 +209,7 @@ def _activity_row(
     device: str,
     members: Sequence[DeviceActivity],
 ) -> ProfiledActivity:
+    """Totals of one name, with the launch configuration of its first launch."""
     first_launch = min(members, key=lambda member: member.start_ns).launch
     is_kernel = kind == ActivityKind.KERNEL
     occupancy_pct = weighted_occupancy_pct(members)

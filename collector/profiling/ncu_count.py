@@ -277,6 +277,7 @@ def _run_in_own_group(command: Sequence[str], timeout_s: float) -> tuple[int | N
 
 
 def _copy(report: Path, output: Path) -> None:
+    """Keep the report where the user wants it."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(report, output)

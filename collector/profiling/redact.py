@@ -141,6 +141,7 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
         return json.dumps(redacted, ensure_ascii=False)
 
     def replace(match: re.Match[str]) -> str:
+        """Redact a string of a JSON document, by the name or option before it."""
         nonlocal previous, previous_end, changed_count
         separator = document[previous_end : match.start()][:_MAX_SEPARATOR].strip()
         is_argument = separator == "," and SECRET_OPTION.fullmatch(previous) is not None

@@ -118,6 +118,7 @@ def _host_operators(trace: Trace, top: int | None) -> JsonObject:
 
 
 def _header_facts(header: Mapping[str, Any]) -> JsonObject:
+    """Plain fields of a trace's header, and the devices it declares."""
     plain_fields: JsonObject = {}
     for name, value in header.items():
         if not isinstance(value, (dict, list)):
@@ -139,6 +140,7 @@ def _header_facts(header: Mapping[str, Any]) -> JsonObject:
 
 
 def _profiler_ranges(trace: Trace) -> JsonObject:
+    """Counters that CUPTI's range profiler added to a trace."""
     metrics = {}
     for name, values in sorted(trace.counters.items()):
         metrics[name] = {
@@ -180,6 +182,7 @@ def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
 
 
 def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> JsonObject:
+    """Totals of all kernels, with what is odd about their fields."""
     all_percents = map(_occupancy_pct, kernels)
     percents = [percent for percent in all_percents if percent is not None]
     occupancy = {
@@ -197,6 +200,7 @@ def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> JsonObject:
 
 
 def _transfers(transfers: Sequence[DeviceActivity]) -> JsonObject:
+    """Totals of copies or fills, by name."""
     rows = []
     for members in _by_total(transfers):
         byte_count = sum(member.bytes for member in members)
@@ -205,6 +209,7 @@ def _transfers(transfers: Sequence[DeviceActivity]) -> JsonObject:
 
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> JsonObject:
+    """Numbers of launches, and how long kernels waited for their start."""
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     graph_launches = [call for call in calls if GRAPH_LAUNCH.fullmatch(call.name)]
     correlations = [call.correlation for call in launches if call.correlation is not None]
@@ -223,6 +228,7 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> 
 
 
 def _device(activities: Sequence[DeviceActivity]) -> JsonObject:
+    """Busy time of one device, and how far collectives overlap with compute."""
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     summary = {
         "all_gpu_activity": busy_time(activities),
@@ -303,6 +309,7 @@ def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> JsonObj
 
 
 def _kernel_row(members: Sequence[DeviceActivity]) -> JsonObject:
+    """The row of a kernel, with the configurations that it was launched in."""
     return _row(members) | {
         "first_launch": _first_launch(members),
         "distinct_launch_configs": count_launch_configurations(members),
@@ -320,6 +327,7 @@ def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]
 
 
 def _row(members: Sequence[DeviceActivity]) -> JsonObject:
+    """Count and times of the activities of one name."""
     durations_ns = [member.duration_ns for member in members]
     total_ns = sum(durations_ns)
     return {
@@ -333,6 +341,7 @@ def _row(members: Sequence[DeviceActivity]) -> JsonObject:
 
 
 def transfer_totals(transfers: Sequence[DeviceActivity]) -> JsonObject:
+    """Count, time and bytes of copies or fills."""
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
@@ -380,6 +389,7 @@ def delay_totals(delays_ns: Sequence[int]) -> JsonObject | None:
 
 
 def _first_launch(kernels: Sequence[DeviceActivity]) -> JsonObject:
+    """Configuration of the earliest launch."""
     first = min(kernels, key=lambda kernel: kernel.start_ns)
     device: int | str = first.device
     if _DEVICE_NUMBER.fullmatch(first.device):

@@ -135,6 +135,7 @@ _Gap = tuple[Interval, str, str]
 
 
 def _longest_gaps(trace: Trace) -> tuple[IdleGap, ...]:
+    """The longest idle times between two activities of a device."""
     gaps: list[_Gap] = []
     for device, activities in by_device(trace.activities).items():
         name_by_start = {activity.start_ns: activity.name for activity in activities}

@@ -106,6 +106,7 @@ class CaseRun:
             self._add_timed(entry.timed)
 
     def _add_timed(self, step: TimedStep) -> None:
+        """Add a timed block, or the failure that ends the timing."""
         # A step that is repeated replaces the blocks from there on.
         del self.blocks[step.blocks_before :]
         self.failure = step.failure
@@ -225,6 +226,7 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
 
 
 def _select_of_kernel(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[CaseRun]:
+    """Cases of a kernel with each implementation that the plan matches."""
     for case in _select_cases(kernel, device, plan):
         for implementation in kernel.implementations:
             if case.direction not in implementation.directions:
@@ -240,6 +242,7 @@ def _select_of_kernel(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterato
 
 
 def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
+    """Cases that the plan names, or those usual on the device."""
     if plan.cases is not None:
         return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
     offered = tuple(

@@ -185,6 +185,7 @@ class Cluster:
                 )
 
     def _result(self, done: Any) -> RunRecord | CollectorError:
+        """The record of a share, or the error that took it."""
         try:
             return RunRecord.from_json(self.ray.get(done), name="a share's record")
         except self.ray.exceptions.RayTaskError as error:

@@ -145,6 +145,7 @@ class Journal:
             raise
 
     def _load(self, *, is_resumed: bool) -> None:
+        """Take up the entries of an interrupted run, or begin an empty file."""
         header, entries, size_bytes, damaged_lines = _read(self.path, self._file)
         result_count = sum(entry.is_result for entry in entries)
         if header is None or not result_count:
@@ -211,6 +212,7 @@ class Journal:
         self._file.close()
 
     def _write(self, line: BaseModel) -> None:
+        """Write a whole line to the disk, or none of it."""
         size_bytes = self._file.seek(0, os.SEEK_END)
         unwritten = memoryview(line.model_dump_json(exclude_defaults=True).encode() + b"\n")
         try:
@@ -228,6 +230,7 @@ def journal_path(record_path: Path) -> Path:
 
 
 def _open_locked(path: Path) -> IO[bytes]:
+    """Open the journal, which one process at a time may write."""
     try:
         make_folder(path.parent)
         file = path.open("a+b", buffering=0)

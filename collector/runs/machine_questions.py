@@ -65,6 +65,7 @@ class MachineQuestions:
         return reply.ceilings
 
     def _ask(self, job: Job, activity: Activity, problem: str) -> Reply:
+        """Ask one question, and count the time as the activity's."""
         with self.spent.on(activity):
             reply = self.workers.request(job, timeout_s=MACHINE_TIMEOUT_S)
         if reply.error is not None:

@@ -102,6 +102,7 @@ class SpentTime:
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
+        """Count the time within the block as the activity's."""
         began_ns = time.monotonic_ns()
         try:
             yield

@@ -252,6 +252,7 @@ def _cache_keys(
     subjects: Sequence[Subject],
     asked_for: tuple[str, ...],
 ) -> dict[Subject, str]:
+    """A key of each subject: its code, the compilers, and what is asked for."""
     kernels = tuple({kernel_of(subject.case_id) for subject in subjects})
     reply = workers.request(DescribeSources(kernels=kernels), timeout_s=_DESCRIBE_TIMEOUT_S)
     codes = reply.source_digests
@@ -276,6 +277,7 @@ def _cache_keys(
 
 
 def _not_proven(subject: Subject, reply: Reply) -> CaseProof:
+    """The proof of a subject whose analysis failed."""
     failure = reply.failure
     assert failure is not None
     message = f"{failure.outcome}: {failure.message}"[:_MAX_MESSAGE]
@@ -284,6 +286,7 @@ def _not_proven(subject: Subject, reply: Reply) -> CaseProof:
 
 
 def _failed(subject: Subject, plan: RunPlan, reply: Reply) -> tuple[StaticFacts, ...]:
+    """The facts of a subject that could not be compiled, for each target."""
     failure = reply.failure
     assert failure is not None
     return tuple(

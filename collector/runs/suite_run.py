@@ -125,6 +125,7 @@ class SuiteRun:
             self._restore(self._journal.entries(self._side))
 
     def _restore(self, entries: Sequence[Entry]) -> None:
+        """Take over the results of an interrupted run."""
         for entry in entries:
             self._apply(entry)
         if entries:
@@ -163,6 +164,7 @@ class SuiteRun:
             self._steps.note(self._session.warning)
 
     def _requested_timing(self) -> ChooseTiming:
+        """The method of an interrupted run, or that of the plan."""
         for case in self.cases.values():
             if case.method is not None:
                 # An earlier process of the run has chosen before.
@@ -213,6 +215,7 @@ class SuiteRun:
         return [case for case in timed if case.rank_count == 1]
 
     def compile(self) -> None:
+        """Compile and analyse what has no result yet."""
         missing = [case for case in self.to_compile if not case.static_facts]
         unproven = [case for case in self.to_compile if case.proof is None]
         if not (missing or unproven):
@@ -411,6 +414,7 @@ class SuiteRun:
             self._journal.append(entry)
 
     def _apply(self, entry: Entry) -> None:
+        """Apply a result, new or restored."""
         self.loaded_files.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings

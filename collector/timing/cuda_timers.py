@@ -70,6 +70,7 @@ class _CudaStopwatch(Stopwatch):
         self._host_ns: list[float] = []
 
     def rehearse(self) -> float:
+        """Time one launch in ns with events, to choose how many a sample has."""
         start = _event()
         end = _event()
         self.prepare_cache()
@@ -97,6 +98,7 @@ class EventStopwatch(_CudaStopwatch):
     """100 times the resolution of events."""
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
+        """Take samples, as many in a batch as the device can queue."""
         samples: list[Sample] = []
         while len(samples) < sample_count:
             at_once = max(1, self._device.max_queued // launches)
@@ -151,6 +153,7 @@ class GraphStopwatch(_CudaStopwatch):
     """A replay starts some microseconds before its first kernel: 0.5 % of this."""
 
     def __post_init__(self) -> None:
+        """A graph holds one launch of each copy at least."""
         super().__post_init__()
         if isinstance(self.launch, Rotation):
             self._copy_count = self.launch.count

@@ -130,6 +130,7 @@ def _reverse_postorder(blocks: Sequence[BasicBlock]) -> list[int]:
 
 
 def _predecessors(blocks: Sequence[BasicBlock], order: Sequence[int]) -> dict[int, list[int]]:
+    """Blocks that lead to each block."""
     predecessors: dict[int, list[int]] = {number: [] for number in order}
     for number in order:
         for successor in blocks[number].successors:
@@ -147,6 +148,7 @@ def _immediate_dominators(blocks: Sequence[BasicBlock], order: Sequence[int]) ->
     dominator = {order[0]: order[0]}
 
     def common(first: int, second: int) -> int:
+        """The nearest block that dominates both."""
         while first != second:
             while position[first] > position[second]:
                 first = dominator[first]
@@ -224,6 +226,7 @@ def _set_frequencies(
     order: Sequence[int],
     loops: Sequence[Loop],
 ) -> None:
+    """Set how often each block runs per iteration of the loop around it."""
     headers = {loop.header for loop in loops}
     position = {number: index for index, number in enumerate(order)}
     reached = _reached_headers(

@@ -111,6 +111,7 @@ def _transfer_clocks(thread_bytes: float, bytes_per_clock: float, rates: Rates) 
 
 
 def _add_sass(work: Work, instruction: Instruction, rates: Rates) -> None:
+    """Add the clocks and bytes of an NVIDIA instruction."""
     name = instruction.name
     modifiers = instruction.modifiers
     if name == "NOP":
@@ -193,6 +194,7 @@ def _add_shared(work: Work, width: int, rates: Rates) -> None:
 
 
 def _add_access(work: Work, name: str, width: int, rates: Rates) -> None:
+    """Add an access to global memory, with `width` bytes a thread."""
     work.access_bytes += width
     clocks = _transfer_clocks(width, rates.l1_bytes, rates)
     work.clocks[LOAD_STORE] += max(1.0, clocks)
@@ -205,6 +207,7 @@ def _add_access(work: Work, name: str, width: int, rates: Rates) -> None:
 
 
 def _add_product(work: Work, instruction: Instruction, rates: Rates) -> None:
+    """Add a product of the tensor cores: of a warp group, or of one warp."""
     shape = _SHAPE.search(instruction.mnemonic)
     share = 1.0
     if shape is not None:
@@ -228,6 +231,7 @@ def _add_product(work: Work, instruction: Instruction, rates: Rates) -> None:
 
 
 def _dtype_of_product(instruction: Instruction) -> str:
+    """The dtype of an NVIDIA product, which decides its rate."""
     if instruction.name.startswith("Q") or "E4M3" in instruction.mnemonic:
         return "float8_e4m3fn"
     if instruction.name.startswith("I"):
@@ -242,6 +246,7 @@ def _dtype_of_product(instruction: Instruction) -> str:
 
 
 def _add_gcn(work: Work, instruction: Instruction, rates: Rates) -> None:
+    """Add the clocks and bytes of an AMD instruction."""
     name = instruction.mnemonic
     if name in {"s_nop", "s_endpgm"}:
         return
@@ -270,6 +275,7 @@ def _add_gcn(work: Work, instruction: Instruction, rates: Rates) -> None:
 
 
 def _add_vector(work: Work, name: str, rates: Rates) -> None:
+    """Add an instruction of the vector units."""
     is_special = _GCN_SPECIAL.match(name) is not None
     lanes = rates.special_lanes if is_special else rates.fma_lanes
     if _GCN_DOUBLE.match(name):
@@ -290,6 +296,7 @@ def _add_gcn_access(
     instruction: Instruction,
     rates: Rates,
 ) -> None:
+    """Add an access to global or local memory."""
     width = _gcn_width(access[3])
     clocks = _transfer_clocks(width, rates.l1_bytes, rates)
     work.clocks[LOAD_STORE] += max(1.0, clocks)
@@ -308,6 +315,7 @@ def _add_gcn_access(
 
 
 def _gcn_width(word: str) -> int:
+    """Bytes a lane, from the last word of the mnemonic."""
     if "byte" in word or "d16" in word:
         return 1
     if "short" in word:
@@ -323,6 +331,7 @@ def _gcn_width(word: str) -> int:
 
 
 def _add_lds(work: Work, name: str, rates: Rates) -> None:
+    """Add an access to shared memory, or an exchange between lanes."""
     match = _GCN_LDS.match(name)
     if match is None:
         # exchanges between lanes go through the same unit, 4 bytes a lane
@@ -337,6 +346,7 @@ def _add_lds(work: Work, name: str, rates: Rates) -> None:
 
 
 def _dtype_of_mfma(name: str) -> str:
+    """The dtype of an AMD product, which decides its rate."""
     if "fp8" in name or "bf8" in name or "f8f6f4" in name:
         return "float8_e4m3fn"
     if "_i8" in name or "_i32_" in name:

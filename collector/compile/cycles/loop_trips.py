@@ -93,6 +93,7 @@ def _share_trips(parts: Sequence[CountedRegion]) -> None:
 
 
 def _count(loop: Region, source: IrRegion | None, launch: LoopLaunch) -> CountedRegion:
+    """Trips of a loop in machine code, by the loop of the IR that it comes from."""
     # the machine code has a loop that the IR lacks, such as one that a library function brings
     if source is None:
         inner = count_trips(loop, None, launch)
@@ -199,6 +200,7 @@ def _agreement(loop: Region, source: IrRegion) -> float:
 
 
 def _traits_of_code(loop: Region) -> Traits:
+    """What a loop in machine code does, to find its loop in the IR."""
     works = [region.work for region in loop.walk()]
     return Traits(
         has_products=any(work.tensor_flop or work.has_unknown_products for work in works),
@@ -207,6 +209,7 @@ def _traits_of_code(loop: Region) -> Traits:
 
 
 def _traits_of_ir(source: IrRegion) -> Traits:
+    """What a loop in the IR does."""
     regions = list(source.walk())
     return Traits(
         has_products=any(region.flop for region in regions),

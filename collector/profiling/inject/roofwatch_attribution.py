@@ -97,6 +97,7 @@ class Attribution:
         }
 
     def _rows(self, where: str) -> Iterator[dict[str, Any]]:
+        """Rows of one kind after another, the longest first."""
         by_kind: dict[str, list[tuple[int, EnclosingScope, Totals]]] = {}
         for scope, totals in self._totals[where].items():
             inclusive_ns = totals.forward_ns + totals.backward_ns
@@ -143,6 +144,7 @@ class Attribution:
         return context
 
     def _enter(self, context: Context, scope: EnclosingScope) -> Context:
+        """Add a scope around an event, and count the call."""
         # a comprehension is a frame of its own at the line that it stands in: it counts once
         if any(_is_same_line(outer_scope, scope) for outer_scope, _ in context):
             return context
@@ -280,6 +282,7 @@ class SourceFiles:
         self._is_users: dict[str, bool] = {}
 
     def is_users(self, file_name: str) -> bool:
+        """Whether a file is the program's own."""
         if file_name not in self._is_users:
             path = self._path(file_name)
             self._is_users[file_name] = path is not None and not any(

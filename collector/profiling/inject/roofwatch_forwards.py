@@ -60,6 +60,7 @@ class ForwardPasses:
             self._hook = None
 
     def _before_call(self, module: Any) -> None:
+        """Watch the outermost module that is called; the ones inside it run unhooked."""
         import torch
 
         # what is being compiled must not depend on a hook
@@ -86,6 +87,7 @@ class ForwardPasses:
             self._journal.guard(self._count_pass)
 
     def _count_pass(self) -> None:
+        """Count a pass, and go on to the next part of the recording."""
         self._pass_count += 1
         if self._is_last_step:
             self._recorder.stop_step()

@@ -54,6 +54,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
+        """Let the callback of a module run once its import is done."""
         del path, target
         callback = self._callbacks.pop(fullname, None)
         if callback is None:
@@ -91,6 +92,7 @@ class ProcessCapture:
         self._exit = os._exit
 
     def prepare(self) -> None:
+        """Wait for torch and Triton to be imported, in this process and in forked ones."""
         self._journal.write(
             "process",
             parent=os.getppid(),
@@ -107,6 +109,7 @@ class ProcessCapture:
             self._journal.guard(self._begin, torch)
 
     def _begin(self, torch: ModuleType) -> None:
+        """Start the recorder in the way that the window asks for."""
         atexit.register(self._recorder.stop, "the program ended")  # registered first, called last
         os._exit = self._exit_at_once
         is_main_thread = threading.current_thread() is threading.main_thread()
@@ -160,6 +163,7 @@ class ProcessCapture:
             self._forwards = None
 
     def _after_optimizer_step(self, optimizer: object, *_: object) -> None:
+        """Count the steps of the first optimizer."""
         self._end_forward_passes()
         if self._optimizer is None:
             self._optimizer = id(optimizer)
@@ -169,6 +173,7 @@ class ProcessCapture:
             self._after_step()
 
     def _after_step(self) -> None:
+        """Count a step, and go on to the next part of the recording."""
         # between two sessions, no step is counted
         if self._scopes.is_start_waiting:
             return
@@ -202,6 +207,7 @@ class ProcessCapture:
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
+        """Forget the parent's recording in a forked child."""
         self._scopes.abandon()
         self._recorder.abandon()
         os._exit = self._exit
@@ -210,6 +216,7 @@ class ProcessCapture:
         self._journal.write("forked", parent=os.getppid())
 
     def _listen_to_compilations(self, triton: ModuleType) -> None:
+        """Note each kernel that Triton compiles or takes from its cache."""
         compilation = triton.knobs.compilation
         previous = compilation.listener
 

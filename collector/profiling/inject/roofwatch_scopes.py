@@ -65,6 +65,7 @@ class OpenScopes:
         self._waiting = None
 
     def _leave(self) -> None:
+        """Leave a scope; after the outermost one, start what waits for it."""
         with self._lock:
             self._count -= 1
             if self._count > 0:

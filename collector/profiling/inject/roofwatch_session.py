@@ -26,6 +26,7 @@ class EventFile:
         self.folder = folder
 
     def write(self, event: str, **facts: Any) -> None:
+        """Append an event to the file of this process."""
         pid = os.getpid()
         document = {
             "event": event,
@@ -155,6 +156,7 @@ class SessionRecorder:
             )
 
     def _start(self) -> None:
+        """Start torch's profiler; Python stacks are recorded for a single step only."""
         window = self._window
         if self._part == "step":
             window = {"with_stacks": True}
