@@ -146,6 +146,7 @@ async def attempt(ticket: Ticket, folder: Path) -> Attempt:
 
 
 async def _call(client: Client, attempt: Attempt, tool: str, arguments: JsonObject) -> JsonObject:
+    """Call a tool, and count what the agent would have to read."""
     result = await client.call_tool(tool, {**arguments, "wait_s": _WAIT_S})
     text = result.content[0].text  # type: ignore[union-attr]
     attempt.calls.append(tool)

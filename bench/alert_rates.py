@@ -120,6 +120,7 @@ def score(series: Sequence[PlantedSeries]) -> AlertScore:
 
 
 def _score_series(planted: PlantedSeries, total: AlertScore) -> None:
+    """Count found steps, false alerts and their delays in one series."""
     alarm_indices: list[int] = []
     is_found = False
     every_value = range(1, len(planted.values) + 1)
@@ -234,6 +235,7 @@ def _real_in_bin(
     low: float,
     high: float,
 ) -> str:
+    """How many alarms of a stated probability were real."""
     in_bin: list[bool] = []
     for chance, is_real in zip(chances, are_real, strict=True):
         if low < chance <= high:

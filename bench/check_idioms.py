@@ -56,19 +56,19 @@ def problems_of(tree: ast.AST) -> Iterator[PackedIdiom]:
 
 
 def _problems_of_comprehension(node: Comprehension) -> Iterator[PackedIdiom]:
+    """A comprehension has one `for` and at most one `if`."""
     if _contains(node, Comprehension):
-        yield PackedIdiom(
-            node.lineno, "comprehension in a comprehension: write a loop or a function"
-        )
+        advice = "comprehension in a comprehension: write a loop or a function"
+        yield PackedIdiom(node.lineno, advice)
     n_conditions = sum(len(clause.ifs) for clause in node.generators)
     # a condition is a clause too: readers take in both
     if len(node.generators) + n_conditions > MAX_CLAUSES:
-        yield PackedIdiom(
-            node.lineno, "comprehension with three clauses: write a loop or a function"
-        )
+        advice = "comprehension with three clauses: write a loop or a function"
+        yield PackedIdiom(node.lineno, advice)
 
 
 def _problems_of_statement(node: ast.stmt) -> Iterator[PackedIdiom]:
+    """A statement has at most one walrus."""
     for expression in ast.iter_child_nodes(node):
         if not isinstance(expression, ast.expr):
             continue
@@ -86,9 +86,11 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
     fields: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            fields.update(child.target for child in node.body if isinstance(child, ast.AnnAssign))
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            if node not in fields:
+            declarations = [child for child in node.body if isinstance(child, ast.AnnAssign)]
+            fields.update(declaration.target for declaration in declarations)
+        elif isinstance(node, ast.Name):
+            is_bound = isinstance(node.ctx, ast.Store)
+            if is_bound and node not in fields:
                 yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
@@ -97,6 +99,7 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _tracked_files(folders: list[str]) -> list[Path]:
+    """Python files that git tracks, below folders or everywhere that is checked."""
     command = ["git", "ls-files", "--", *(folders or ["*.py"])]
     listed = subprocess.run(
         command,

@@ -55,6 +55,7 @@ class ScreenWeight:
     shown_after_s: float = 0.0
 
     def __str__(self) -> str:
+        """One line: requests, bytes and times of the browser and the server."""
         total_mb = sum(self.bytes_by_request.values()) / 1e6
         parts = ", ".join(f"{kind} {self.main_thread_s[kind]:.2f}" for kind in _KINDS)
         return (

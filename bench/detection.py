@@ -78,6 +78,7 @@ _MIN_T = 7.0
 
 
 def _ruptures(values: Values) -> list[int]:
+    """Kernel change points of ruptures, with the penalty of the BIC."""
     import ruptures
 
     # The penalty of the Bayesian information criterion for a mean and a variance.
@@ -87,6 +88,7 @@ def _ruptures(values: Values) -> list[int]:
 
 
 def _otava(values: Values) -> list[int]:
+    """Change points of Apache Otava."""
     from otava.analysis import compute_change_points
 
     # A window of 50 values is Otava's default.
@@ -95,6 +97,7 @@ def _otava(values: Values) -> list[int]:
 
 
 def _e_divisive(values: Values) -> list[int]:
+    """Change points of MongoDB's E-Divisive means."""
     from signal_processing_algorithms.energy_statistics import energy_statistics
 
     np.random.seed(0)  # it uses the global generator
@@ -104,6 +107,7 @@ def _e_divisive(values: Values) -> list[int]:
 
 
 def _asv(values: Values) -> list[int]:
+    """Steps of airspeed velocity."""
     from asv.step_detect import detect_steps
 
     # Each step has its begin, end and level; the first begins the series.

@@ -80,6 +80,7 @@ def judge_bisection(arguments: argparse.Namespace) -> int:
 
 
 def row(scenario: Scenario, name: str, trials: list[Trial]) -> str:
+    """One line of the table of bisections."""
     counts = sorted(trial.measurement_count for trial in trials)
     right_share = statistics.mean(trial.is_right for trial in trials)
     cells = [
@@ -175,6 +176,7 @@ def quiet_day(
     *,
     commit_count: int = 60,
 ) -> list[Series]:
+    """A day of a hundred series without a step, with correlated or heavy-tailed noise."""
     rng = np.random.default_rng(seed)
     series: list[Series] = []
     # Keeps the width of the noise whatever the correlation.

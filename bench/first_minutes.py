@@ -100,6 +100,7 @@ def main() -> None:
 
 
 def _write_repository(folder: Path) -> None:
+    """A repository as a new user has it after the first page of the README."""
     example = re.search(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
     assert example is not None
     (folder / _SUITE).write_text(example[1])
@@ -130,6 +131,7 @@ def _run_command(folder: Path, command: str) -> CommandCost:
 
 
 def _spent(folder: Path, *arguments: str) -> CommandCost:
+    """Run a command, and measure its time until each line of progress."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began_s = time.monotonic()
     with subprocess.Popen(
@@ -155,6 +157,7 @@ def _times(name: str, spent: CommandCost) -> str:
 
 
 def _print_row(command: str, goal_s: int, spent: CommandCost, peer: CommandCost | None) -> None:
+    """Print the cost of a command beside that of the peer."""
     ratio = ""
     if peer is not None:
         ratio = f"{spent.cpu_s / peer.cpu_s:.2f}"

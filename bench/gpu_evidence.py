@@ -161,6 +161,7 @@ def main() -> int:
 
 
 def _parse_options() -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "folder",

@@ -13,6 +13,7 @@ from roofwatch.ci.static.prediction import estimates_of_call
 from roofwatch.collector.compile.cycles.rates import RATES
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.model.case_key import CaseKey
+from roofwatch.model.grouping import group_by
 from roofwatch.model.metrics import format_counter, format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
@@ -66,6 +67,7 @@ def _table_head(*text_columns: str, number_columns: Sequence[str]) -> Iterator[s
 
 
 def _target_lines(folder: Path, record: RunRecord | None) -> Iterator[str]:
+    """A table of the published targets, with what was measured."""
     yield "| target | measured | met |"
     yield "|---|---|---|"
     for target in measured_targets(folder, record):
@@ -74,6 +76,7 @@ def _target_lines(folder: Path, record: RunRecord | None) -> Iterator[str]:
 
 
 def _newest_record(folder: Path) -> RunRecord | None:
+    """The record of the most kernels; None if no step has written one."""
     # Each of these steps measures all kernels of the one before it.
     for name in ("quick.json.gz", "headlines.json.gz", "first.json.gz"):
         record = _record(folder / name)
@@ -152,8 +155,9 @@ def compare_timers(records: Mapping[str, RunRecord]) -> Iterator[str]:
             cells.append(text)
         difference = ""
         if len(times_ns) > 1:
-            ratio = max(times_ns.values()) / min(times_ns.values())
-            difference = f"{ratio - 1:.1%}"
+            longest_ns = max(times_ns.values())
+            shortest_ns = min(times_ns.values())
+            difference = f"{longest_ns / shortest_ns - 1:.1%}"
         yield _row([*subject, *cells, difference])
 
 
@@ -184,6 +188,7 @@ def _counter_row(
     counters: Mapping[str, Any],
     declared_flop_count: float | None,
 ) -> str:
+    """Counters of one function, with executed beside declared FLOP."""
     values = counters["values"]
     cells = [f"{call['case_id']} {call['implementation']}", counters["function"]]
     for name in _COUNTERS:
@@ -206,6 +211,7 @@ def _flop_text(flop_count: float | None) -> str:
 
 
 def _declared_flop_count(folder: Path, case_id: str) -> float | None:
+    """What the cost model of the case declares."""
     record = _newest_record(folder)
     if record is not None:
         for case in record.cases:
@@ -240,16 +246,14 @@ def _prediction_lines(file: Path, record: RunRecord) -> Iterator[str]:
 
 
 def _prediction_rows(facts: Sequence[StaticFacts], record: RunRecord) -> Iterator[str]:
-    by_case: dict[str, dict[str, StaticFacts]] = {}
-    for entry in facts:
-        by_case.setdefault(entry.case_id, {})[entry.function] = entry
-    measured_ns = {
-        measurement.case_id: measurement.median_ns
-        for measurement in record.measurements
-        if measurement.implementation == "triton"
-    }
-    for case_id, functions in by_case.items():
-        estimates = estimates_of_call(functions)
+    """One row for each case that was both predicted and measured."""
+    measured_ns: dict[str, float | None] = {}
+    for measurement in record.measurements:
+        if measurement.implementation == "triton":
+            measured_ns[measurement.case_id] = measurement.median_ns
+    by_case = group_by(facts, key=lambda entry: entry.case_id)
+    for case_id, entries in by_case.items():
+        estimates = estimates_of_call({entry.function: entry for entry in entries})
         case_ns = measured_ns.get(case_id)
         # what was not both predicted and measured cannot be compared
         if not estimates or not case_ns:

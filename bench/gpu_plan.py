@@ -147,6 +147,7 @@ def steps(device: str) -> list[EvidenceStep]:
 
 
 def _extra_steps(device: str, measure: Sequence[str], survey: Sequence[str]) -> list[EvidenceStep]:
+    """Steps that no target needs: timers, all kernels, workloads and predictions."""
     # Other timers need a GPU.
     timers = TIMERS if device == "cuda" else ("auto",)
     size = "quick" if device == "cuda" else "small"
@@ -189,6 +190,7 @@ def _test_name(tests: str) -> str:
 
 
 def _tests(tests: str, results: Path) -> list[str]:
+    """The command for one folder of tests, with durations of the slowest."""
     # each process keeps GPU memory of its own, up to 36 GB in a check of a quick case
     workers = "0" if tests in _ALONE else "2"
     report = results / f"{_test_name(tests)}.xml"
@@ -229,6 +231,7 @@ def _submit(device: str, results: Path) -> list[str]:
 
 
 def _counters(kernel: str, record_name: str, results: Path) -> list[str]:
+    """The command that counts the first timed case of a kernel."""
     record = RunRecord.read(results / record_name)
     case_ids = {case.case_id for case in record.cases if case.kernel == kernel}
     for measurement in record.measurements:

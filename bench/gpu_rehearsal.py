@@ -134,6 +134,7 @@ def _measured(
     blocks_each: int,
     has_fresh_processes: bool,
 ) -> Rehearsal:
+    """What a step asks of the GPU, and how long the plan says it takes."""
     block_count = len(runs) * blocks_each
     process_count = 1
     if has_fresh_processes:
@@ -233,6 +234,7 @@ def main() -> int:
 
 
 def _row(rehearsal: Rehearsal) -> str:
+    """One line of the table, with columns of fixed width."""
     return (
         f"{rehearsal.name:<28}{rehearsal.seconds:>6.0f}{rehearsal.limit_s:>7.0f}"
         f"{rehearsal.compile_count:>10}{rehearsal.check_count:>9}"

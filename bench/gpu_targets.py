@@ -56,6 +56,7 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
 
 
 def _false_alarm_target(floor_file: Path) -> PublishedTarget:
+    """False alarms of cases that were compared with themselves."""
     cases = NoiseFloor.parse(floor_file.read_bytes()).cases
     false_alarm_count = sum(case.is_false_alarm for case in cases)
     return PublishedTarget(
@@ -67,6 +68,7 @@ def _false_alarm_target(floor_file: Path) -> PublishedTarget:
 
 
 def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
+    """Targets of each timed case, and the rate of a copy that they refer to."""
     cases = {case.case_id: case for case in record.cases}
     by_case: dict[str, dict[str, Measurement]] = {}
     for measurement in record.measurements:
@@ -87,6 +89,7 @@ def _targets_of_case(
     measured: dict[str, Measurement],
     copies: Sequence[float],
 ) -> Iterator[PublishedTarget]:
+    """Speed of our kernel relative to its rivals, by family and direction."""
     ours = measured["triton"]
     # above 1, ours is the faster one
     speedups: dict[str, float] = {}
@@ -140,6 +143,7 @@ def _against(
     rivals: Sequence[str],
     limit: float,
 ) -> Iterator[PublishedTarget]:
+    """The target against the fastest of some rivals, if one was measured."""
     measured_rivals = [rival for rival in rivals if rival in speedups]
     if measured_rivals:
         # The fastest rival is the one over which we are least faster.
@@ -170,6 +174,7 @@ def _paired(base: RunRecord, head: RunRecord) -> list[tuple[Measurement, Measure
 
 
 def timed_by_subject(record: RunRecord) -> dict[tuple[str, str], Measurement]:
+    """Timed measurements by case and implementation."""
     timed: dict[tuple[str, str], Measurement] = {}
     for measurement in record.measurements:
         if measurement.blocks:
@@ -178,6 +183,7 @@ def timed_by_subject(record: RunRecord) -> dict[tuple[str, str], Measurement]:
 
 
 def _is_found(base: Measurement, head: Measurement) -> bool:
+    """Whether a planted slowdown is found between two measurements."""
     # A step that ran out of time may have stopped between the two sides.
     count = min(len(base.blocks), len(head.blocks))
     base_blocks = [block.samples_ns for block in base.blocks[:count]]

@@ -64,6 +64,7 @@ def time_launches(device: str) -> dict[str, TimesByTimer]:
 
 
 def _time(launch: Callable[[], object], device: str, method: TimingMethod) -> float | str:
+    """Median in ns by one timer, or why it cannot be taken."""
     try:
         timed = sample_launches(
             launch=launch,

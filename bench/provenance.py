@@ -56,6 +56,7 @@ def measure_one(suite: Path, kernel: str | None) -> RunRecord:
 
 
 def report(record: RunRecord) -> str:
+    """How much of a run goes into provenance."""
     spent_ns = record.spent_ns.get(Activity.PROVENANCE, 0)
     total_ns = sum(record.spent_ns.values())
     return (

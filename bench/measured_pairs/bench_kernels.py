@@ -32,21 +32,28 @@ def kernel(name: str, launches: dict[str, Callable[..., Any]], **declared: Any) 
 
 @triton.jit
 def _softmax_grad_rows_kernel(
-    y_ptr, dy_ptr, dx_ptr, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """Gradient of BLOCK_M rows; each pass loads both operands."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    row_starts = rows[:, None] * n_cols  # [BLOCK_M, 1]
     sums = tl.zeros([BLOCK_M], dtype=tl.float32)
+    # the first pass adds up what the second one subtracts
     for start in range(0, n_cols, BLOCK_N):
         cols = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        offsets = rows[:, None] * n_cols + cols[None, :]  # [BLOCK_M, BLOCK_N]
+        offsets = row_starts + cols[None, :]  # [BLOCK_M, BLOCK_N]
         mask = cols[None, :] < n_cols
         y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         sums += tl.sum(y * dy, axis=1)
     for start in range(0, n_cols, BLOCK_N):
         cols = start + tl.arange(0, BLOCK_N)
-        offsets = rows[:, None] * n_cols + cols[None, :]
+        offsets = row_starts + cols[None, :]
         mask = cols[None, :] < n_cols
         y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
@@ -54,29 +61,52 @@ def _softmax_grad_rows_kernel(
 
 
 @triton.jit
-def _softmax_grad_row_kernel(y_ptr, dy_ptr, dx_ptr, n_cols, BLOCK_N: tl.constexpr):
+def _softmax_grad_row_kernel(
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    n_cols,
+    BLOCK_N: tl.constexpr,
+):
+    """Gradient of one row, whose operands are loaded once."""
     cols = tl.arange(0, BLOCK_N)  # [BLOCK_N]
     offsets = tl.program_id(0) * n_cols + cols
     mask = cols < n_cols
     y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
     dy = tl.load(dy_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(dx_ptr + offsets, y * (dy - tl.sum(y * dy, axis=0)), mask=mask)
+    total = tl.sum(y * dy, axis=0)
+    tl.store(dx_ptr + offsets, y * (dy - total), mask=mask)
 
 
 def softmax_grad_of_rows(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Gradient of a softmax, 32 rows in a program. y, dy and dx are [n_rows, n_cols]."""
     dx = torch.empty_like(y)
     n_rows, n_cols = y.shape
     block_n = triton.next_power_of_2(n_cols)
     grid = (triton.cdiv(n_rows, 32),)
-    _softmax_grad_rows_kernel[grid](y, dy, dx, n_cols, BLOCK_M=32, BLOCK_N=block_n)
+    _softmax_grad_rows_kernel[grid](
+        y,
+        dy,
+        dx,
+        n_cols,
+        BLOCK_M=32,
+        BLOCK_N=block_n,
+    )
     return dx
 
 
 def softmax_grad_of_row(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Gradient of a softmax, a row in a program. y, dy and dx are [n_rows, n_cols]."""
     dx = torch.empty_like(y)
     n_rows, n_cols = y.shape
     block_n = triton.next_power_of_2(n_cols)
-    _softmax_grad_row_kernel[(n_rows,)](y, dy, dx, n_cols, BLOCK_N=block_n)
+    _softmax_grad_row_kernel[(n_rows,)](
+        y,
+        dy,
+        dx,
+        n_cols,
+        BLOCK_N=block_n,
+    )
     return dx
 
 
@@ -111,10 +141,12 @@ def _expert_grad_kernel(
     """dw[e] = dy[tokens of e]ᵀ x[tokens of e], in float32; a program takes tile after tile."""
     tiles_m = tl.cdiv(n_out, BLOCK_M)
     tiles_n = tl.cdiv(n_in, BLOCK_N)
-    for tile in range(tl.program_id(0), n_experts * tiles_m * tiles_n, PROGRAMS):
-        expert = tile // (tiles_m * tiles_n)
-        pid_m = tile % (tiles_m * tiles_n) // tiles_n
+    tiles_of_expert = tiles_m * tiles_n
+    for tile in range(tl.program_id(0), n_experts * tiles_of_expert, PROGRAMS):
+        expert = tile // tiles_of_expert
+        pid_m = tile % tiles_of_expert // tiles_n
         pid_n = tile % tiles_n
+        # the tokens of an expert lie one after another
         start = tl.load(ends_ptr + expert)
         n_tokens = (tl.load(ends_ptr + expert + 1) - start).to(tl.int32)
         offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
@@ -130,12 +162,16 @@ def _expert_grad_kernel(
             total += tl.dot(dy, x)
             dy_ptrs += BLOCK_K * n_out
             x_ptrs += BLOCK_K * n_in
-        offsets = expert.to(tl.int64) * n_out * n_in + offs_m[:, None] * n_in + offs_n[None, :]
+        # all experts together may have more than 2^31 weights
+        expert_start = expert.to(tl.int64) * n_out * n_in
+        offsets = expert_start + offs_m[:, None] * n_in + offs_n[None, :]  # [BLOCK_M, BLOCK_N]
         mask = (offs_m[:, None] < n_out) & (offs_n[None, :] < n_in)
         tl.store(dw_ptr + offsets, total.to(dw_ptr.dtype.element_ty), mask=mask)
 
 
 def expert_grad_with(block_k: int) -> Callable[..., torch.Tensor]:
+    """A launcher with a tile length along the tokens of an expert."""
+
     def launch(dy: torch.Tensor, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         n_experts = len(ends) - 1
         dw = dy.new_empty(n_experts, dy.shape[1], x.shape[1])
@@ -163,6 +199,7 @@ def expert_grad_with(block_k: int) -> Callable[..., torch.Tensor]:
 
 
 def expert_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    """Upstream dy [tokens, n_out], x [tokens, n_in], and where the tokens of experts end."""
     return {
         "dy": make.normal(case["tokens"], case["n_out"]),
         "x": make.normal(case["tokens"], case["n_in"]),
@@ -216,20 +253,26 @@ def _wide_attention_kernel(
     for start in range(0, first + BLOCK_M // GROUP, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
         kv = (keys * n_kv_heads + kv_head) * D
-        k = tl.load(k_ptr + kv[None, :] + offs_d[:, None], mask=keys[None, :] < n_tokens, other=0.0)
+        is_key = keys < n_tokens
+        k_offsets = kv[None, :] + offs_d[:, None]  # [D, BLOCK_N]
+        k = tl.load(k_ptr + k_offsets, mask=is_key[None, :], other=0.0)
         scores = tl.dot(q, k) * scale  # [BLOCK_M, BLOCK_N]
         scores = tl.where(keys[None, :] <= tokens[:, None], scores, float("-inf"))
+        # the sums so far are scaled to the new maximum
         new_largest = tl.maximum(largest, tl.max(scores, axis=1))
         weights = tl.exp2(scores - new_largest[:, None])
         shrink = tl.exp2(largest - new_largest)
         norm = norm * shrink + tl.sum(weights, axis=1)
-        v = tl.load(v_ptr + kv[:, None] + offs_d[None, :], mask=keys[:, None] < n_tokens, other=0.0)
+        v_offsets = kv[:, None] + offs_d[None, :]  # [BLOCK_N, D]
+        v = tl.load(v_ptr + v_offsets, mask=is_key[:, None], other=0.0)
         total = total * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
         largest = new_largest
     tl.store(out_ptr + offsets, total / norm[:, None], mask=mask)
 
 
 def wide_attention_with(block_m: int, block_n: int, warps: int) -> Callable[..., torch.Tensor]:
+    """A launcher with tile lengths along the queries and the keys."""
+
     def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         n_tokens, n_heads, width = q.shape
         group = n_heads // k.shape[1]
@@ -257,6 +300,7 @@ def wide_attention_with(block_m: int, block_n: int, warps: int) -> Callable[...,
 
 
 def wide_attention_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    """Queries [tokens, heads, width], keys and values [tokens, kv_heads, width], in fp8."""
     tokens, width = case["tokens"], case["width"]
     fp8 = torch.float8_e4m3fnuz
     return {

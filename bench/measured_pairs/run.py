@@ -267,6 +267,7 @@ PAIRS = (
 
 
 def install(requirement: str, folder: Path) -> Path:
+    """Install a release into a folder of its own, once."""
     packages = (folder / requirement.partition("==")[2]).resolve()
     if not packages.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
@@ -292,6 +293,7 @@ def import_path(packages: Path) -> Iterator[None]:
 def compiled(
     file: str, target: str, requirement: str | None, triton: str | None, folder: Path
 ) -> tuple[StaticFacts, ...]:
+    """Compile all pairs of a file for a target, with one release and one compiler."""
     source = suite_source(HERE / file)
     kernels = tuple({pair.kernel for pair in PAIRS if pair.file == file and pair.target == target})
     plan = RunPlan(targets=(target,), kernels=kernels)
@@ -307,6 +309,7 @@ def compiled(
 
 
 def facts_of(pair: MeasuredPair, side: MeasuredSide, folder: Path) -> list[StaticFacts]:
+    """Facts of one side of a pair, under a name that both sides share."""
     every = compiled(pair.file, pair.target, side.requirement, side.triton, folder)
     selected: list[StaticFacts] = []
     for facts in every:
