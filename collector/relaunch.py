@@ -8,7 +8,7 @@ from typing import Any
 class LaunchedKernel:
     """Launches a function again, with the same constant arguments, as a compiled kernel does.
 
-    Nothing was compiled. Launchers get typical figures where they ask how many programs fit.
+    There is no code to ask. Launchers get typical figures where they ask how many programs fit.
     """
 
     n_regs = 64

@@ -11,6 +11,8 @@ from roofwatch.model.machine import Configuration
 
 MOST_CONFIGURATIONS = 12
 """Of one launch. A backward pass of an attention kernel may have hundreds."""
+_NOT_WRAPPERS = ("triton.", "torch.", "roofwatch.")
+"""Modules whose own classes of kernels keep their `run`."""
 
 
 def every_chosen_configuration(
@@ -47,29 +49,42 @@ def every_chosen_configuration(
 
 @contextlib.contextmanager
 def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
-    """Replace `run` of Triton's autotuner within the block, and of those that packages derive from
-    it, also if they are imported there.
+    """Replace `run` of Triton's autotuner within the block, and of classes that packages derive
+    from Triton's, also if they are imported there.
+
+    Other wrappers of jitted functions, such as FlagGems' `LibEntry`, keep compiled kernels. They
+    launch what they wrap instead, so that no target gets the code of another.
     """
     from triton.runtime.autotuner import Autotuner
-
-    def derived_from(kind: Any) -> Iterator[Any]:
-        for derived in kind.__subclasses__():
-            yield derived
-            yield from derived_from(derived)
+    from triton.runtime.jit import KernelInterface
 
     with contextlib.ExitStack() as stack:
 
         def replace_run(kind: Any, /, **_options: object) -> None:
-            if "run" in vars(kind):
+            if "run" not in vars(kind):
+                return
+            if issubclass(kind, Autotuner):
                 stack.enter_context(replaced(owner=kind, name="run", value=run))
+            elif not kind.__module__.startswith(_NOT_WRAPPERS):
+                stack.enter_context(replaced(owner=kind, name="run", value=_launch_wrapped))
 
-        for kind in (Autotuner, *derived_from(Autotuner)):
+        for kind in _derived_from(KernelInterface):
             replace_run(kind)
         # a package that is imported later may derive another one
         stack.enter_context(
-            replaced(owner=Autotuner, name="__init_subclass__", value=classmethod(replace_run))
+            replaced(owner=KernelInterface, name="__init_subclass__", value=classmethod(replace_run))
         )
         yield
+
+
+def _derived_from(kind: Any) -> Iterator[Any]:
+    for derived in kind.__subclasses__():
+        yield derived
+        yield from _derived_from(derived)
+
+
+def _launch_wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self.fn.run(*args, **kwargs)
 
 
 def name_of_tuned(function: str, tuned: list[Configuration]) -> str:

@@ -23,6 +23,7 @@ from roofwatch.collector.compile.launch_arguments import (
 )
 from roofwatch.collector.compile.target_device import active_driver, target_driver
 from roofwatch.collector.compile.targets import parse_target
+from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.model.errors import ToolchainError
 from roofwatch.model.machine import Configuration, Outcome
 
@@ -87,9 +88,13 @@ def compiling_triton(
         self: Any,
         *args: Any,
         grid: Any,
-        warmup: bool,  # noqa: ARG001  Triton's signature
+        warmup: bool,
         **kwargs: Any,
-    ) -> Any:
+    ) -> LaunchedKernel:
+        constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
+        launched = LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
+        if warmup:  # it is launched afterwards, with its true grid
+            return launched
         launch = Launch(
             name_of_tuned(self.fn.__name__, tuned)[:_MAX_FUNCTION_NAME],
             {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
@@ -100,9 +105,8 @@ def compiling_triton(
         if time.monotonic() > deadline_s:
             launch.outcome = Outcome.TIMED_OUT
             launch.message = "not compiled within the time limit; raise it with --timeout"
-            return None
+            return launched
         self.device_caches.clear()  # its key is the device number, which is 0 for every target
-        kernel = None
         try:
             kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
             launch.configuration.update(
@@ -128,7 +132,7 @@ def compiling_triton(
                 _build_launcher(kernel)
         finally:
             self.device_caches.clear()
-        return kernel
+        return launched
 
     parsed_target = parse_target(target)
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)

@@ -78,6 +78,48 @@ def test_every_configuration_that_pruning_leaves_is_compiled(tmp_path: Path) -> 
     assert facts[1].code_hash is None
 
 
+# What a package does that keeps compiled kernels, whatever their target: FlagGems' `LibEntry`.
+KEPT = """
+class Kept(triton.KernelInterface):
+    def __init__(self, fn):
+        self.fn, self.kernels = fn, {}
+
+    def run(self, x, y, count, grid, warmup):
+        if count not in self.kernels:
+            self.kernels[count] = self.fn.run(x, y, count, grid=grid, warmup=warmup)
+        else:
+            self.kernels[count][grid](x, y, count, 1024)
+"""
+KEPT += TUNED.replace("@triton.autotune", "@Kept\n@triton.autotune")
+
+
+def test_a_package_that_keeps_kernels_has_no_code_of_another_target(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, KEPT, ("sm_90", "gfx942"))
+
+    functions = {
+        target: [fact.function for fact in facts if fact.target == target]
+        for target in ("sm_90", "gfx942")
+    }
+    assert len(functions["sm_90"]) == 2
+    assert functions["gfx942"] == functions["sm_90"]
+    assert facts[0].code_hash != facts[2].code_hash
+
+
+# As Triton's tutorial of softmax launches.
+LAUNCHED_AFTER_WARMUP = COPY.replace(
+    "_copy_kernel[(1,)](x, y, x.numel(), BLOCK=256)",
+    "compiled = _copy_kernel.warmup(x, y, x.numel(), BLOCK=256, grid=(1,))\n"
+    "    compiled._init_handles()\n"
+    "    compiled[(64 // compiled.n_regs, 1, 1)](x, y, x.numel(), 256)",
+)
+
+
+def test_a_launcher_that_compiles_before_it_launches_is_compiled(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, LAUNCHED_AFTER_WARMUP)
+
+    assert (fact.function, fact.outcome) == ("_copy_kernel", Outcome.OK)
+
+
 def test_the_facts_have_compilers_with_their_options(tmp_path: Path) -> None:
     (fact, amd) = facts_of(
         tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942")
