@@ -34,7 +34,7 @@ class LaunchShape:
 
 def shape_of(parts: Sequence[Part], grid: Any) -> LaunchShape:
     """Describe a launch; `grid` is what the launcher gave, or what its function returned."""
-    tensors = [part.value for part in parts if isinstance(part.value, torch.Tensor)]
+    tensors = list(tensors_of(parts).values())
     element_counts = [tensor.numel() for tensor in tensors]
     # a constexpr is part of the code
     argument_names = [part.name for part in parts if part.kind != "constexpr"]
@@ -54,6 +54,27 @@ def integers_of(parts: Sequence[Part]) -> dict[str, int]:
         if isinstance(part.value, (int, bool)):
             integers[part.name] = int(part.value)
     return integers
+
+
+def tensors_of(parts: Sequence[Part]) -> dict[str, torch.Tensor]:
+    """Tensors among the arguments, by name."""
+    tensors: dict[str, torch.Tensor] = {}
+    for part in parts:
+        tensor = _tensor_of(part.value)
+        if tensor is not None:
+            tensors[part.name] = tensor
+    return tensors
+
+
+def _tensor_of(value: Any) -> torch.Tensor | None:
+    if isinstance(value, torch.Tensor):
+        return value
+    # packages have views of their own, for strides that torch does not allow
+    if hasattr(value, "data_ptr") and hasattr(value, "__dict__"):
+        for held in vars(value).values():
+            if isinstance(held, torch.Tensor):
+                return held
+    return None
 
 
 def parts_of(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[Part]:

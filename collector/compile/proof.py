@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -295,11 +296,13 @@ def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
 def _cost(named: Mapping[str, str], target: str, trace: _Trace) -> OperatorCost:
     """Traffic, memory, launches and waits of one call."""
     counts = trace.counts
-    counted: dict[tuple[str, int], TracedLaunch] = {}
-    for position, launch in enumerate(trace.launches):
+    counted: dict[tuple[str, str, int], TracedLaunch] = {}
+    repetitions: Counter[str] = Counter()
+    for launch in trace.launches:
         name, bracket, _ = launch.function.partition("[")
-        # Configurations of an autotuned function are one launch.
-        counted[name, -1 if bracket else position] = launch
+        repetitions[launch.function] += 1
+        # The configurations of an autotuned function are one launch, as often as each repeats.
+        counted[name, bracket, repetitions[launch.function]] = launch
     return OperatorCost(
         **named,
         target=target,

@@ -20,6 +20,7 @@ from roofwatch.collector.compile.launch_arguments import (
     bytes_of,
     integers_of,
     parts_of,
+    tensors_of,
     three,
 )
 from roofwatch.collector.compile.target_device import active_driver, replaced, target_driver
@@ -175,8 +176,7 @@ def _traced(
             grid = grid(bound)
         launch.grid = three(grid)
         launch.arguments = integers_of(parts)
-        values = {part.name: part.value for part in parts}
-        tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
+        tensors = tensors_of(parts)
         launch.tensor_bytes = bytes_of(list(tensors.values()))
         ranges = {key: range_of(tensor) for key, tensor in tensors.items()}
         launch.ranges = {key: limits for key, limits in ranges.items() if limits is not None}

@@ -176,6 +176,21 @@ def test_the_launch_of_such_a_launcher_is_counted_once(checked: CheckedSuite) ->
 
 
 @pytest.mark.slow
+def test_both_launches_of_a_tuned_kernel_are_counted(checked: CheckedSuite) -> None:
+    costs = {cost.case_id: cost for cost in checked.operator_costs}
+
+    assert costs["twice/n=300/float32/fwd"].launch_count == 2
+
+
+@pytest.mark.slow
+def test_bytes_behind_its_own_views_are_counted(checked: CheckedSuite) -> None:
+    costs = {cost.case_id: cost for cost in checked.operator_costs}
+
+    # two launches that read x and write y
+    assert costs["twice/n=300/float32/fwd"].kernel_bytes == 2 * 2 * 300 * 4
+
+
+@pytest.mark.slow
 def test_its_offsets_are_analysed(checked: CheckedSuite) -> None:
     proofs = {proof.case_id: proof for proof in checked.overflow_proofs}
     assert proofs["twice/n=300/float32/fwd"].proof is Proof.FITS
