@@ -72,7 +72,9 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
             replace_run(kind)
         # a package that is imported later may derive another one
         stack.enter_context(
-            replaced(owner=KernelInterface, name="__init_subclass__", value=classmethod(replace_run))
+            replaced(
+                owner=KernelInterface, name="__init_subclass__", value=classmethod(replace_run)
+            )
         )
         yield
 

@@ -27,8 +27,9 @@ PRODUCT = {
     "edges": cases(shapes=[{"M": 3, "N": 65, "K": 33}]),
     "interpreted_shape": {"M": 16, "N": 32, "K": 64},
     "flop_count": lambda case: 2 * case["M"] * case["N"] * case["K"],
-    "memory_bytes": lambda case: case.itemsize
-    * (case["M"] * case["K"] + case["K"] * case["N"] + case["M"] * case["N"]),
+    "memory_bytes": lambda case: (
+        case.itemsize * (case["M"] * case["K"] + case["K"] * case["N"] + case["M"] * case["N"])
+    ),
 }
 
 
