@@ -212,6 +212,7 @@ def _walk_back(
     indices: list[tuple[int, int]] = []
     base_index = len(base) - 1
     head_index = len(head) - 1
+    # from the ends to the beginning, which is why the result is reversed
     while base_index >= 0 and head_index >= 0:
         if base[base_index] == head[head_index]:
             indices.append((base_index, head_index))
@@ -240,6 +241,7 @@ def _changes(gap: SlotSides) -> Iterator[SlotSides]:
     pairs = [*same_name, *renamed]
     yield from pairs
     for sides in _by_innermost_place(gap.without(pairs)):
+        # few launches on both sides read as one replacement
         if sides.is_one_change:
             yield sides
         else:
@@ -270,6 +272,7 @@ def _by_innermost_place(sides: SlotSides) -> Sequence[SlotSides]:
     slots = chain(sides.base, sides.head)
     depths = (len(slot.position) for slot in slots)
     deepest = max(depths, default=0)
+    # the innermost modules first: the smaller a group, the more it says
     for depth in range(deepest, -1, -1):
         groups = groups_at(depth)
         if all(group.is_one_change for group in groups):

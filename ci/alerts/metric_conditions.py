@@ -187,6 +187,7 @@ def _level_of(
     ratios = [point.value / reference for point in points]
     first = _first_beyond(rule, ratios)
     previous = None
+    # the first value that was read has none before it
     if first:
         previous = points[first - 1].commit
     return _Level(
@@ -210,6 +211,7 @@ def _median(points: Iterable[_Point]) -> float:
 def _first_beyond(rule: MetricRule, ratios: Sequence[float]) -> int:
     """Position from which on all values are beyond the limit; the last one if it is not."""
     first = len(ratios) - 1
+    # back from the newest value to where it began
     while first > 0 and rule.is_beyond(ratios[first - 1]):
         first -= 1
     return first
@@ -393,6 +395,7 @@ def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:
         yield Fact("Since", since)
         yield Fact("Range", f"{worst.previous.short_sha}..{worst.since.short_sha}")
     judged = f"the median of the newest {rule.runs} runs"
+    # without a fixed limit, older values are the reference
     if rule.limit is None:
         judged += f" against {rule.against}"
     yield Fact("Judged by", judged)
@@ -407,10 +410,12 @@ def _ended_classes(state: ProjectState, now: datetime) -> set[str]:
         intervals: dict[str, ReportInterval] = {}
         for name in classes:
             interval = interval_of(state, [name], now)
+            # a class without a run so far reports nothing
             if interval is not None:
                 intervals[name] = interval
         newest_at = max((interval.last_at for interval in intervals.values()), default=now)
         for name, interval in intervals.items():
+            # it is silent while another class of its device reports
             if interval.last_at < newest_at and interval.is_silent(now):
                 ended.add(name)
     return ended

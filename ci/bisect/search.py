@@ -95,13 +95,14 @@ def _log_likelihood(
     degrees: Floats,
 ) -> Floats:
     """Log-likelihood of pairs for each centre and noise, [centres, noises], up to a constant."""
+    # a commit without pairs is as likely with the change as without
     if not pairs:
         return np.zeros((len(centres), len(scales)))
     values = np.asarray(pairs, dtype=float)
     offsets = values[:, None, None] - centres[:, None]
     distances = offsets / scales  # [pairs, centres, noises]
     # the density of Student's t
-    norms = np.array([_log_norm(n) for n in degrees])
+    norms = np.array([_log_norm(degree) for degree in degrees])
     exponents = (degrees + 1) / 2
     tails = exponents * np.log1p(distances**2 / degrees)
     total: Floats = (norms - np.log(scales) - tails).sum(axis=0)
@@ -308,6 +309,7 @@ def next_move(
     if current is not None and not _is_skipped(commits[current]):
         count = len(commits[current].log_ratios)
         has_change = float(probabilities[: current + 1].sum())
+        # one pair alone says nothing about noise
         if count < _FIRST_PAIRS:
             return Measure(current, _FIRST_PAIRS - count)
         if _DOUBT < has_change < 1 - _DOUBT and count < plan.max_pairs:
@@ -319,6 +321,7 @@ def next_move(
             unmeasured = _unmeasured_edge(commits, edge)
             if unmeasured is not None:
                 return Measure(unmeasured, _FIRST_PAIRS)
+        # commits that cannot be measured are not told apart from their successor
         state = BisectionState.NARROWED
         if first == last:
             state = BisectionState.FOUND
@@ -329,6 +332,7 @@ def next_move(
             confidence=confidence,
         )
     best = _halving_commit(commits, probabilities, plan)
+    # every commit that would help was measured as often as allowed
     if best is None:
         return SearchEnd(
             state=BisectionState.UNDECIDED,

@@ -215,6 +215,7 @@ def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
     unchanged_since = group_by(unchanged, lambda compared: compared.base)
     narrowed: list[ComparedRange] = []
     for compared in ranges:
+        # an unchanged pair only shortens others
         if not compared.verdict.is_change:
             continue
         last_equal = compared.base
@@ -265,6 +266,7 @@ def measured_again(
         # a run under the old driver or toolchain is no evidence about the new one
         elif run.setting in new_settings and (ended is None or run.measured_at < ended):
             late_ns.append(run.value)
+    # without runs on both sides of the step there is nothing to compare
     if not late_ns or len(early_ns) < _MIN_EARLY_RUNS:
         return None
     early_logs = [math.log(value_ns) for value_ns in early_ns]
@@ -314,11 +316,13 @@ def _rules_out(
     """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or
     its interval includes 0 and ends below half of the step.
     """
+    # a decided pair speaks for itself
     if comparison.verdict is not Verdict.INCONCLUSIVE:
         return comparison.verdict is not verdict
     low, high = comparison.relative_interval
     # half of the step on the log scale
     half_ratio = math.sqrt(step.after / step.before)
+    # an undecided pair excludes the step only if it leaves no place for half of it
     if verdict is Verdict.REGRESSED:
         return low <= 0 and 1 + high < half_ratio
     return high >= 0 and 1 + low > half_ratio

@@ -80,6 +80,7 @@ class Segmenter:
         self._edges = np.concatenate([[0], self.places])
         self.levels = _possible_levels(values)
         self._distances = values[:, None] - self.levels  # [values, levels]
+        # a value that spreads more is nearer to every level, counted in its own width
         if widths is not None:
             self._distances /= widths[:, None]
 
@@ -124,6 +125,7 @@ class Segmenter:
                 level = int(cheapest[end].argmin())
                 starts.append(int(self._edges[end + 1]))
                 levels.append(float(self.levels[level]))
+        # read backwards, so both lists are reversed
         return Segmentation(
             starts=starts[::-1],
             levels=levels[::-1],
@@ -214,6 +216,7 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
     """
     count = len(values)
     places = np.arange(MIN_SEGMENT, count - MIN_SEGMENT + 1)
+    # few enough to try them all
     if count <= MAX_BOUNDARIES:
         return places
     # whole numbers add up to the same in either direction, so peaks of equal height stay equal
@@ -222,6 +225,7 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
     sums = np.concatenate([[0.0], np.cumsum(grains)])
     is_chosen = np.zeros(len(places), dtype=bool)
     for window in _WINDOWS:
+        # no place has such a window on both sides
         if 2 * window > count:
             break
         heights = _step_heights(sums, places, window)

@@ -66,6 +66,7 @@ class Acceptance(_Document):
 
     def covers(self, findings: Findings) -> bool:
         """Return whether every finding was accepted, and none is noticeably larger than then."""
+        # who accepts a slowdown has not accepted a wrong result
         if findings.wrong_count and not self.wrong_results:
             return False
         least_sizes = findings.least.get(self.grain, {})
@@ -89,6 +90,7 @@ def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Fi
     for judgement in judgements:
         sizes += _sizes(judgement)
         cases += judgement.cases
+    # nothing regressed, so nothing can be accepted
     if not sizes:
         return None
     # a coarser grain names groups of findings instead of each
@@ -200,6 +202,7 @@ def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_FindingSize]:
     if head is None:
         yield _FindingSize((*name, ""))
         return
+    # another kind of failure is another finding
     if case.reason is not Reason.WRONG_RESULT:
         yield _FindingSize((*name, str(head.failure)))
         return
@@ -221,6 +224,7 @@ def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_FindingSize]:
 def _code_sizes(change: StaticChange) -> dict[str, float]:
     """Return what got worse in a function, and how bad it is now."""
     evidence = change.evidence
+    # proofs and costs name their own sizes
     if isinstance(evidence, AnalysisEvidence):
         return evidence.head.badness
     # a failure has no size, only a kind

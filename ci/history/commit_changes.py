@@ -121,6 +121,7 @@ class CompiledHistory:
         head_functions = self._compiled_at(key, head)
         timed = _timed_functions(base_functions, head_functions)
         targets = {target for _, target in timed}
+        # no function is known on both sides
         if not targets:
             return None
         changed_targets: set[str] = set()
@@ -258,6 +259,7 @@ def _deciding(
     verdict: Verdict,
 ) -> Iterator[str]:
     """The facts that give the verdict by themselves."""
+    # other code of the same worth is no finding
     if verdict is Verdict.UNCHANGED:
         return
     for name in moved_facts(base, head):
@@ -285,6 +287,7 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
     # what another tool skipped did not fail
     if series.key.definition.layer is Layer.IMPORTED:
         points = tuple(point for point in points if point.outcome is not Outcome.UNSUPPORTED)
+    # by far the most series never fail
     if all(point.outcome is Outcome.OK for point in points):
         return
     by_commit = points_by_commit(points)
@@ -295,6 +298,7 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
         commit, after = head_end
         works = after.outcome is Outcome.OK
         worked = before.outcome is Outcome.OK
+        # only the change of an outcome is a finding, not each failure
         if works == worked:
             continue
         if works:

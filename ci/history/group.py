@@ -162,6 +162,7 @@ def _places_per_commit(ordered: Sequence[Site]) -> float:
     Args:
         ordered: Sites by their first commit.
     """
+    # without any change there is no rate
     if not ordered:
         return 0.0
     place_count = 0
@@ -198,6 +199,7 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
     for site in sites:
         key = _key_of_regression(site)
         same_regression = by_key.get(key)
+        # the key was seen before: the findings are those of one regression
         if same_regression is not None:
             site = same_regression.joined(site)
         by_key[key] = site
@@ -421,6 +423,7 @@ def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Su
         relative_weight = suspect.weight / highest_weight
         against_unknown = _COMMON_MOVE_ODDS * relative_weight
         odds[suspect.cause] = Odds(against_unknown, suspect.sentence)
+    # nothing was recorded that could have changed the machine
     if not odds:
         sentence = f"{together}, which no change of one kernel explains"
         odds[Cause.RUNNER] = Odds(_COMMON_MOVE_ODDS, sentence)

@@ -93,6 +93,7 @@ class Population:
             softmax`; empty if nothing changed.
         """
         keys = set(changed)
+        # a failure alone changes no series of times
         if not keys:
             return ""
         trait_counts: Counter[_Traits] = Counter()
@@ -127,6 +128,7 @@ def _family_in_words(
     words.extend(family[name] for name in shared)
     words.append("series of")
     kernels = sorted({key.kernel for key in keys})
+    # a long list hides what they share
     if len(kernels) > _MAX_NAMED_KERNELS:
         words.append(f"{len(kernels)} kernels")
     else:
@@ -338,6 +340,7 @@ class Size:
 def _comparable_changes(findings: Sequence[TrendFinding]) -> list[float]:
     """Log changes; of times and rates together, for the worse."""
     directions = {finding.change.series.definition.better for finding in findings}
+    # a time that grows and a rate that falls are one and the same change
     if len(directions) > 1:
         return [finding.log_cost_change for finding in findings]
     return [finding.log_change for finding in findings]
@@ -348,6 +351,7 @@ def size_of(log_changes: Sequence[float]) -> Size | None:
     if not log_changes:
         return None
     typical_change = math.expm1(statistics.median(log_changes))
+    # two changes have a difference and no spread
     if len(log_changes) < _MIN_FOR_SPREAD:
         return Size(typical_change, None)
     relative_changes = [math.expm1(log_change) for log_change in log_changes]

@@ -29,6 +29,7 @@ def half_width(case: Change[CaseEvidence]) -> str:
     if case.relative_interval is None:
         return ""
     low, high = case.relative_interval
+    # too few blocks give no bounds
     if not math.isfinite(high - low):
         return ""
     half = (high - low) / 2
@@ -50,6 +51,7 @@ def medians_note(case: Change[CaseEvidence]) -> str:
 
 def percent(change: float) -> str:
     """Write a relative change with two or three digits: `+8.0%`, `+117%`."""
+    # from there on, one decimal would round to 10.0%
     if abs(change) < 0.0995:
         return f"{change:+.1%}"
     return f"{change:+,.0%}"
@@ -89,6 +91,7 @@ def roofline_text(case: Change[CaseEvidence]) -> str:
 def outcome_text(case: Change[CaseEvidence]) -> str:
     base = outcome_of(case.evidence.base)
     head = outcome_of(case.evidence.head)
+    # that it worked before is what a reader expects
     if base in {head, "ok"}:
         return head
     return f"{base} → {head}"
@@ -142,7 +145,8 @@ def code_change(change: StaticChange, failures: Set[str]) -> str:
         base_outcome = _outcome_of_code(evidence.base)
         word += f": {base_outcome} → {_outcome_of_code(evidence.head)}"
     # the message stands in the table of results already
-    is_shown_above = evidence.head is not None and evidence.head.message in failures
+    head = evidence.head
+    is_shown_above = head is not None and head.message in failures
     if is_shown_above or not detail:
         return word
     return f"{word}: {detail}"

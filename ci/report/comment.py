@@ -244,6 +244,7 @@ def _next(judgement: PullRequestJudgement, links: Links) -> Iterator[str]:
         command = code(f"/roofwatch run {judgement.head.sha[:8]}")
         yield f"**Next:** time not measured: {command} measures it on a runner with a GPU."
     unclear = reasons - _CLEAR
+    # a reason that a reader may not know has a page
     if unclear:
         linked_reasons = [_linked(reason, links) for reason in sorted(unclear)]
         yield f"What to do: {', '.join(linked_reasons)}."
@@ -293,6 +294,7 @@ def _command(
     if options:
         words.append(options)
     kernel = _worst_kernel(judgement)
+    # all kernels are measured without the option, which is safe
     if _SAFE_IN_A_SHELL.fullmatch(kernel):
         words.append(f"-k {kernel}")
     return code(" ".join(words), limit=_MAX_COMMAND)

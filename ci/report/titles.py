@@ -75,6 +75,7 @@ def headline(judgement: PullRequestJudgement) -> Remark:
     check and the terminal.
     """
     verdict = judgement.verdict
+    # new implementations are named where nothing else is decided
     if verdict is Verdict.INCONCLUSIVE:
         decides = _after_new(judgement, _undecided(judgement))
     elif verdict is Verdict.UNCHANGED:
@@ -93,6 +94,7 @@ def headline(judgement: PullRequestJudgement) -> Remark:
 
 def word_of(case: Change[CaseEvidence]) -> str:
     """What happened to a case in one or two words, as counts name it."""
+    # only a time has a direction that its reason does not say
     if case.reason is not Reason.BEYOND_THRESHOLD:
         return _CASE_WORDS.get(case.reason, str(case.verdict))
     if case.verdict is Verdict.REGRESSED:
@@ -161,6 +163,7 @@ def _undecided(judgement: PullRequestJudgement) -> str:
     for reason in (Reason.NEW_CASE, Reason.SAME_CODE):
         counts.pop(reason, None)
     untimed_count = counts.pop(Reason.NOT_TIMED, 0)
+    # everything that was compared agrees, and only times are missing
     if not counts and untimed_count:
         return _covered(judgement)
     if not counts:
@@ -297,6 +300,7 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     # the first rival is the fastest one; new ones do not compete with each other
     with_rivals = [new for new in new_implementations if new.rivals]
     challengers = [new for new in with_rivals if not new.rivals[0].is_new]
+    # without a rival of the base there is nothing to be faster than
     if not challengers:
         return Remark(f"{text} · {words}")
     best = min(challengers, key=lambda new: new.rivals[0].comparison.log_ratio)

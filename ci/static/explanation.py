@@ -27,7 +27,10 @@ _PHRASES = {
     "shared_bytes": "shared memory {} → {}",
     "theoretical_occupancy": "occupancy {} → {}",
 }
-_MINOR_PHRASES = {"instruction_count": "instructions {} → {}", "code_bytes": "code {} → {}"}
+_MINOR_PHRASES = {
+    "instruction_count": "instructions {} → {}",
+    "code_bytes": "code {} → {}",
+}
 """Shown if nothing else changed."""
 _OPTIONS = frozenset(
     {
@@ -48,8 +51,16 @@ _BLOCK_REGISTERS = 65_536
 _MAX_INSTRUCTION_NAME = 16
 _MAX_CHANGES = 6
 _OCCUPANCY = "theoretical_occupancy"
-_RESOURCES = {"warps": "resident warps", "blocks": "resident blocks"}
-_FACTORS = {2: "twice", 3: "three times", 4: "four times", 8: "eight times"}
+_RESOURCES = {
+    "warps": "resident warps",
+    "blocks": "resident blocks",
+}
+_FACTORS = {
+    2: "twice",
+    3: "three times",
+    4: "four times",
+    8: "eight times",
+}
 _UNSET = frozenset({None, "", "none"})
 """Versions of Triton differ in how they write an option that is not set."""
 
@@ -64,7 +75,9 @@ def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
         *_changed_values(base_facts, head_facts, _PHRASES),
         *_changed_instructions(base_facts, head_facts),
     ]
-    numbers = ", ".join(changed or _changed_values(base_facts, head_facts, _MINOR_PHRASES))
+    minor = _changed_values(base_facts, head_facts, _MINOR_PHRASES)
+    numbers = ", ".join(changed or minor)
+    # other machine code with the same facts and settings has nothing to explain
     if not numbers and base.configuration == head.configuration:
         return None
     reasons = [
@@ -141,6 +154,7 @@ def _fit_reason(
     function: StaticFacts,
 ) -> Iterator[Remark]:
     base_occupancy = base.values.get(_OCCUPANCY)
+    # what did not fit before is no news
     if head.values.get(_OCCUPANCY) == 0 and base_occupancy != 0:
         text = "no block fits on a multiprocessor of {}: the kernel cannot be launched"
         yield Remark(text, (function.target,))
@@ -225,7 +239,8 @@ def _tile(lengths: Mapping[str, int]) -> str:
     if not lengths:
         return "what a thread works on"
     sizes = " × ".join(map(str, lengths.values()))
-    names = ", ".join("{}" for _ in lengths)
+    gaps = ["{}"] * len(lengths)
+    names = ", ".join(gaps)
     return f"the tile of {sizes} ({names})"
 
 
@@ -248,6 +263,7 @@ def _owner_of_tile(function: StaticFacts) -> str:
 def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
     base_path = base.tensor_path
     head_path = head.tensor_path
+    # of code that was not disassembled, the path is unknown
     if base_path is not None and head_path is not None and base_path != head_path:
         yield _tensor_reason(base_path, head_path)
     yield from _width_reason(base.reads, head.reads)
@@ -322,6 +338,7 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
     """Describe changed launch options and constexprs, options first."""
     names = {**base.configuration, **head.configuration}
     changed: list[Remark] = []
+    # sorting is stable, so each kind keeps the order of the configuration
     for name in sorted(names, key=lambda name: name not in _OPTIONS):
         base_value = base.configuration.get(name)
         head_value = head.configuration.get(name)
@@ -329,7 +346,11 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
         if {base_value, head_value} <= _UNSET:
             continue
         if base_value != head_value:
-            words = (name, _setting(base_value), _setting(head_value))
+            words = (
+                name,
+                _setting(base_value),
+                _setting(head_value),
+            )
             changed.append(Remark("{} {} → {}", words))
     if not changed:
         return

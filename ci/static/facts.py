@@ -15,9 +15,18 @@ from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)
-DECISIVE_FACTS = ("local_bytes", "spilled_registers", "spill_store_count", "spill_load_count")
+DECISIVE_FACTS = (
+    "local_bytes",
+    "spilled_registers",
+    "spill_store_count",
+    "spill_load_count",
+)
 """Facts that decide alone, in order of priority: data that each thread keeps in device memory."""
-_MIN_FACTORS = {"local_bytes": 1.01, "spill_store_count": 2.0, "spill_load_count": 2.0}
+_MIN_FACTORS = {
+    "local_bytes": 1.01,
+    "spill_store_count": 2.0,
+    "spill_load_count": 2.0,
+}
 """Smallest decisive change where both sides spill. Counts also change with loop unrolling. A change
 of existing spills below 1 % moves a time by less than any measurement shows.
 """
@@ -179,10 +188,12 @@ def judge_facts(base: Mapping[str, float], head: Mapping[str, float]) -> Verdict
     for name in moved_facts(base, head):
         if name not in DECISIVE_FACTS:
             continue
+        # such registers went into other registers, not into memory
         if name in _ONLY_WITH_MEMORY and not has_memory:
             continue
         both_values = (base[name], head[name])
         smaller, larger = sorted(both_values)
+        # from none to any amount is always enough
         if larger >= _MIN_FACTORS.get(name, 1.0) * smaller:
             is_worse = metric(name).is_worse(base=base[name], head=head[name])
             return Verdict.of_change(is_worse=is_worse)
@@ -198,6 +209,7 @@ def judge_code(base: CodeFacts, head: CodeFacts) -> tuple[Verdict, Reason]:
         (_access_verdict(base.reads, head.reads), Reason.ACCESS_WIDTH_CHANGED),
         (_access_verdict(base.writes, head.writes), Reason.ACCESS_WIDTH_CHANGED),
     ]
+    # an improvement must not hide a regression, so that is looked for first
     for deciding in (Verdict.REGRESSED, Verdict.IMPROVED):
         for verdict, reason in judged:
             if verdict is deciding:
@@ -223,13 +235,20 @@ def _fits(facts: CodeFacts) -> bool:
 def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
     base_path = base.tensor_path
     head_path = head.tensor_path
+    # without a disassembly, nothing is known of the instructions
     if base_path is None or head_path is None:
         return Verdict.UNCHANGED
-    return _verdict(is_worse=head_path < base_path, is_better=head_path > base_path)
+    return _verdict(
+        is_worse=head_path < base_path,
+        is_better=head_path > base_path,
+    )
 
 
 def _access_verdict(base: Accesses, head: Accesses) -> Verdict:
-    return _verdict(is_worse=head.is_narrower_than(base), is_better=base.is_narrower_than(head))
+    return _verdict(
+        is_worse=head.is_narrower_than(base),
+        is_better=base.is_narrower_than(head),
+    )
 
 
 def _verdict(*, is_worse: bool, is_better: bool) -> Verdict:

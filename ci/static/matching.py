@@ -49,6 +49,7 @@ def _gone_last(pair: _Pair) -> tuple[bool, str]:
 
 def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
     """The one entry that stands for all functions of a call; None if they compiled."""
+    # a failed launch has a single entry, because nothing tells its functions
     if len(functions) != 1:
         return None
     (only,) = functions.values()
@@ -79,7 +80,9 @@ class _Unpaired:
         """Pair functions with equal name and code."""
         for name in self._common_names():
             code_hash = self.base[name].code_hash
-            if code_hash is not None and code_hash == self.head[name].code_hash:
+            head_hash = self.head[name].code_hash
+            # a function that failed to compile has no hash
+            if code_hash is not None and code_hash == head_hash:
                 self.pair(name, name)
 
     def pair_renamed(self) -> None:
@@ -91,6 +94,7 @@ class _Unpaired:
                 names_by_code[facts.code_hash] = name
         for name in sorted(self.head):
             base_name = names_by_code.pop(self.head[name].code_hash, None)
+            # equal code under another name
             if base_name is not None:
                 self.pair(base_name, name)
 
@@ -100,6 +104,7 @@ class _Unpaired:
 
     def pair_with_failed_launch(self) -> None:
         """Pair every function with the one entry of a launch that failed on the other side."""
+        # if both sides failed, the entries have one name and are a pair already
         failed_head = _failed_launch(self.head)
         if failed_head is not None and any(map(compiles, self.base.values())):
             for name, base_facts in sorted(self.base.items()):
@@ -116,8 +121,10 @@ class _Unpaired:
             self.pair(*self.base, *self.head)
 
     def leave_single(self) -> None:
+        # new functions
         for name, facts in self.head.items():
             self.pairs.append((name, None, facts))
+        # functions that are gone
         for name, facts in self.base.items():
             self.pairs.append((name, facts, None))
 

@@ -54,12 +54,14 @@ def choose_predicted(codes: Sequence[ConfiguredCode]) -> list[TriedConfiguration
     """
     judged = _without_spills([_judge_alone(code) for code in codes])
     candidates = _by_predicted_time(judged)
+    # nothing compiles, fits and has an estimate
     if not candidates:
         return [_without_estimate(code.tried) for code in judged]
     best, *slower = candidates
     ranked = [best.tried]
     for code in slower:
         change = compare_launches(best.estimates, code.estimates)
+        # predictions that are this close do not tell which is faster
         loss = Loss.PREDICTED_SLOWER
         if change.log_ratio < _TIED:
             loss = Loss.TIED
@@ -109,6 +111,7 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
         local_bytes=max(facts.local_bytes or 0 for facts in code.facts),
         theoretical_occupancy=min(occupancies, default=None),
     )
+    # an occupancy of 0 means that no block fits
     if tried.theoretical_occupancy == 0:
         limits = _limits_of(code.facts)
         tried = _lost(tried, Loss.DOES_NOT_FIT, f"no block fits: too much of {limits}")
@@ -117,6 +120,7 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
 
 def _failure_of(facts: Sequence[StaticFacts]) -> str | None:
     """Why a call cannot run; None if all of its launches compiled."""
+    # a call without kernels cannot be timed
     if not facts:
         return "launches nothing"
     for launch in facts:
@@ -137,6 +141,7 @@ def _without_spills(judged: Sequence[_Code]) -> list[_Code]:
     """Drop what spills, if something else does not."""
     candidates = [code.tried for code in judged if code.tried.loss is None]
     clean_count = sum(not tried.local_bytes for tried in candidates)
+    # if all spill, spilling does not tell them apart
     if not clean_count:
         return list(judged)
     remaining: list[_Code] = []
@@ -150,6 +155,7 @@ def _without_spills(judged: Sequence[_Code]) -> list[_Code]:
 
 
 def _predicted_ns(code: _Code) -> float:
+    # kernels of a call run one after the other
     return sum(estimate.predicted_ns for estimate in code.estimates)
 
 

@@ -79,7 +79,8 @@ class Race(Generic[Entrant]):
     @property
     def is_over(self) -> bool:
         """Whether one is left, or those that are left differ by less than the margin."""
-        return len(self.remaining) < 2 or self._is_tied
+        has_winner = len(self.remaining) < 2
+        return has_winner or self._is_tied
 
     def median_ns(self, entrant: Entrant) -> float | None:
         """Median of the medians of its blocks."""
@@ -87,6 +88,7 @@ class Race(Generic[Entrant]):
         return statistics.median(medians) if medians else None
 
     def _eliminate(self) -> None:
+        # half of what is left at each look, so the sum of all looks stays below the error rate
         self._error_rate /= 2
         leader = self.leader
         assert leader is not None
@@ -96,6 +98,7 @@ class Race(Generic[Entrant]):
             if entrant == leader:
                 continue
             comparison = self._compare(leader, entrant, self._error_rate)
+            # the whole interval is slower than the leader
             if comparison.log_interval[0] > 0:
                 self.dropped[entrant] = Dropped(self.round_count, comparison)
                 continue
