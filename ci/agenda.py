@@ -243,7 +243,8 @@ def _fills(state: WatchState) -> Iterator[Job]:
     candidates = [commit for commit in older_commits if commit.sha not in state.skipped]
     gaps: list[list[CommitRef]] = []
     for is_measured, commits in groupby(
-        candidates, key=lambda commit: commit.sha in state.measured
+        candidates,
+        key=lambda commit: commit.sha in state.measured,
     ):
         if not is_measured:
             gaps.append(list(commits))

@@ -63,11 +63,13 @@ def job_of(variables: Mapping[str, str]) -> Job:
     number = variables.get("CI_MERGE_REQUEST_IID")
     # in a pipeline for merged results, CI_COMMIT_SHA is the merge
     head_sha = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or variables.get(
-        "CI_COMMIT_SHA", ""
+        "CI_COMMIT_SHA",
+        "",
     )
     try:
         order = RunOrder(
-            int(variables.get("CI_PIPELINE_ID", "")), int(variables.get("CI_JOB_ID", ""))
+            int(variables.get("CI_PIPELINE_ID", "")),
+            int(variables.get("CI_JOB_ID", "")),
         )
         pull_requests: tuple[PullRequest, ...] = ()
         if number:
@@ -160,7 +162,8 @@ class GitLabProject:
     def create_comment(self, number: int, body: str) -> Comment:
         def create() -> Any:
             return self._notes(number).create(
-                {"body": _without_commands(body)}, retry_transient_errors=False
+                {"body": _without_commands(body)},
+                retry_transient_errors=False,
             )
 
         return self._to_comment(self._call(create, is_repeatable=False).attributes, number)

@@ -79,11 +79,13 @@ def may_carry_secrets(url: str) -> bool:
     except ValueError:
         return False
     is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    return is_local or (parts.scheme == "https" and bool(parts.hostname))
+    is_encrypted = parts.scheme == "https" and bool(parts.hostname)
+    return is_local or is_encrypted
 
 
 def visible(text: str) -> str:
     """Replace unprintable characters, such as terminal controls and bidirectional marks, by `�`."""
+    # a control character could move what a reader sees
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
@@ -129,7 +131,8 @@ def cell_code(text: str, *, limit: int = 160) -> str:
     text_of_span = span[1:-1]
     # a browser breaks a line only where it is allowed to
     marked = _LONG_WORD.sub(lambda word: _BREAK.sub(r"\1\0", word[0]), text_of_span)
-    return "<wbr>".join(f"`{piece}`" for piece in marked.split("\0"))
+    pieces = marked.split("\0")
+    return "<wbr>".join(f"`{piece}`" for piece in pieces)
 
 
 def code_block(text: str, *, most: int) -> list[str]:
@@ -201,7 +204,8 @@ def join_sections(
     for section in sections:
         if section.is_folded:
             continue
-        opened.append(replace(section, rows=section.rows[:_MAX_OPEN_ROWS]))
+        first_rows = section.rows[:_MAX_OPEN_ROWS]
+        opened.append(replace(section, rows=first_rows))
         # what does not fit in an open table is folded away, not lost
         more = section.rows[_MAX_OPEN_ROWS:]
         if more:
@@ -215,7 +219,8 @@ def join_sections(
                 )
             )
     folds += [section for section in sections if section.is_folded]
-    row_limit = max((len(section.rows) for section in sections), default=0)
+    row_counts = (len(section.rows) for section in sections)
+    row_limit = max(row_counts, default=0)
     while True:
         open_lines = _lines_of(opened, row_limit, whole_url)
         folded_lines = _lines_of(folds, row_limit, whole_url)

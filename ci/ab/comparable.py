@@ -146,7 +146,8 @@ def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
 
 
 def refuse_method(
-    base: Measurement | MeasuredCase, head: Measurement | MeasuredCase
+    base: Measurement | MeasuredCase,
+    head: Measurement | MeasuredCase,
 ) -> Remark | None:
     """Why the medians of one case in two separate runs are not compared; None if they may be."""
     return _refuse(_method_of(base, head))
@@ -157,6 +158,7 @@ _Facts = list[tuple[str, object, object]]
 
 
 def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> _Facts:
+    """What decides how a time was taken."""
     return [
         ("timer", base.timer, head.timer),
         ("cache", base.cache, head.cache),
@@ -164,6 +166,7 @@ def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCas
 
 
 def _refuse(facts: _Facts) -> Remark | None:
+    """Name what differs; None if nothing does."""
     differing = [f"{name} {base} and {head}" for name, base, head in facts if base != head]
     if not differing:
         return None
@@ -172,6 +175,7 @@ def _refuse(facts: _Facts) -> Remark | None:
 
 def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
     """Why the times of one case say nothing of the device; None if they do."""
+    # one side is enough: the ratio has its time in it
     if base.is_hidden_by_host or head.is_hidden_by_host:
         return Remark(
             f"{head.timer} times include waiting for the host: --timer cupti measures the device "
@@ -193,7 +197,8 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
         if difference.may_move_times:
             name = difference.name.removesuffix(" version")
             yield Remark(
-                name + " differs ({} and {}), which may explain changes", difference.values
+                name + " differs ({} and {}), which may explain changes",
+                difference.values,
             )
     for side, record in (("base", base), ("head", head)):
         if record.commit.is_dirty:
@@ -210,7 +215,8 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
 
 def _notes_on_pinned(base: RunRecord, head: RunRecord) -> Iterator[Remark]:
     """Say whether the autotuner had no part in the times, and where it had."""
-    pinned = {_function_of(*choice) for choice in _choices(base) if choice[1].is_pinned}
+    pinned_choices = ((case_id, choice) for case_id, choice in _choices(base) if choice.is_pinned)
+    pinned = {_function_of(*choice) for choice in pinned_choices}
     if not pinned:
         return
     yield Remark(
@@ -220,11 +226,13 @@ def _notes_on_pinned(base: RunRecord, head: RunRecord) -> Iterator[Remark]:
     free = {_function_of(*choice) for choice in _choices(head) if not choice[1].is_pinned}
     for case_id, function in sorted(pinned & free):
         yield Remark(
-            "{} of {} is not pinned: the head has no such configuration", (function, case_id)
+            "{} of {} is not pinned: the head has no such configuration",
+            (function, case_id),
         )
 
 
 def _choices(record: RunRecord) -> Iterator[tuple[str, Autotuning]]:
+    """The choices of the autotuner in a record, with the case of each."""
     for measurement in record.measurements:
         for choice in measurement.autotuning:
             yield measurement.case_id, choice
@@ -253,11 +261,13 @@ def note_on_requirements(pairing: Pairing) -> Remark | None:
 
 
 def _changed_requirements(base: Mapping[str, str], head: Mapping[str, str]) -> list[str]:
+    """Packages that the two sides require in other versions, with both."""
     changed: list[str] = []
     for name in sorted(base.keys() | head.keys()):
         if base.get(name) == head.get(name):
             continue
         # a package without a version is required in any
         versions = [side.get(name, "none") or "any" for side in (base, head)]
-        changed.append(f"{name} {' → '.join(versions)}")
+        both_versions = " → ".join(versions)
+        changed.append(f"{name} {both_versions}")
     return changed

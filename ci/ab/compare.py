@@ -241,7 +241,8 @@ def detectable_change(
 
 
 def control_false_discoveries(
-    comparisons: Sequence[PairedEstimate], rate: float
+    comparisons: Sequence[PairedEstimate],
+    rate: float,
 ) -> list[PairedEstimate]:
     """Control the false discovery rate among all `regressed` and `improved` of a family.
 

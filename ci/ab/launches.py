@@ -140,6 +140,7 @@ def _paired_names(
     it.
     """
     for name in head:
+        # a kernel of one side alone is new or gone
         if name in base and base[name].count != head[name].count:
             yield name, name
     # what an incomplete profile lacks may only be left out of it
@@ -174,7 +175,8 @@ def _in_words(
         return Remark(f"{{}} is gone, {base_count:.3g} in a call before", (base_name,))
     if head_name != base_name:
         return Remark("kernel changed: {} instead of {}", (head_name, base_name))
-    return Remark(f"{{}}: {base_count:.3g} → {head_count:.3g} in a call", (head_name,))
+    counts = f"{base_count:.3g} → {head_count:.3g}"
+    return Remark(f"{{}}: {counts} in a call", (head_name,))
 
 
 def _launched(profile: CaseProfile) -> dict[str, _Launched]:
@@ -189,7 +191,8 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
         if profile.busy_ns:
             share = row.total_ns / profile.busy_ns
         kernels[row.name] = _Launched(
-            count=earlier.count + row.count / profile.call_count, share=earlier.share + share
+            count=earlier.count + row.count / profile.call_count,
+            share=earlier.share + share,
         )
     return kernels
 
@@ -218,6 +221,7 @@ def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
 
 
 def _agree(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> bool:
+    """Whether any process of the head chose what one of the base did."""
     base_chosen = [tuning.chosen for tuning in base]
     return any(tuning.chosen in base_chosen for tuning in head)
 
@@ -233,7 +237,9 @@ def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Auto
 
 def _flip(base: Sequence[Autotuning], head: Sequence[Autotuning]) -> Remark:
     """Describe the choices of both sides, with their times by the head's tuning."""
-    timed = next((tuning for tuning in head if tuning.timings), head[0])
+    # a process that found the choice in its cache has no timings
+    with_timings = (tuning for tuning in head if tuning.timings)
+    timed = next(with_timings, head[0])
     others = [tuning for tuning in head if tuning is not timed]
     base_chosen = [tuning.chosen for tuning in base]
     head_chosen = [tuning.chosen for tuning in (timed, *others)]
@@ -259,6 +265,7 @@ def _timings_in_words(timed: Autotuning, base_chosen: Configuration) -> str:
 
 
 def _time_of(timed: Autotuning, configuration: Configuration) -> str | None:
+    """What the autotuner measured of a configuration; None if it did not try it."""
     for timing in timed.timings:
         if timing.configuration == configuration and timing.time_ns is not None:
             return format_ns(timing.time_ns)

@@ -46,7 +46,8 @@ class SlotSides(NamedTuple):
         # launches of one side alone were added or removed
         if not self.base or not self.head:
             return False
-        return max(len(self.base), len(self.head)) <= _MOST_IN_ONE_CHANGE
+        larger_count = max(len(self.base), len(self.head))
+        return larger_count <= _MOST_IN_ONE_CHANGE
 
     def grouped(self, key: Callable[[Slot], Hashable]) -> list["SlotSides"]:
         """Group the slots by a key, in the order in which the keys first occur."""
@@ -65,6 +66,7 @@ class SlotSides(NamedTuple):
         Of a key that one side has more often, the last slots of that side stay alone.
         """
         groups = group_by(self.base, key)
+        # each slot of the base is taken once, in their order
         waiting = {slot_key: iter(slots) for slot_key, slots in groups.items()}
         for slot in self.head:
             slot_key = key(slot)
@@ -95,7 +97,8 @@ def matched_slots(base: StepTimes, head: StepTimes) -> Iterator[SlotSides]:
         sides = SlotSides(base.slots, head.slots)
         steps = sides.grouped(lambda slot: slot.step)
     else:
-        steps = [SlotSides(fold(base.slots), fold(head.slots))]
+        mean_step = SlotSides(fold(base.slots), fold(head.slots))
+        steps = [mean_step]
     for step in steps:
         # records know how often a kernel ran and not when
         if base.has_order:

@@ -109,7 +109,8 @@ class StepLedger:
         """What the terms do not explain of the change."""
         busy_ns = self.matched_ns + self.added_ns - self.removed_ns
         return round(
-            self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3
+            self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns),
+            3,
         )
 
     @property

@@ -76,6 +76,7 @@ def why_not_alerting(triaged: TriagedRegression) -> str | None:
 
 
 def _snooze_end(triage: Triage) -> str:
+    """When a snooze ends: at a time, or when a commit is measured."""
     if triage.snoozed_until is not None:
         return f"{triage.snoozed_until:%Y-%m-%d %H:%M} UTC"
     return f"{triage.snoozed_until_sha} is measured"

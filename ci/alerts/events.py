@@ -43,6 +43,7 @@ def one_message_per_event(steps: Sequence[AlertStep]) -> list[AlertStep]:
 
 
 def _deliveries_of(steps: Iterable[AlertStep]) -> Iterator[Delivery]:
+    """All messages of some steps, in their order."""
     for step in steps:
         yield from step.deliveries
 
@@ -122,6 +123,7 @@ def _key(delivery: Delivery) -> str:
 
 
 def _group_of(delivery: Delivery) -> _Group:
+    """What messages have in common that become one."""
     alert = delivery.alert
     event = alert.event or alert.cause
     return delivery.channel, delivery.event, event
@@ -134,7 +136,8 @@ def _merged(deliveries: Sequence[Delivery]) -> Delivery:
     # its message needs no others
     if len(ordered) == 1:
         return worst
-    return replace(worst, alert=_merged_alert([delivery.alert for delivery in ordered]))
+    alerts = [delivery.alert for delivery in ordered]
+    return replace(worst, alert=_merged_alert(alerts))
 
 
 def _weight(delivery: Delivery) -> tuple[int, bool, float]:
@@ -159,7 +162,8 @@ def _merged_alert(alerts: Sequence[Alert]) -> Alert:
     kernels = _once(kernel for alert in alerts for kernel in alert.message.kernels)
     title = worst.message.title
     if len(kernels) > len(worst.message.kernels):
-        title = f"{count_of(len(kernels), 'kernel')} together, the worst: {title}"
+        kernel_count = count_of(len(kernels), "kernel")
+        title = f"{kernel_count} together, the worst: {title}"
     message = replace(
         worst.message,
         title=title,
@@ -208,7 +212,9 @@ def _summary(deliveries: Sequence[Delivery], limit: int) -> Delivery:
     if len(deliveries) == 1:
         return worst
     alerts = [delivery.alert for delivery in deliveries]
-    facts = [Fact("Alert", alert.message.title) for alert in alerts[:WORST_COUNT]]
+    # a channel shows only some lines
+    shown_alerts = alerts[:WORST_COUNT]
+    facts = [Fact("Alert", alert.message.title) for alert in shown_alerts]
     other_count = len(alerts) - WORST_COUNT
     # a message stays short; the list has all
     if other_count > 0:

@@ -241,6 +241,7 @@ def _step(
 
 
 def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
+    """Why an alert ended, as its last message says."""
     if alert.cause in endings:
         return endings[alert.cause] or "no rule covers it any more"
     if alert.regression_id:

@@ -201,6 +201,7 @@ def _level_of(
 
 
 def _of_method(points: Iterable[_Point], method: tuple[str, str]) -> list[_Point]:
+    """The values that were measured in one way."""
     return [point for point in points if point.method == method]
 
 
@@ -291,6 +292,7 @@ def _values(
 
 
 def _geomean(values: Iterable[float]) -> float:
+    """Geometric mean of values above 0."""
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
@@ -354,6 +356,7 @@ def _cause(
     kernel: str,
     device: str,
 ) -> str:
+    """What an alert is about, so that its next message finds it."""
     # a mean over all kernels is named by the patterns that select them
     patterns = [*rule.kernels, *rule.families, *rule.tags]
     selection = kernel or "\n".join(patterns)

@@ -151,6 +151,7 @@ def _silence_message(
     interval: ReportInterval,
     now: datetime,
 ) -> Message:
+    """Since when a device is silent, and how often it reported before."""
     silent_for = _duration(now - interval.last_at)
     facts = [Fact("Last result", f"{interval.last_at:%Y-%m-%d %H:%M} UTC, {silent_for} ago")]
     if interval.usual_gap is not None:

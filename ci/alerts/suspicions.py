@@ -25,7 +25,9 @@ def suspicion_conditions(
         if abs(change.relative_change) < rule.min_relative_change:
             continue
         is_covered = rule.covers_runner(change.runner_class) and _covers_kernel(
-            rule, state, change.kernel
+            rule,
+            state,
+            change.kernel,
         )
         undecided_for = now - seen_at
         # until then, a pair may still decide
@@ -60,6 +62,7 @@ def _covers_kernel(
     state: ProjectState,
     kernel: str,
 ) -> bool:
+    """Whether a rule is about any case of a kernel."""
     cases = [case for case in state.cases.values() if case.kernel == kernel]
     if not cases:
         return rule.covers_case(kernel, "", ())
@@ -71,6 +74,7 @@ def _message(
     state: ProjectState,
     seen_at: datetime,
 ) -> Message:
+    """What a channel is sent: since when, how sure, and how to decide it."""
     device = state.device_of(change.runner_class)
     size = f"{change.relative_change:+.0%}".replace("%", " %")
     return Message(

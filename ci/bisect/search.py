@@ -204,6 +204,7 @@ def with_pair(
 
 
 def _with_probabilities(commits: Sequence[BisectionCommit]) -> tuple[BisectionCommit, ...]:
+    """Update the probability of each commit, once the step has a size."""
     # without two pairs of the bad end, the size of the step is unknown
     if len(commits[-1].log_ratios) < 2:
         return tuple(commits)
@@ -220,12 +221,14 @@ def _probabilities(commits: Sequence[BisectionCommit]) -> Floats:
 
 
 def _relative_change(log_ratios: Sequence[float]) -> float | None:
+    """Median change against the good end; None without pairs."""
     if not log_ratios:
         return None
     return math.expm1(median(log_ratios))
 
 
 def _is_skipped(commit: BisectionCommit) -> bool:
+    """Whether it cannot be built or measured."""
     return commit.status is CommitStatus.SKIPPED
 
 

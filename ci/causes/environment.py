@@ -84,12 +84,14 @@ def _setting_change(
         new_values = [values.get(name) for _, values in new_settings]
         # no run of one level had a value of the other
         if set(old_values).isdisjoint(new_values):
-            changed_at_step.append(_setting_text(name, old_values[-1], new_values[0]))
+            change = _setting_text(name, old_values[-1], new_values[0])
+            changed_at_step.append(change)
             continue
         changed_at = _commits_of_changes(name, [*old_settings, *new_settings])
         # once, for good, and at a commit where the change may lie
         if len(changed_at) == 1 and changed_at[0] in candidates:
-            changed_nearby.append(_setting_text(name, old_values[0], new_values[-1]))
+            change = _setting_text(name, old_values[0], new_values[-1])
+            changed_nearby.append(change)
     if changed_at_step:
         listed = ", ".join(changed_at_step)
         return Odds(AT_STEP, f"{listed} with the first run of the new level")
@@ -107,6 +109,7 @@ def _setting_text(
     old_value: str | None,
     new_value: str | None,
 ) -> str:
+    """`name base → head`."""
     return f"{name} {old_value or 'unset'} → {new_value or 'unset'}"
 
 
@@ -122,7 +125,8 @@ def _commits_of_changes(name: str, settings: _Settings) -> list[CommitRef]:
 
 def add_measured_again(odds: CauseOdds, again: Observation) -> None:
     """Update the odds by what old commits did when they were measured again."""
-    surroundings = [cause for cause in (*SETTINGS, Cause.CLOCK) if cause in odds]
+    all_surroundings = (*SETTINGS, Cause.CLOCK)
+    surroundings = [cause for cause in all_surroundings if cause in odds]
     code = odds[Cause.CODE]
     # old code did not change, so the environment did not do it
     if not again.has_changed:

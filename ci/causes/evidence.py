@@ -227,6 +227,7 @@ def _narrowed(ranges: Sequence[ComparedRange]) -> list[ComparedRange]:
 
 
 def _length_and_end(compared: ComparedRange) -> tuple[int, int]:
+    """Sort key: short ranges first, then by their end."""
     end = compared.head.first_parent_count
     return end - compared.base.first_parent_count, end
 
@@ -359,6 +360,7 @@ def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
 
 
 def _runs_within(runs: Iterable[_Run], level: Sequence[CommitRef]) -> list[_Run]:
+    """The runs whose commit belongs to a level."""
     first = level[0]
     last = level[-1]
     return [run for run in runs if first <= run.commit <= last]
@@ -377,6 +379,7 @@ def _describe_counter(change: Change[None]) -> str:
 
 
 def _describe_launch(launch: Change[LaunchEvidence]) -> str:
+    """What changed in the launches of a kernel, and its share of the call."""
     text = plain(str(launch.detail), limit=_MAX_CHARACTERS)
     side = "after" if launch.evidence.head_name else "before"
     return f"{text} ({launch.evidence.share:.0%} of a call {side})"

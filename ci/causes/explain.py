@@ -122,7 +122,8 @@ def explain_outcome(
 
 
 def explain_bridge(
-    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]
+    before: Sequence[SeriesPoint],
+    after: Sequence[SeriesPoint],
 ) -> tuple[Suspect, ...]:
     """List what changed between two groups of runs of one commit, whose code is the same."""
     odds: CauseOdds = {}

@@ -161,6 +161,7 @@ class Segmenter:
         return ties
 
     def _ties_of_autocorrelation(self, noise: Noise, single_costs: Values) -> Values:
+        """What a value costs less if its neighbour predicts it, shape [values - 1, levels]."""
         assert noise.innovation_costs is not None
         scaled = self._distances / noise.innovation
         # an outlier predicts no more of its neighbour than the limit
@@ -179,6 +180,7 @@ class Segmenter:
 
 
 def _possible_levels(values: Values) -> Values:
+    """Levels to choose from: all values of a short series, else quantiles."""
     levels = np.sort(values)
     if len(values) > _MAX_LEVELS:
         quantiles = (np.arange(_MAX_LEVELS) + 0.5) / _MAX_LEVELS

@@ -52,7 +52,9 @@ def collect_evidence(record: RunRecord, subjects: Iterable[CaseKey]) -> list[Evi
     target = record.environment.compile_target
     times = _TimesOfRecord(record, cases)
     published = compare_with_datasheet(
-        record.ceilings, record.environment.device_name, sm_clock_mhz=record.sm_clock_mhz
+        record.ceilings,
+        record.environment.device_name,
+        sm_clock_mhz=record.sm_clock_mhz,
     )
 
     evidence: list[Evidence] = []
@@ -291,7 +293,8 @@ def _missing(evidence: Evidence) -> Iterator[Remark]:
         machine_code = "machine code for the target of the device; from:"
         if evidence.target:
             yield Remark(
-                f"{machine_code} `roofwatch run` with `--targets {{}}`", (evidence.target,)
+                f"{machine_code} `roofwatch run` with `--targets {{}}`",
+                (evidence.target,),
             )
         else:
             yield Remark(f"{machine_code} a target that this version can compile for")

@@ -115,7 +115,10 @@ def _worst_series(regressed: Iterable[Change[CaseEvidence]]) -> tuple[str, str] 
     """Case and implementation of the first slower case; None if its name is too long to store."""
     slower = (case.case_key for case in regressed if case.log_interval is not None)
     worst = next(slower, None)
-    if worst is None or len("".join(worst)) > MAX_SERIES:
+    if worst is None:
+        return None
+    # the state of a comment has a limit
+    if len("".join(worst)) > MAX_SERIES:
         return None
     return worst
 
@@ -150,11 +153,13 @@ def _largest_of_groups(sizes: Iterable[tuple[str, float]]) -> dict[str, float]:
     largest: dict[str, float] = {}
     for key, size in sizes:
         rounded = float(f"{size:.4g}")
-        largest[key] = max(rounded, largest.get(key, 0.0))
+        largest_so_far = largest.get(key, 0.0)
+        largest[key] = max(rounded, largest_so_far)
     return largest
 
 
 def _sizes(judgement: PullRequestJudgement) -> Iterator[_FindingSize]:
+    """Every finding of a report that can be accepted."""
     for case in judgement.cases:
         if case.verdict is Verdict.REGRESSED:
             yield from _case_sizes(case)

@@ -161,6 +161,8 @@ def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
 
 
 class _PullRequest:
+    """The pull request of a comment, on which its commands are carried out."""
+
     def __init__(
         self,
         repository: GitHubRepository,
@@ -231,7 +233,8 @@ class _PullRequest:
         )
         sentence = accepted_by(self._request.comment, command.rest)
         if not self._repository.edit_comment(
-            ours, with_acceptance(ours.body, acceptance, sentence)
+            ours,
+            with_acceptance(ours.body, acceptance, sentence),
         ):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")
         newest = self._newest_check_run()
@@ -336,6 +339,7 @@ class _PullRequest:
         )
 
     def _series(self, named: str) -> str:
+        """The series to bisect: the one that is named, else the worst of the report."""
         series = "/".join(named.split())
         if series:
             return series
@@ -345,6 +349,7 @@ class _PullRequest:
         return "/".join(findings.worst)
 
     def _reported(self) -> tuple[Comment, Findings]:
+        """Our report and the findings that it has; refused without any."""
         ours = find_report(self._repository, self._number, self._name)
         findings = None
         if ours is not None:
@@ -354,11 +359,13 @@ class _PullRequest:
         return ours, findings
 
     def _newest_check_run(self) -> FoundCheckRun | None:
+        """The check-run of the newest report of this commit."""
         check_runs = self._repository.check_runs(self._head_sha, self._name)
         ours = [check_run for check_run in check_runs if check_run.order is not None]
         return max(ours, key=_recency, default=None)
 
 
 def _recency(check_run: FoundCheckRun) -> tuple[RunOrder, int]:
+    """Sort key: a later run is newer, then a later check-run."""
     assert check_run.order is not None, "it is one of ours"
     return check_run.order, check_run.check_run_id

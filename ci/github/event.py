@@ -174,7 +174,9 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
         queue_ref = _queue_ref_of(event)
     try:
         return Job(
-            run, _matched(SHA, variables.get("GITHUB_SHA")), queued=queued_pull_request(queue_ref)
+            run,
+            _matched(SHA, variables.get("GITHUB_SHA")),
+            queued=queued_pull_request(queue_ref),
         )
     except ValueError as error:
         raise ForgeError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
@@ -212,7 +214,8 @@ def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement 
 
 
 def command_request(
-    variables: Mapping[str, str], event: Mapping[str, Any]
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
 ) -> CommandRequest | None:
     """Return the comment or the label that started a job; None if it is not a new one on a pull
     request.
@@ -282,7 +285,8 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     try:
         repository = _matched(_REPOSITORY, variables.get("GITHUB_REPOSITORY"))
         order = RunOrder(
-            int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1"))
+            int(variables.get("GITHUB_RUN_ID", "0")),
+            int(variables.get("GITHUB_RUN_ATTEMPT", "1")),
         )
     except ValueError as error:
         raise ForgeError(

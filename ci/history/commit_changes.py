@@ -89,6 +89,7 @@ class CompiledHistory:
                 self._add(facts_series)
 
     def _add(self, series: Series) -> None:
+        """Add the points of one fact to those of its function."""
         key = series.key
         functions = self._functions[key.case_key]
         by_commit = functions.setdefault((key.function, key.target), {})
@@ -158,17 +159,19 @@ class CompiledHistory:
 
 
 def _timed_functions(
-    base: Mapping[_Function, _Facts], head: Mapping[_Function, _Facts]
+    base: Mapping[_Function, _Facts],
+    head: Mapping[_Function, _Facts],
 ) -> list[_Function]:
     """Functions of both sides for the timed device; of all targets if it is not known."""
     common = sorted(base.keys() & head.keys())
     device_targets = _device_targets(head.values())
     # code for other targets says nothing about the timed device
-    timed = [function for function in common if function[1] in device_targets]
+    timed = [(name, target) for name, target in common if target in device_targets]
     return timed or common
 
 
 def _code_hash(facts: Mapping[_Function, _Facts], function: _Function) -> str | None:
+    """The machine code of a function; None if it is not there."""
     if function not in facts:
         return None
     return facts[function].code_hash
@@ -186,9 +189,12 @@ def _device_targets(facts: Iterable[_Facts]) -> set[str]:
 
 
 def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding]:
-    in_order = [facts for _, facts in sorted(by_commit.items())]
+    """Compare each commit of a function with the one before."""
+    commits = sorted(by_commit)
+    in_order = [by_commit[commit] for commit in commits]
     for base, head in pairwise(in_order):
         for change in _changes(base, head):
+            # compiling again would give the same, so nothing needs a second measurement
             yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(base, head))
 
 
@@ -230,7 +236,8 @@ def _changes(base: _Facts, head: _Facts) -> Iterator[ChangePoint]:
         verdict = Verdict.of_change(is_worse=not head.has_compiled)
         # all facts of the function are lost together, so one stands for them
         names = _first_fact(base, head)
-        outcomes = f"compiling was {base.point.outcome}, is {head.point.outcome}"
+        base_outcome = base.point.outcome
+        outcomes = f"compiling was {base_outcome}, is {head.point.outcome}"
         message = _in_brackets(head.point.message)
         evidence = f"{outcomes}{message}"
     for name in names:
@@ -326,7 +333,8 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
             after=after.value,
             evidence=_outcomes_in_words(series.key, before, after),
         )
-        yield TrendFinding.at_commit(change, status, explain_outcome(before, after, earlier))
+        suspects = explain_outcome(before, after, earlier)
+        yield TrendFinding.at_commit(change, status, suspects)
 
 
 def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:

@@ -82,14 +82,17 @@ class CommitEntry:
     def worst(self) -> ChangePoint:
         """The change that stands for the row: a time rather than another metric."""
         timed = [point for point in self.change_points if point.series.is_performance]
-        return max(timed, key=_absolute_cost, default=self.parts[0].regression.change_points[0])
+        # compiled code has no cost in time
+        any_point = self.parts[0].regression.change_points[0]
+        return max(timed, key=_absolute_cost, default=any_point)
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """That of the worst change first, then the most affected."""
         by_size = sorted(self.change_points, key=_absolute_cost, reverse=True)
         ordered = [self.worst, *by_size]
-        return tuple(dict.fromkeys(point.series.kernel for point in ordered))
+        kernels = (point.series.kernel for point in ordered)
+        return tuple(dict.fromkeys(kernels))
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
@@ -208,7 +211,8 @@ def summarise(
     for row in counted:
         for point in row.change_points:
             if point.series.is_performance:
-                costs[point.series] = costs.get(point.series, 0.0) + cost_of(point)
+                cost_so_far = costs.get(point.series, 0.0)
+                costs[point.series] = cost_so_far + cost_of(point)
     geomeans: dict[str, float] = {}
     # a series without a change counts with a cost of 0
     for runner in recent:
@@ -217,7 +221,8 @@ def summarise(
         keys = [key for key in all_keys if not is_library(key.implementation)]
         if keys:
             total = sum(costs.get(key, 0.0) for key in keys)
-            geomeans[runner.runner_class] = math.expm1(total / len(keys))
+            mean_log_change = total / len(keys)
+            geomeans[runner.runner_class] = math.expm1(mean_log_change)
     slower = [row for row in counted if row.verdict is Verdict.REGRESSED]
     return RangeSummary(
         slower_count=len(slower),

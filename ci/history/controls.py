@@ -156,7 +156,8 @@ class Controls:
 
 
 def settle_controls(
-    findings: Iterable[TrendFinding], controls: Controls
+    findings: Iterable[TrendFinding],
+    controls: Controls,
 ) -> tuple[list[TrendFinding], list[TrendFinding]]:
     """Use the values of controls as evidence about other series.
 
@@ -280,7 +281,8 @@ def _place_of(series: SeriesKey) -> _Place:
 
 
 def library_events(
-    of_libraries: Sequence[TrendFinding], others: Sequence[TrendFinding]
+    of_libraries: Sequence[TrendFinding],
+    others: Sequence[TrendFinding],
 ) -> list[Regression]:
     """Report slowdowns that only rows of libraries show: one event for each place, without alert.
 

@@ -178,6 +178,7 @@ def is_time_step(change: ChangePoint) -> bool:
 
 def is_level_step(change: ChangePoint) -> bool:
     """Whether a time, or a value of another tool with a direction, changed at one commit."""
+    # a drift has no commit at which it happened
     has_level = change.series.is_performance and not change.is_gradual
     return has_level and not is_outcome(change)
 
@@ -198,6 +199,7 @@ def log_change(change: ChangePoint) -> float:
 
 
 def _is_host_time(finding: TrendFinding) -> bool:
+    """Whether the time that the host takes for a call changed."""
     is_host_time = finding.change.series.metric == "host_ns"
     return is_host_time and not is_outcome(finding.change)
 
@@ -225,10 +227,12 @@ class Site:
 
     @cached_property
     def series(self) -> frozenset[SeriesKey]:
+        """Series that changed there."""
         return frozenset(finding.change.series for finding in self.findings)
 
     @cached_property
     def kernels(self) -> frozenset[str]:
+        """Kernels of its findings."""
         return frozenset(finding.kernel for finding in self.findings)
 
     @cached_property
@@ -243,7 +247,8 @@ class Site:
             return None
         typical_change = statistics.median(finding.log_cost_change for finding in sized)
         typical_error = statistics.median(finding.log_error for finding in sized)
-        return typical_change, typical_error / math.sqrt(len(sized))
+        error_of_median = typical_error / math.sqrt(len(sized))
+        return typical_change, error_of_median
 
     @cached_property
     def commit(self) -> CommitRef:
@@ -295,6 +300,7 @@ def _end_of_core(site: Site) -> tuple[int, int]:
 
 
 def _is_one_place(site: Site, following: Site) -> bool:
+    """Whether two neighbouring sites may be one."""
     if not site.reach.touches(following.reach):
         return False
     return site.series.isdisjoint(following.series)
@@ -346,11 +352,13 @@ def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
             support[position] += 1 / finding.window.width
     members: dict[int, list[TrendFinding]] = defaultdict(list)
     for finding, positions in zip(ordered, reached, strict=True):
-        members[max(positions, key=support.__getitem__)].append(finding)
+        best_supported = max(positions, key=support.__getitem__)
+        members[best_supported].append(finding)
     return [members[position] for position in sorted(members)]
 
 
 def _positions_in(places: Sequence[int], window: Window) -> range:
+    """Positions of the places that lie in a window."""
     first = bisect_left(places, window.first)
     end = bisect_right(places, window.last)
     return range(first, end)

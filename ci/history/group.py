@@ -34,7 +34,15 @@ from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
 from roofwatch.model.metrics import TIME
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
-_ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
+_ENVIRONMENT = frozenset(
+    {
+        Cause.DRIVER,
+        Cause.TOOLCHAIN,
+        Cause.CLOCK,
+        Cause.RUNNER,
+        Cause.HARNESS,
+    }
+)
 """Causes that affect all series of a machine at once."""
 _COMMON_MOVE_ODDS = 9.0
 """Odds of the machine if half of its series change at once and no record says why."""
@@ -79,6 +87,7 @@ def _kind_of_finding(finding: TrendFinding) -> _Kind:
 
 
 def _grouped(site: Site, population: Population) -> Grouped:
+    """One site as a regression; one of the machine names its cause."""
     findings = tuple(not_refuted(site.findings))
     regression = regression_of(site.findings, population)
     if _is_machine(findings):
@@ -176,6 +185,7 @@ def _places_per_commit(ordered: Sequence[Site]) -> float:
 
 
 def _best_status(site: Site) -> Status:
+    """The strongest evidence that any finding has."""
     statuses = {finding.status for finding in site.findings}
     return next(status for status in Status if status in statuses)
 
@@ -232,6 +242,7 @@ def _is_machine(findings: Sequence[TrendFinding]) -> bool:
 
 
 def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
+    """Kernels that tell two regressions apart; none for values of other tools."""
     # another tool's names say nothing about kernels
     series = [finding.change.series for finding in findings]
     if all(key.is_imported for key in series):
@@ -257,7 +268,8 @@ class _CommonChange:
 
 
 def _take_events(
-    findings: Sequence[TrendFinding], population: Population
+    findings: Sequence[TrendFinding],
+    population: Population,
 ) -> tuple[list[Grouped], list[TrendFinding]]:
     """Find the events of the environment, and return the other findings too.
 
@@ -279,7 +291,8 @@ def _take_events(
 
 
 def _common_changes(
-    findings: Iterable[TrendFinding], population: Population
+    findings: Iterable[TrendFinding],
+    population: Population,
 ) -> Iterator[_CommonChange]:
     """The changes of so many series of one machine that the commit is not to blame."""
     # a drift has no place that several series could share
@@ -301,6 +314,7 @@ def _common_changes(
 
 
 def _machine_and_direction(finding: TrendFinding) -> tuple[str, str, Verdict]:
+    """What findings of one event have in common."""
     series = finding.change.series
     return series.project, series.runner_class, finding.direction
 
@@ -350,6 +364,7 @@ def _end_and_runner(change: _CommonChange) -> tuple[float, str]:
 
 
 def _is_same_place(site: Site, other_site: Site) -> bool:
+    """Whether two common changes may be one event."""
     is_near = site.core.touches(other_site.core)
     return is_near or site.commit == other_site.commit
 
@@ -396,7 +411,8 @@ def _together_in_words(changes: Iterable[_CommonChange], verdict: Verdict) -> st
 def _in_words(change: _CommonChange) -> str:
     changed_count = len(change.site.series)
     count = f"{changed_count} of {change.judged_count}"
-    return f"{count} {_kind_of(change.site)} on {change.runner_class}"
+    kind = _kind_of(change.site)
+    return f"{count} {kind} on {change.runner_class}"
 
 
 def _is_bridged(findings: Sequence[TrendFinding]) -> bool:

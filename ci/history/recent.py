@@ -133,7 +133,8 @@ class KernelSuspicion:
 
 
 def possible_changes(
-    runners: Iterable[RecentRuns], regressions: Iterable[Regression]
+    runners: Iterable[RecentRuns],
+    regressions: Iterable[Regression],
 ) -> list[KernelSuspicion]:
     """Find times that the newest runs show off their level, before the history can judge them; the
     largest first.

@@ -68,6 +68,7 @@ class Population:
             self.add(key)
 
     def add(self, key: SeriesKey) -> None:
+        """Count a judged series of a time."""
         of_kernel = self._trait_counts[key.project, key.kernel]
         of_kernel[_traits(key)] += 1
         self._series_counts[key.project, key.runner_class] += 1
@@ -139,6 +140,7 @@ def _family_in_words(
 
 
 def _share_in_words(changed_count: int, family_count: int) -> str:
+    """`3 of 4`, `all 12` or `the only`."""
     if changed_count < family_count:
         return f"{changed_count} of {family_count}"
     if changed_count == 1:
@@ -147,6 +149,7 @@ def _share_in_words(changed_count: int, family_count: int) -> str:
 
 
 def _traits(key: SeriesKey) -> _Traits:
+    """What series may have in common besides their kernel."""
     traits = {"implementation": key.implementation, "runner class": key.runner_class}
     parts = key.case_id.split("/")
     # case ids of other tools have no fixed parts
@@ -178,10 +181,12 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     changes = tuple(finding.change for finding in ordered)
     times = [finding for finding in reported if finding.is_performance]
     size = size_of(_comparable_changes(times))
-    family = population.describe_family([finding.change.series for finding in times])
+    changed_series = [finding.change.series for finding in times]
+    family = population.describe_family(changed_series)
     # a pair knows the cause better than single runs do
     confirmed = [finding for finding in reported if finding.status is Status.CONFIRMED]
-    suspects = combine([finding.suspects for finding in confirmed or reported])
+    witnesses = confirmed or reported
+    suspects = combine([finding.suspects for finding in witnesses])
     is_refuted = all(finding.status is Status.REFUTED for finding in reported)
     kernel = _join_names(sorted({finding.kernel for finding in reported}))
     summary = f"{kernel}: {_summary(changes)}"
@@ -280,6 +285,7 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
 
 
 def _metric_in_summary(change: ChangePoint) -> str:
+    """Name under which changes are summed up."""
     if is_outcome(change):
         return _OUTCOME
     # another tool's file has several statistics of one metric, which change together
@@ -296,6 +302,7 @@ def _label(change: ChangePoint) -> str:
 
 
 def _headline(change: ChangePoint) -> str:
+    """A change in words: both levels, or what happened if a side has none."""
     if change.before is None or change.after is None:
         return f"{change.evidence} in {_subject(change)}"
     metric = change.series.definition
@@ -314,6 +321,7 @@ def _subject(change: ChangePoint) -> str:
 
 
 def _join_names(kernels: Sequence[str]) -> str:
+    """Join names of kernels; of many, the first and how many more."""
     if len(kernels) <= _MAX_NAMED_KERNELS:
         return " + ".join(kernels)
     named = kernels[: _MAX_NAMED_KERNELS - 1]
@@ -429,4 +437,5 @@ def _is_back(point: ChangePoint, improvement: ChangePoint) -> bool:
         limit = point.before * (1 + tolerance)
     else:
         limit = point.before * (1 - tolerance)
-    return not point.series.definition.is_worse(base=limit, head=improvement.after)
+    definition = point.series.definition
+    return not definition.is_worse(base=limit, head=improvement.after)

@@ -128,7 +128,8 @@ class Timeline:
 
     def since(self, first: int) -> "Timeline":
         return replace(
-            self, points={commit: self.points[commit] for commit in self.commits[first:]}
+            self,
+            points={commit: self.points[commit] for commit in self.commits[first:]},
         )
 
 

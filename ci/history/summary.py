@@ -79,7 +79,9 @@ class FalseAlarms:
 
 
 def count_false_alarms(
-    regressions: Iterable[TriagedRegression], *, since: datetime | None = None
+    regressions: Iterable[TriagedRegression],
+    *,
+    since: datetime | None = None,
 ) -> FalseAlarms:
     """Count the reported regressions by what became of them.
 

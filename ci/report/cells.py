@@ -62,6 +62,7 @@ def both_sides(
     base: float | None,
     head: float | None,
 ) -> str:
+    """Values of base and head in the unit of their metric."""
     return f"{_side(name, base)} → {_side(name, head)}"
 
 
@@ -89,6 +90,7 @@ def roofline_text(case: Change[CaseEvidence]) -> str:
 
 
 def outcome_text(case: Change[CaseEvidence]) -> str:
+    """How a case ended, with how it ended before if that is news."""
     base = outcome_of(case.evidence.base)
     head = outcome_of(case.evidence.head)
     # that it worked before is what a reader expects
@@ -98,6 +100,7 @@ def outcome_text(case: Change[CaseEvidence]) -> str:
 
 
 def outcome_of(side: SideResult | None) -> str:
+    """How one side ended; a dash if it has no result."""
     if side is None:
         return "–"
     return str(side.failure or side.measured or side.accuracy)
@@ -169,6 +172,7 @@ def _outcome_of_code(side: StaticFacts | None) -> str:
 
 
 def names_of(item: Change[Any]) -> str:
+    """Case and implementation, quoted."""
     return f"{code(item.case_id)} {code(item.implementation)}"
 
 

@@ -63,7 +63,8 @@ def to_markdown(
     """
     open_sections = changes(judgement, links.source)
     sentence = headline(judgement).quoted(partial(code, limit=_MAX_NAME))
-    title = f"{_MARKS[judgement.exit_code]} {_capital(sentence)}"
+    mark = _MARKS[judgement.exit_code]
+    title = f"{mark} {_capital(sentence)}"
     context = _context(judgement, links)
     is_unchanged = judgement.verdict is Verdict.UNCHANGED and not open_sections
     # other dependencies deserve a look even where no number changed
@@ -103,7 +104,11 @@ def verdict_line(judged: PullRequestJudgement) -> str:
 
 def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
-    parts = [_case_tally(judgement), _code_tally(judgement), _accuracy_tally(judgement)]
+    parts = [
+        _case_tally(judgement),
+        _code_tally(judgement),
+        _accuracy_tally(judgement),
+    ]
     return "; ".join(filter(None, parts))
 
 
@@ -117,7 +122,8 @@ def _case_tally(judgement: PullRequestJudgement) -> str:
 
 
 def _accuracy_tally(judgement: PullRequestJudgement) -> str:
-    counts = Counter(reason_words(change.reason) for change in judgement.accuracy_changes)
+    reasons = (change.reason for change in judgement.accuracy_changes)
+    counts = Counter(map(reason_words, reasons))
     by_reason = sorted(counts.items())
     words = [f"{count_of(count, 'result')} {reason}" for reason, count in by_reason]
     return ", ".join(words)
@@ -301,6 +307,7 @@ def _command(
 
 
 def _worst_kernel(judgement: PullRequestJudgement) -> str:
+    """The kernel of the first deciding change; empty without any."""
     deciding = _deciding(judgement)
     if not deciding:
         return ""

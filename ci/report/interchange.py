@@ -109,7 +109,9 @@ def _junit_case(change: Change[Any]) -> ElementTree.Element:
     if change.verdict in _JUNIT_TAGS:
         message = f"{change.verdict}: {claim or reason_words(change.reason)}"
         result = ElementTree.SubElement(
-            element, _JUNIT_TAGS[change.verdict], message=valid_xml(message)
+            element,
+            _JUNIT_TAGS[change.verdict],
+            message=valid_xml(message),
         )
         lines = (text_of(change), *sides_of(change))
         result.text = valid_xml("\n".join(lines))

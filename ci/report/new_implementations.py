@@ -69,13 +69,15 @@ class NewImplementation:
     @property
     def result(self) -> str:
         """Whether its results are right, and the largest error."""
-        checked = f"right in {self.right_count} of {len(self.case_ids)} cases"
+        case_count = len(self.case_ids)
+        checked = f"right in {self.right_count} of {case_count} cases"
         if len(self.case_ids) == 1:
             checked = "right" if self.right_count else "not checked"
         if self.rmse_ratio is None:
             return checked
         definition = metric("rmse_ratio")
-        return f"{checked}, {definition.title} {definition.format(self.rmse_ratio)}"
+        error = definition.format(self.rmse_ratio)
+        return f"{checked}, {definition.title} {error}"
 
     @property
     def compiled(self) -> Iterator[tuple[Remark, tuple[str, ...]]]:
@@ -107,7 +109,8 @@ def _time_in_words(rival: Rival) -> Remark:
     base, head = (
         metric("median_ns").format(value) for value in (comparison.base_ns, comparison.head_ns)
     )
-    text = f"{comparison.relative_change:+.1%}{interval} against {{}}: {base} → {head}"
+    change = f"{comparison.relative_change:+.1%}{interval}"
+    text = f"{change} against {{}}: {base} → {head}"
     if rival.case_count > 1:
         text += f"; median of {rival.case_count} cases {rival.median_change:+.1%}"
     return Remark(text, (rival.implementation,))
@@ -126,7 +129,8 @@ def _facts_in_words(facts: StaticFacts) -> Remark:
 
 
 def find_new_implementations(
-    pairing: Pairing, new: Iterable[CaseKey]
+    pairing: Pairing,
+    new: Iterable[CaseKey],
 ) -> tuple[NewImplementation, ...]:
     """Describe the cases and implementations that the base lacks, by kernel and implementation.
 
@@ -237,12 +241,14 @@ def _comparison(base: Measurement, head: Measurement) -> PairedEstimate | None:
     if refuse_timing(base, same_launches) or refuse_host_bound(base, head):
         return None
     return compare(
-        [block.samples_ns for block in base.blocks], [block.samples_ns for block in head.blocks]
+        [block.samples_ns for block in base.blocks],
+        [block.samples_ns for block in head.blocks],
     )
 
 
 def _facts_for_device(
-    environment: Environment, functions: Sequence[StaticFacts]
+    environment: Environment,
+    functions: Sequence[StaticFacts],
 ) -> tuple[StaticFacts, ...]:
     target = environment.compile_target
     of_device = tuple(facts for facts in functions if facts.target == target)

@@ -317,7 +317,9 @@ def _judge_static(
 def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
     changes = [
         detectable_change(
-            comparison.block_deviation, comparison.block_count, threshold=comparison.threshold
+            comparison.block_deviation,
+            comparison.block_count,
+            threshold=comparison.threshold,
         )
         for comparison in comparisons
         if comparison.block_deviation is not None

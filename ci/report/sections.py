@@ -173,7 +173,8 @@ class _Rows:
         """Each changed time of a kernel, with the worst case in full."""
         for group in groups_of_times(self.judgement):
             worst = group[0]
-            change = bold(worst, percent(worst.relative_change)) + half_width(worst)
+            size = percent(worst.relative_change)
+            change = bold(worst, size) + half_width(worst)
             times = both_sides(
                 name="median_ns",
                 base=worst.base,
@@ -197,7 +198,8 @@ class _Rows:
             workload = f"{case} {cell_code(step.implementation)}"
             kernel = f"{cell_code(source.kernel)} {cell_code(source.implementation)}"
             because = f"because of {kernel} {percent(source.kernel_change)}"
-            yield change, _lines(workload, because, f"{source.share:.1%} of the step")
+            share = f"{source.share:.1%} of the step"
+            yield change, _lines(workload, because, share)
 
     def machine_code(self) -> Iterator[Row]:
         """What the compiler made differently, with its targets."""
@@ -214,7 +216,8 @@ class _Rows:
         for group in groups:
             target_names = (cell_code(change.subject.target) for change in group)
             targets = listed(dict.fromkeys(target_names))
-            yield code_change(group[0], failures), _lines(self._benchmark(group), targets)
+            change = code_change(group[0], failures)
+            yield change, _lines(self._benchmark(group), targets)
 
     def launches(self) -> Iterator[Row]:
         """What changed in memory and in the time of the host."""
@@ -252,7 +255,8 @@ class _Rows:
             )
             tensor = code(worst.subject.part)
             errors += f" ({tensor})"
-            yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
+            change = f"{factor}, {reason_words(worst.reason)}"
+            yield change, self._benchmark(group), errors
 
     def autotuning(self) -> Iterator[Row]:
         """What the autotuner chose differently in cases that changed."""
@@ -267,7 +271,8 @@ class _Rows:
         if self.source_url is None:
             return name
         path = urllib.parse.quote(line.file)
-        return f"[{name}]({self.source_url}/{path}#L{line.line})"
+        url = f"{self.source_url}/{path}#L{line.line}"
+        return f"[{name}]({url})"
 
     def _benchmark(self, group: Sequence[Change[Any]], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
@@ -339,7 +344,8 @@ def _severity(change: StaticChange) -> tuple[int, float, str, str]:
 
 
 def _by_kernel(
-    items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]
+    items: Iterable[_Changed],
+    kind: Callable[[_Changed], Hashable],
 ) -> list[list[_Changed]]:
     """Group by kernel, implementation and a further property;
     the first of each group is its worst.

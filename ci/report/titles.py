@@ -127,6 +127,7 @@ def untimed_words(judgement: PullRequestJudgement) -> str:
 
 
 def _kernels(cases: Iterable[Change[CaseEvidence]]) -> str:
+    """Count the kernels of some cases, each once."""
     names = {kernel_of(case.case_id) for case in cases}
     return count_of(len(names), "kernel")
 
@@ -224,7 +225,9 @@ def _covered(judgement: PullRequestJudgement) -> str:
 def _accuracy_words(judgement: PullRequestJudgement) -> str:
     """Say how many of the head's benchmarks were checked against their reference."""
     heads = [case.evidence.head for case in judgement.cases]
-    are_correct = [head.accuracy is Outcome.OK for head in heads if head is not None]
+    # a removed case has no head
+    measured_heads = [head for head in heads if head is not None]
+    are_correct = [head.accuracy is Outcome.OK for head in measured_heads]
     if all(are_correct):
         return "accuracy ok"
     if not any(are_correct):
@@ -303,6 +306,7 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
     # without a rival of the base there is nothing to be faster than
     if not challengers:
         return Remark(f"{text} · {words}")
+    # the fastest against the best that the project had
     best = min(challengers, key=lambda new: new.rivals[0].comparison.log_ratio)
     rival = best.rivals[0]
     change = percent(rival.comparison.relative_change)
@@ -321,7 +325,8 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
     if largest is not None:
         which = "worst" if largest.verdict is Verdict.REGRESSED else "best"
         # a name is untrusted, so it is quoted where the remark is shown
-        parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
+        size = percent(largest.relative_change)
+        parts.append(f"{which} {size} ({{}})")
         kernel_names.append(largest.subject.kernel)
     parts.extend(_changed_code(judgement))
     parts.append(_changed_launches(judgement))
@@ -335,8 +340,10 @@ def _counts(judgement: PullRequestJudgement) -> str:
         return ""
     compared = judgement.compared_cases
     first_word, first_count = deciding[0]
-    counts = [f"{first_count} of {_benchmarks(compared)} {first_word}"]
-    counts.extend(f"{count} {word}" for word, count in deciding[1:])
+    benchmarks = _benchmarks(compared)
+    counts = [f"{first_count} of {benchmarks} {first_word}"]
+    other_counts = deciding[1:]
+    counts.extend(f"{count} {word}" for word, count in other_counts)
     return ", ".join(counts)
 
 
@@ -366,6 +373,7 @@ def _changed_code(judgement: PullRequestJudgement) -> Iterator[str]:
         cases = list({change.case_key for change in analysed})
         yield f"offsets or operators of {_benchmarks(cases)} {CODE_WORDS[verdict]}"
     if compiled:
+        # a function counts once, for however many targets it was compiled
         functions = {(change.subject.part, change.implementation) for change in compiled}
         target_names = {change.subject.target for change in compiled}
         targets = count_of(len(target_names), "target")

@@ -75,9 +75,11 @@ class AnalysisEvidence:
 
 
 def analyses_of(
-    proofs: Iterable[OverflowProof], costs: Iterable[OperatorCost]
+    proofs: Iterable[OverflowProof],
+    costs: Iterable[OperatorCost],
 ) -> tuple[Analysis, ...]:
-    return (*map(_of_proof, proofs), *map(_of_cost, costs))
+    of_proofs = map(_of_proof, proofs)
+    return (*of_proofs, *map(_of_cost, costs))
 
 
 def analyses_of_record(record: RunRecord) -> tuple[Analysis, ...]:
@@ -135,7 +137,12 @@ def describe_proof(proof: OverflowProof) -> Remark:
 
 def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
     template = f"{prefix}{{}} of {{}} in {{}}: {{}}"
-    words = [access.kind, access.pointer, access.function, access.reason]
+    words = [
+        access.kind,
+        access.pointer,
+        access.function,
+        access.reason,
+    ]
     if access.file is not None:
         template += " ({}:{})"
         words += [access.file, str(access.line)]
@@ -146,7 +153,8 @@ def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
 
 
 def judge_analyses(
-    base: Sequence[Analysis], head: Sequence[Analysis]
+    base: Sequence[Analysis],
+    head: Sequence[Analysis],
 ) -> list[Change[AnalysisEvidence]]:
     """Judge what is known about offsets and operators; what decides nothing is left out."""
     base_by_subject = {subject_of(analysis): analysis for analysis in base}
@@ -327,7 +335,8 @@ def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
         head_value = head.values.get(name, 0)
         if base_value != head_value:
             write = str if name == "wait_count" else format_bytes
-            parts.append(phrase.format(write(base_value), write(head_value)))
+            base_text = write(base_value)
+            parts.append(phrase.format(base_text, write(head_value)))
     words: list[str] = []
     for name, base_count, head_count in islice(_changed_calls(base, head), _MAX_NAMED):
         parts.append(f"{{}} {base_count} → {head_count}")

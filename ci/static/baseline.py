@@ -218,7 +218,8 @@ def apply_baseline(
 
 
 def judge_without_base(
-    baseline: Baseline, head: Sequence[StaticFacts]
+    baseline: Baseline,
+    head: Sequence[StaticFacts],
 ) -> tuple[Change[CodeEvidence], ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
     changes: list[Change[CodeEvidence]] = []

@@ -97,6 +97,7 @@ def _changed_values(
     head: CodeFacts,
     phrases: dict[str, str],
 ) -> Iterator[str]:
+    """Both values of each fact that changed, by its phrase."""
     moved = moved_facts(base.values, head.values)
     for name, phrase in phrases.items():
         if name in moved:
@@ -107,6 +108,7 @@ def _changed_values(
 
 
 def _changed_instructions(base: CodeFacts, head: CodeFacts) -> Iterator[str]:
+    """Instructions that changed in kind or width."""
     # without a disassembly, an instruction that is not listed may occur all the same
     is_disassembled = base.is_disassembled and head.is_disassembled
     if is_disassembled and base.tensor_path != head.tensor_path:
@@ -131,6 +133,7 @@ def _changed_width(
     base: Accesses,
     head: Accesses,
 ) -> Iterator[str]:
+    """The width in bits that moves most bytes, if it changed."""
     base_bits = base.main_width
     head_bits = head.main_width
     # a side without accesses has no width
@@ -143,6 +146,7 @@ def _changed_use(
     base_count: int,
     head_count: int,
 ) -> Iterator[str]:
+    """A kind of instruction that began or ceased to be used."""
     # how many there are depends on unrolling; whether there are any does not
     if (base_count == 0) != (head_count == 0):
         yield f"{name} {base_count} → {head_count}"
@@ -153,6 +157,7 @@ def _fit_reason(
     head: CodeFacts,
     function: StaticFacts,
 ) -> Iterator[Remark]:
+    """Why a kernel that could be launched no longer can."""
     base_occupancy = base.values.get(_OCCUPANCY)
     # what did not fit before is no news
     if head.values.get(_OCCUPANCY) == 0 and base_occupancy != 0:
@@ -165,6 +170,7 @@ def _spill_reason(
     head: CodeFacts,
     function: StaticFacts,
 ) -> Iterator[Remark]:
+    """Why values went to local memory, or came back from it."""
     verdict = judge_facts(base.values, head.values)
     if verdict is Verdict.UNCHANGED:
         return
@@ -254,6 +260,7 @@ def tile_lengths(function: StaticFacts) -> dict[str, int]:
 
 
 def _owner_of_tile(function: StaticFacts) -> str:
+    """The warps that share a tile."""
     warps = function.configuration.get("num_warps")
     if type(warps) is not int:
         return "a block"
@@ -261,6 +268,7 @@ def _owner_of_tile(function: StaticFacts) -> str:
 
 
 def _instruction_reasons(base: CodeFacts, head: CodeFacts) -> Iterator[Remark]:
+    """What other instructions mean for the time."""
     base_path = base.tensor_path
     head_path = head.tensor_path
     # of code that was not disassembled, the path is unknown
@@ -298,6 +306,7 @@ def _occupancy_reason(
     head: CodeFacts,
     function: StaticFacts,
 ) -> Iterator[Remark]:
+    """What limits an occupancy that fell."""
     base_occupancy = base.values.get(_OCCUPANCY)
     head_occupancy = head.values.get(_OCCUPANCY)
     limits = function.occupancy_limits
@@ -311,13 +320,15 @@ def _occupancy_reason(
 
 
 def _tensor_counts(facts: CodeFacts) -> str:
+    """Tensor-core instructions by name, as far as the names may be shown."""
     # names come from a record: show only what looks like an instruction
     named = [
         f"{count} {name}"
         for name, count in sorted(facts.tensor_counts.items())
         if name.isascii() and name.isalnum() and len(name) <= _MAX_INSTRUCTION_NAME
     ]
-    return " and ".join(named) or str(sum(facts.tensor_counts.values()))
+    total = sum(facts.tensor_counts.values())
+    return " and ".join(named) or str(total)
 
 
 def _async_count(facts: CodeFacts) -> int:

@@ -102,10 +102,12 @@ class CodeFacts:
 
     @property
     def reads(self) -> Accesses:
+        """Loads from global memory."""
         return self._accesses("global_load", "async_copy")
 
     @property
     def writes(self) -> Accesses:
+        """Stores to global memory."""
         return self._accesses("global_store")
 
     @property
@@ -139,6 +141,7 @@ class CodeFacts:
         return TensorPath.NONE
 
     def _accesses(self, *kinds: str) -> Accesses:
+        """Count instructions of some kinds by the bits that each moves."""
         counts: Counter[int] = Counter()
         for kind, count in self.instructions.items():
             name, _, width = kind.partition(".")
@@ -228,11 +231,13 @@ def _fit_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
 
 
 def _fits(facts: CodeFacts) -> bool:
+    """Whether a block of it fits on a multiprocessor."""
     # without an occupancy, nothing says that it does not fit
     return facts.values.get("theoretical_occupancy", 1.0) > 0
 
 
 def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
+    """Judge whether matrix products use more or less of the tensor cores."""
     base_path = base.tensor_path
     head_path = head.tensor_path
     # without a disassembly, nothing is known of the instructions
@@ -245,6 +250,7 @@ def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
 
 
 def _access_verdict(base: Accesses, head: Accesses) -> Verdict:
+    """Judge whether the same bytes take more or fewer instructions."""
     return _verdict(
         is_worse=head.is_narrower_than(base),
         is_better=base.is_narrower_than(head),
@@ -252,6 +258,7 @@ def _access_verdict(base: Accesses, head: Accesses) -> Verdict:
 
 
 def _verdict(*, is_worse: bool, is_better: bool) -> Verdict:
+    """Regressed or improved; unchanged if neither."""
     if is_worse:
         return Verdict.REGRESSED
     if is_better:

@@ -43,6 +43,7 @@ def matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) ->
 
 
 def _gone_last(pair: _Pair) -> tuple[bool, str]:
+    """Sort key: by name, functions that are gone last."""
     name, _, head_facts = pair
     return head_facts is None, name
 
@@ -72,6 +73,7 @@ class _Unpaired:
         self.pairs: list[_Pair] = []
 
     def pair(self, base_name: str, head_name: str) -> None:
+        """Take a function of each side as one and the same."""
         base_facts = self.base.pop(base_name)
         head_facts = self.head.pop(head_name)
         self.pairs.append((head_name, base_facts, head_facts))
@@ -99,6 +101,7 @@ class _Unpaired:
                 self.pair(base_name, name)
 
     def pair_by_name(self) -> None:
+        """Pair functions with equal names, whatever their code."""
         for name in self._common_names():
             self.pair(name, name)
 
@@ -121,6 +124,7 @@ class _Unpaired:
             self.pair(*self.base, *self.head)
 
     def leave_single(self) -> None:
+        """Keep what has no partner: new functions, and those that are gone."""
         # new functions
         for name, facts in self.head.items():
             self.pairs.append((name, None, facts))

@@ -66,8 +66,11 @@ class TimePrediction:
     def outweighs_spills(self) -> bool:
         """Whether it is faster for another reason than spills, and by more than the model errs."""
         saved = self.less_work - {_LOCAL}
-        is_large = self.log_ratio <= -_MIN_PREDICTED / (1 - _MODEL_ERROR)
-        return bool(saved) and is_large and not (self.has_other_warps or self.has_other_trips)
+        least = _MIN_PREDICTED / (1 - _MODEL_ERROR)
+        is_large = self.log_ratio <= -least
+        # the model compares neither well
+        is_comparable = not (self.has_other_warps or self.has_other_trips)
+        return bool(saved) and is_large and is_comparable
 
     @property
     def in_words(self) -> str:
@@ -140,7 +143,8 @@ def compare_launches(
 
 def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
     """Add the times of several launches, under each assumption, in ns."""
-    by_assumption = zip(*(estimate.variants_ns for estimate in estimates), strict=False)
+    all_variants = [estimate.variants_ns for estimate in estimates]
+    by_assumption = zip(*all_variants, strict=False)
     sums_ns = [sum(times_ns) for times_ns in by_assumption]
     # an older record has the one prediction only
     if not sums_ns:
@@ -225,7 +229,8 @@ class PredictedCall:
 
 
 def compare_calls(
-    base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]
+    base: Mapping[str, StaticFacts],
+    head: Mapping[str, StaticFacts],
 ) -> PredictedCall | None:
     """Compare the sums over all functions of a call; None if a launch has no estimate."""
     base_estimates = estimates_of_call(base)

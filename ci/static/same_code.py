@@ -42,7 +42,8 @@ def is_same_machine_code(pairing: Pairing, key: CaseKey) -> bool:
 
 
 def machine_code(
-    environment: Environment, functions: Iterable[StaticFacts]
+    environment: Environment,
+    functions: Iterable[StaticFacts],
 ) -> dict[tuple[str, str], str | None]:
     """Code hash of each compiled function by target and name, None if it failed.
 

@@ -130,6 +130,7 @@ def _failure_of(facts: Sequence[StaticFacts]) -> str | None:
 
 
 def _limits_of(facts: Sequence[StaticFacts]) -> str:
+    """The resources that one block exceeds."""
     limits: dict[str, None] = {}
     for fact in facts:
         if fact.theoretical_occupancy == 0:
@@ -160,11 +161,13 @@ def _predicted_ns(code: _Code) -> float:
 
 
 def _describe(code: _Code, change: TimePrediction) -> str:
+    """What is predicted of a configuration, and what limits it."""
     slowest = max(code.estimates, key=lambda estimate: estimate.predicted_ns)
     return f"{change.in_words}; bound by {slowest.limit}"
 
 
 def _without_estimate(tried: TriedConfiguration) -> TriedConfiguration:
+    """Mark a configuration that the model cannot rank."""
     if tried.loss is not None:
         return tried
     return _lost(tried, Loss.UNKNOWN, "no estimate: its grid or the target's rates are not known")
@@ -175,4 +178,5 @@ def _lost(
     loss: Loss,
     detail: str,
 ) -> TriedConfiguration:
+    """Say why a configuration is not timed."""
     return tried.model_copy(update={"loss": loss, "detail": detail})

@@ -88,6 +88,7 @@ class Race(Generic[Entrant]):
         return statistics.median(medians) if medians else None
 
     def _eliminate(self) -> None:
+        """Drop what is surely slower than the leader, and look whether the rest is tied."""
         # half of what is left at each look, so the sum of all looks stays below the error rate
         self._error_rate /= 2
         leader = self.leader
@@ -114,6 +115,7 @@ class Race(Generic[Entrant]):
         entrant: Entrant,
         error_rate: float,
     ) -> PairedEstimate:
+        """The leader as base, another entrant as head."""
         return compare(
             self.blocks[leader],
             self.blocks[entrant],
@@ -122,6 +124,7 @@ class Race(Generic[Entrant]):
         )
 
     def _mean_log_ns(self, entrant: Entrant) -> float:
+        """Mean logarithm of the medians of its blocks; infinite without any."""
         medians = [statistics.median(block) for block in self.blocks[entrant]]
         if medians:
             return statistics.fmean(map(math.log, medians))

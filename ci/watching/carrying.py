@@ -52,7 +52,8 @@ def _has_same_host_code(
 
 
 def rotating_share(
-    timed_at: Mapping[CaseKey, datetime], kernels: Collection[str]
+    timed_at: Mapping[CaseKey, datetime],
+    kernels: Collection[str],
 ) -> frozenset[CaseKey]:
     """Choose a tenth of the cases of some kernels, at least one: those that were timed longest ago.
 
