@@ -31,9 +31,7 @@ def measured(suite: str, plan: RunPlan) -> dict[str, Measurement]:
     return by_kernel(record)
 
 
-def test_each_way_to_break_a_gpu_is_one_outcome_with_a_message_and_the_next_case_is_measured() -> (
-    None
-):
+def test_the_next_case_is_measured_after_each_way_to_break_a_gpu() -> None:
     found = measured("bench_gpu_faults.py", PLAN)
 
     assert {kernel: measurement.outcome for kernel, measurement in found.items()} == {
@@ -54,9 +52,7 @@ def test_each_way_to_break_a_gpu_is_one_outcome_with_a_message_and_the_next_case
     assert "blocks of seven" in messages["never_compiles"]
 
 
-def test_what_no_graph_can_hold_says_which_timer_can_and_spoils_nothing_that_comes_after_it() -> (
-    None
-):
+def test_the_next_case_is_measured_after_one_that_no_graph_can_hold() -> None:
     found = measured("bench_gpu_graphs.py", replace(PLAN, timer=Timer.CUDA_GRAPH))
 
     assert {kernel: measurement.outcome for kernel, measurement in found.items()} == {

@@ -43,7 +43,7 @@ def block_counts(record: RunRecord) -> dict[str, int]:
     return {measured.case_id: len(measured.blocks) for measured in record.measurements}
 
 
-def test_blocks_are_added_where_requested_and_both_sides_have_one_set_of_ceilings(
+def test_both_sides_of_a_pair_get_the_blocks_that_are_requested_with_one_set_of_ceilings(
     fork_server: ForkServer,
 ) -> None:
     looks: list[dict[str, int]] = []

@@ -216,7 +216,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     ],
     ids=["SIGTERM", "SIGINT", "SIGTERM while the interpreter checks"],
 )
-def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
+def test_a_stopped_run_says_how_to_resume_once_its_processes_are_gone(
     tmp_path: Path, number: signal.Signals, status: int, language: str
 ) -> None:
     stopped = cut_run(tmp_path, number, language=language)
@@ -258,7 +258,7 @@ def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer
 
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "damaged"])
-def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
+def test_a_resumed_pair_measures_again_only_blocks_that_lack_a_side(
     fork_server: ForkServer, good: SuiteAt, tmp_path: Path, is_cut: bool
 ) -> None:
     plan = RunPlan(kernels=("scale",), device="cpu", targets=(), block_count=3, sampling=QUICK)

@@ -40,7 +40,7 @@ def selected(device: str, **plan: object) -> list[str]:
         ("cpu", {"tags": ("70b", "decode")}, ["tagged/n=3"]),
     ],
 )
-def test_cases_are_selected_by_tags_or_by_the_usual_tag_of_the_device(
+def test_the_usual_tag_of_the_device_selects_cases_unless_tags_are_given(
     device: str, plan: dict[str, object], cases: list[str]
 ) -> None:
     assert selected(device, **plan) == cases
@@ -53,7 +53,7 @@ def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
         selected("cpu", tags=("90b",))
 
 
-def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(
+def test_time_of_an_activity_includes_that_of_an_earlier_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = iter([0, 5, 10, 20, 20, 27])

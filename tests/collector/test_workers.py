@@ -84,7 +84,7 @@ def callers(suite: SuiteSource, kernel: str) -> set[str]:
     return set((suite.path.parent / kernel).read_text().split())
 
 
-def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_from_the_process_of_the_check(
+def test_only_a_parallel_check_that_lacks_memory_needs_a_second_process(
     suite: SuiteSource, fork_server: ForkServer
 ) -> None:
     subjects = {kernel: subject_of(kernel) for kernel in ("large", "first", "second")}
@@ -143,7 +143,7 @@ class CancelledError(Exception):
     """The caller no longer wants the run."""
 
 
-def test_a_cancelled_run_keeps_its_checks_and_leaves_no_process(
+def test_a_cancelled_run_keeps_its_checks_when_its_processes_are_gone(
     suite: SuiteSource, fork_server: NotingForkServer, tmp_path: Path
 ) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=1)
@@ -189,7 +189,7 @@ QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
 @pytest.mark.slow
-def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(
+def test_the_next_kernel_is_measured_after_every_kind_of_failure(
     fork_server: ForkServer,
 ) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, timeout_s=25)

@@ -29,7 +29,7 @@ def values(*arguments: Any) -> dict[str, ImportedValue]:
     return {value.key: value for value in workload_values(*arguments)}
 
 
-def test_utilisations_name_their_flop_with_the_time_and_the_source_of_the_peak() -> None:
+def test_utilisations_name_their_flop_with_the_source_of_the_peak() -> None:
     case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
     recomputing = make_profile(STEP, implementation=measured.implementation, flop_count=6e11)
 
@@ -59,7 +59,7 @@ def test_a_kernel_has_no_mfu() -> None:
     assert values([make_case(STEP)], [measured], [], [PEAK]) == {}
 
 
-def test_launches_busy_share_and_memory_of_a_step() -> None:
+def test_values_of_a_step_come_from_its_profile() -> None:
     memory = MemoryUse(
         peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25
     )
@@ -93,7 +93,7 @@ def test_launches_busy_share_and_memory_of_a_step() -> None:
     )
 
 
-def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() -> None:
+def test_latencies_of_a_decode_loop_need_the_time_of_a_prompt() -> None:
     prompt = make_measurement(STEP, median_ns=1e5)
     steps = [f"llama_decode/B={count},T=256,{BLOCK}/bfloat16/fwd" for count in (1, 64)]
     measured = [make_measurement(step, median_ns=1e6) for step in steps]

@@ -50,17 +50,23 @@ def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], Chec
     }
 
 
-def test_a_correct_kernel_passes_or_refuses_every_layout_with_a_message(broken: Any) -> None:
+def test_a_correct_kernel_passes_in_each_layout_that_it_supports(broken: Any) -> None:
     assert broken["sound", "triton", None].outcome is Outcome.OK
     assert broken["sound", "triton", None].executor == "interpreter"
     assert broken["sound", "torch", None].executor == "device"
     assert broken["sound", "triton", X_ROWS_APART].outcome is Outcome.OK
+
+
+def test_a_layout_is_refused_with_a_message(broken: Any) -> None:
     refused = broken["sound", "triton", X_TRANSPOSED]
     assert refused.outcome is Outcome.UNSUPPORTED
     assert refused.message == (
         "refuses: sound: x must be contiguous along its last dim; call x.contiguous()"
     )
     assert not refused.outcome.is_failure
+
+
+def test_a_refusal_without_a_message_is_incorrect(broken: Any) -> None:
     silent = broken["silent", "triton", X_TRANSPOSED]
     assert silent.outcome is Outcome.INCORRECT
     assert (

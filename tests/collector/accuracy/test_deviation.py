@@ -83,13 +83,19 @@ def test_nonfinite_elements_are_the_worst(pairs: list[tuple[float, float]]) -> N
     assert set(worst) <= marked
 
 
-def test_infinity_is_right_beyond_the_range_of_the_result_and_only_there() -> None:
-    expected = torch.tensor([70_000.0, -70_000.0, 60_000.0, 70_000.0], dtype=torch.float64)
+BEYOND_HALF = torch.tensor([70_000.0, -70_000.0, 60_000.0, 70_000.0], dtype=torch.float64)
+"""The third number lies within the range of float16, the others beyond it."""
+
+
+def test_infinity_is_right_beyond_the_range_of_the_result() -> None:
     overflowed = torch.tensor([math.inf, -math.inf, 60_000.0, math.inf], dtype=torch.float16)
-    assert deviation(expected, overflowed).nonfinite_count == 0
-    assert deviation(expected, overflowed.float()).nonfinite_count == 3
+    assert deviation(BEYOND_HALF, overflowed).nonfinite_count == 0
+    assert deviation(BEYOND_HALF, overflowed.float()).nonfinite_count == 3
+
+
+def test_infinity_is_wrong_within_the_range_or_with_the_other_sign() -> None:
     wrong_sign = torch.tensor([-math.inf, -math.inf, math.inf, math.nan], dtype=torch.float16)
-    mask, _worst = wrong_elements(expected, wrong_sign, limit=0.1)
+    mask, _worst = wrong_elements(BEYOND_HALF, wrong_sign, limit=0.1)
     assert mask.tolist() == [True, False, True, True]
 
 

@@ -80,7 +80,7 @@ def test_rounded_statistics_are_found_although_torch_rounds_them_on_a_cpu(
     assert report.outcome is outcome, report.message
 
 
-def test_views_and_changes_in_place_stay_those_of_the_tensor() -> None:
+def test_a_change_through_a_view_is_one_of_the_tensor() -> None:
     with GpuRounding():
         values = torch.zeros(4, dtype=torch.bfloat16)
         values[:2].add_(1)

@@ -54,21 +54,28 @@ def build(repository: Path) -> Path:
     return folder
 
 
-def test_a_command_builds_a_copy_and_its_prefix_comes_first_on_the_path(repository: Path) -> None:
+def test_the_prefix_of_a_build_comes_first_on_the_path(repository: Path) -> None:
     source = prepare_suite(repository / "bench_qk.py", repository)
 
     assert source.import_roots[0] == source.builds[0]
     assert (source.builds[0] / "qk" / "__init__.py").read_text() == "VALUE = 1\n"
+
+
+def test_a_command_builds_in_a_copy(repository: Path) -> None:
+    prepare_suite(repository / "bench_qk.py", repository)
     assert git(repository, "status", "--porcelain") == "", "nothing is written to the work tree"
     assert git(repository, "worktree", "list").count("\n") == 0, "the copy is gone"
 
 
-def test_equal_code_is_built_once_and_other_code_again(repository: Path) -> None:
+def test_equal_code_is_built_once(repository: Path) -> None:
     first = build(repository)
     (repository / "README.md").write_text("Two\n")
     (repository / "bench_qk.py").write_text("import qk  # again\n")
     assert (build(repository), build_count(repository)) == (first, 1)
 
+
+def test_changed_code_is_built_again(repository: Path) -> None:
+    build(repository)
     (repository / "code" / "__init__.py").write_text("VALUE = 2\n")
     assert (build(repository) / "qk" / "__init__.py").read_text() == "VALUE = 2\n"
     commit_all(repository)
@@ -103,14 +110,23 @@ def test_the_configuration_of_the_tree_comes_before_that_of_the_work_tree(
     assert (source.builds[0] / "qk" / "__init__.py").exists()
 
 
-def test_a_build_that_fails_is_reported_by_its_last_lines_and_leaves_nothing(
-    repository: Path, cache: Path
-) -> None:
+@pytest.fixture
+def failing(repository: Path) -> Path:
+    """The repository with a build command that writes half of its files."""
     command = "echo no compiler here; touch {prefix}/half; exit 3"
     write(repository, {"roofwatch.toml": f"[build]\ncommand = '{command}'\n"})
+    return repository
+
+
+def test_a_failed_build_is_reported_by_its_last_lines(failing: Path) -> None:
 
     with pytest.raises(BuildError, match=r"exit status 3; last lines of the build:\nno compiler"):
-        build(repository)
+        build(failing)
+
+
+def test_a_failed_build_leaves_nothing_in_the_cache(failing: Path, cache: Path) -> None:
+    with pytest.raises(BuildError):
+        build(failing)
 
     assert [entry.name for entry in cache.iterdir() if not entry.name.endswith(".lock")] == []
 
@@ -148,7 +164,7 @@ def test_two_that_want_one_build_make_it_once() -> None:
     assert len(made) == 1
 
 
-def test_the_cache_keeps_its_limit_and_what_is_in_use() -> None:
+def test_the_cache_is_shrunk_to_its_limit_without_what_is_in_use() -> None:
     def build(folder: Path) -> None:
         (folder / "file").write_bytes(b"x" * 1_000)
 
@@ -169,9 +185,7 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use() -> None:
 
 
 @pytest.mark.slow
-def test_a_c_extension_is_installed_by_pip_and_covers_the_package_in_the_tree(
-    tmp_path: Path,
-) -> None:
+def test_a_c_extension_that_pip_installs_covers_the_package_in_the_tree(tmp_path: Path) -> None:
     repository = make_compiled(tmp_path / "repository", root=".")
 
     source = prepare_suite(repository / "bench_qk.py", find_repository(repository))
@@ -181,6 +195,9 @@ def test_a_c_extension_is_installed_by_pip_and_covers_the_package_in_the_tree(
     assert source.import_roots[0] == folder
     assert git(repository, "status", "--porcelain") == ""
 
+
+def test_an_error_of_a_c_compiler_names_the_file(tmp_path: Path) -> None:
+    repository = make_compiled(tmp_path / "repository", root=".")
     write(repository, {"csrc/native.c": "not C\n"})
     with pytest.raises(BuildError, match="error") as failure:
         prepare_suite(repository / "bench_qk.py", repository)

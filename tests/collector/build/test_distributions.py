@@ -161,7 +161,7 @@ def test_copies_of_other_projects_are_no_distributions_of_a_tree(tmp_path: Path)
     assert [each.name for each in found] == ["tools", "qk"], "the one around the suite first"
 
 
-def test_folders_of_packages_come_before_the_root_and_a_flat_one_after_it(tmp_path: Path) -> None:
+def test_the_root_comes_after_folders_of_packages_but_before_a_flat_one(tmp_path: Path) -> None:
     flat = backend(SETUPTOOLS)
     write(
         tmp_path,

@@ -133,7 +133,7 @@ def test_files_are_digested_once(source: SuiteSource) -> None:
     require_own_code(source, modules)
 
 
-def test_a_refusal_names_the_module_where_it_is_from_and_the_way_out(source: SuiteSource) -> None:
+def test_a_refusal_says_where_the_module_is_from_with_the_way_out(source: SuiteSource) -> None:
     assert source.work_tree is not None
     files = ProjectFiles(source, list(sys.modules))
     sys.path.insert(0, os.fspath(source.work_tree / "python"))

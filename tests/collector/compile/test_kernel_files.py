@@ -35,7 +35,7 @@ def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     return release, installed
 
 
-def test_the_version_and_what_it_hides_are_named(two_folders: tuple[Path, Path]) -> None:
+def test_a_version_is_named_with_what_it_hides(two_folders: tuple[Path, Path]) -> None:
     release, installed = two_folders
     __import__(f"{NAME}.ops")
 

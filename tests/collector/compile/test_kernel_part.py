@@ -59,7 +59,7 @@ EVERYTHING = {
 }
 
 
-def test_other_kernels_and_what_only_they_name_are_left_out() -> None:
+def test_other_kernels_are_left_out_with_what_only_they_name() -> None:
     assert names(FILE, "first") == {"SHAPES", "missing_reference", "first", "first_triton"}
     assert names(FILE, "second") == EVERYTHING - {"first", "first_triton"}
     assert names(FILE, "first", "helper") >= {"helper", "first"}

@@ -165,7 +165,7 @@ def test_only_kernels_that_a_change_affects_are_compiled_again(
         assert facts["kernel"] != before["kernel"]
 
 
-def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(
+def test_without_the_cache_a_run_neither_reads_nor_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_caches(tmp_path, monkeypatch)
@@ -188,7 +188,7 @@ def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:
     assert [store.get(key) is not None for key in keys] == [False, False, True, True]
 
 
-def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]) -> None:
+def test_a_run_compiles_only_what_the_cache_lacks(known: tuple[Path, Facts]) -> None:
     source = SuiteSource(known[0])
     with ForkServer() as fork_server, compilers(fork_server, source) as workers:
         subjects = [found.subject for found in select(workers.start(), PLAN)]

@@ -169,7 +169,7 @@ LESS_THAN_A_WARP_GROUP = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", SEEDED)
-def test_a_planted_change_shows_in_its_fact_and_verdict_on_every_target(
+def test_a_planted_change_is_judged_by_its_fact_on_every_target(
     compiled: Callable[[str], ByTarget], change: str
 ) -> None:
     source, changed, judged, is_as_expected = SEEDED[change]

@@ -58,7 +58,7 @@ def whole_run() -> BlockWindow:
     return BlockWindow(0, time.monotonic_ns())
 
 
-def test_two_runs_share_the_readings_of_the_gpu_that_torch_uses_and_they_remain() -> None:
+def test_readings_of_the_gpu_that_torch_uses_are_shared_by_two_runs() -> None:
     with session_of("two_gpus") as session:
         assert [session.begin(GPU, OTHER_UUID) for _ in range(2)] == [GPU, GPU]
         state = session.state(whole_run(), launch_count=10)
@@ -137,7 +137,7 @@ def test_a_locked_clock_is_recorded_then_reset(
     assert state is not None
 
 
-def test_a_lock_that_does_not_hold_ends_the_run_and_is_reset(
+def test_a_lock_that_does_not_hold_is_reset_when_it_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, calls = begun("lock_not_held", 1965, tmp_path, monkeypatch)
@@ -181,7 +181,7 @@ def measured(
 
 @pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.slow
-def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_process(
+def test_a_resumed_run_keeps_the_telemetry_of_each_process_with_a_state_of_every_block(
     tmp_path: Path, is_torn: bool
 ) -> None:
     suite = suite_of("bench_good.py")
@@ -244,7 +244,7 @@ def test_a_hot_device_cools_by_ten_degrees_before_it_is_measured() -> None:
 
 
 @pytest.mark.usefixtures("without_thread")
-def test_a_device_that_stays_hot_is_waited_for_once_and_degraded() -> None:
+def test_a_block_is_degraded_after_one_vain_wait_for_a_hot_device() -> None:
     messages: list[str] = []
     nvml = replayed("thermal")
     for _ in range(4):  # cool enough at first

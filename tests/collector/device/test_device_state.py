@@ -41,7 +41,7 @@ def test_the_state_of_a_block_sums_up_its_readings() -> None:
         (200, {"foreign_process_count": None}, ()),
     ],
 )
-def test_faults_and_foreign_processes_during_a_block_degrade_it(
+def test_a_disturbance_during_a_block_degrades_it(
     at_ms: float, changed: dict[str, Any], degraded_by: tuple[str, ...]
 ) -> None:
     assert state_of((at_ms, changed)).degraded_by == degraded_by

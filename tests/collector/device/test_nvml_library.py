@@ -95,7 +95,7 @@ def h100(libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("h100")
 @pytest.mark.parametrize("name", [H100, H100.removeprefix("GPU-"), "00000000:1A:00.0"])
-def test_every_fact_and_quantity_of_an_idle_h100_is_read(name: str) -> None:
+def test_everything_about_an_idle_h100_is_read(name: str) -> None:
     with NvmlDevice(name) as device:
         assert device.uuid == H100
         assert device.facts() == {
@@ -164,7 +164,7 @@ def test_what_an_old_driver_lacks_is_unknown(old_driver: NvmlDevice) -> None:
     )
 
 
-def test_a_device_without_ecc_links_and_counters_reports_the_rest(h100: Profile) -> None:
+def test_a_device_that_lacks_functions_reports_the_rest(h100: Profile) -> None:
     h100.remove("nvmlDeviceGetFieldValues", "nvmlDeviceGetEcc", "nvmlDeviceGetTotalEcc")
     h100.remove("nvmlDeviceGetRemappedRows", "nvmlDeviceGetMigMode", "nvmlDeviceGetTotalEnergy")
 
@@ -321,7 +321,7 @@ def test_a_field_has_its_value_whatever_its_type(h100: Profile, typed: str) -> N
         assert device.quantities()["memory_temperature_c"] == 50
 
 
-def test_processes_are_those_of_the_run_and_strangers(h100: Profile) -> None:
+def test_only_processes_outside_the_run_are_foreign(h100: Profile) -> None:
     h100.change(nvmlDeviceGetComputeRunningProcesses=f"{os.getpid()} 1")
     sampler = Sampler(NvmlDevice(H100))
 

@@ -50,7 +50,7 @@ def test_a_power_cap_between_two_readings_belongs_to_the_later_one() -> None:
     assert reasons == [(), (), ("sw_power_cap",), ()]
 
 
-def test_the_state_of_links_and_memory_before_a_run_is_recorded() -> None:
+def test_the_health_of_the_device_before_a_run_is_recorded() -> None:
     sampler = after(2, "held_back")
 
     health = join_telemetry([sampler.telemetry(0), sampler.telemetry(1)]).health

@@ -88,7 +88,7 @@ HERE = Redaction(
         ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "<secret>"),
     ],
 )  # fmt: skip
-def test_people_machines_folders_and_secrets_are_removed(text: str, told: str) -> None:
+def test_whatever_identifies_somebody_is_removed(text: str, told: str) -> None:
     assert HERE.text(text) == told
 
 

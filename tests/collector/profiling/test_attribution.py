@@ -143,7 +143,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> StepAttribution:
 
 
 @pytest.mark.slow
-def test_a_module_has_the_time_of_its_operators_and_of_their_backward_pass(
+def test_a_module_has_the_time_of_both_passes_of_its_operators(
     step: StepAttribution,
 ) -> None:
     layer = named(step.modules, "Sequential.*")

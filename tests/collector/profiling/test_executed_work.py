@@ -17,7 +17,7 @@ NO_VECTOR_WORK = {
 }
 
 
-def test_a_matrix_product_on_a_real_gpu_executed_what_it_needs_and_its_scaling() -> None:
+def test_a_matrix_product_on_a_real_gpu_executed_what_it_needs_with_its_scaling() -> None:
     kernels = read_profile(DATA / "sgemm_metrics.csv")["kernels"]
 
     (basic, *_) = counters_of(kernels, "sgemm/n=1024/float32/fwd", "cuda")

@@ -99,7 +99,7 @@ def test_a_program_with_workers_is_recorded_and_keeps_its_output(
     ],
 )
 @pytest.mark.slow
-def test_the_trace_is_written_unless_a_program_is_killed_and_the_status_kept(
+def test_whatever_ends_a_program_its_status_is_kept_with_all_traces_but_of_a_killed_one(
     end: str, exit_status: int, end_reasons: list[str], tmp_path: Path
 ) -> None:
     capture = profiled(tmp_path, MULTIPLY + end)
@@ -148,7 +148,7 @@ def test_a_child_that_imports_torch_is_recorded_too(tmp_path: Path) -> None:
     assert operators(trace_of(tmp_path, capture))["aten::mm"] == 7
 
 
-def test_the_program_sees_its_own_path_and_its_own_sitecustomize(
+def test_the_program_sees_its_own_sitecustomize_without_the_injected_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("loaded_as = __name__")

@@ -220,7 +220,7 @@ def kernel(name: str, start_us: float, for_us: float, **arguments: Any) -> dict[
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_rows_of_a_real_trace_have_the_expected_times_and_launches(name: str) -> None:
+def test_the_rows_of_a_real_trace_are_the_expected_ones(name: str) -> None:
     content = (DATA / name).read_bytes()
     expected, profile = (
         EXPECTED[name],

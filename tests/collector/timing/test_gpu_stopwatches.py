@@ -241,7 +241,7 @@ def test_a_launch_that_never_uses_the_gpu_is_refused(
     ("set_aside_bytes", "expected"),
     [(0, ["overwritten", "read"]), (4096, ["released", "overwritten", "read"])],
 )
-def test_a_flush_leaves_clean_lines_of_other_memory_and_releases_persisting_lines(
+def test_a_flush_releases_persisting_lines_before_it_leaves_clean_ones(
     set_aside_bytes: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []

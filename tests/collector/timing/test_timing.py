@@ -134,7 +134,7 @@ def test_the_interval_of_the_median_needs_six_samples() -> None:
         ({"relative_width": 0.6, "patience_ms": 20, "min_samples": 50}, 80, 90),
     ],
 )
-def test_the_budget_the_number_of_samples_and_after_patience_precision_end_a_block(
+def test_a_block_ends_at_the_first_limit_of_its_plan(
     clock: Clock, plan: dict[str, float], least: int, most: int
 ) -> None:
     sampling = SamplingPlan(warmup_ms=0, **plan)  # type: ignore[arg-type]

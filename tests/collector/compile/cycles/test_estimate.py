@@ -62,7 +62,7 @@ def rows(folder: Path, body: str, *, n: int = 4096, target: str = "sm_90") -> Co
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"])
-def test_a_copy_is_bound_by_memory_and_counts_its_bytes(tmp_path: Path, target: str) -> None:
+def test_a_copy_is_bound_by_the_bytes_that_it_requests(tmp_path: Path, target: str) -> None:
     estimate = rows(tmp_path, "x = x", target=target)
 
     assert estimate.limit == "memory"
