@@ -370,3 +370,112 @@ declare(
     small={"B": 1, "T": 40, "H": 2},
     directions=("fwd",),
 )
+
+QKV: Shapes = {"q": BTHD, "k": BTHD, "v": BTHD}
+LONG = {"B": 16, "T": 32_768, "H": 64, "D": 128}
+ROWS = ("B", "T", "D")
+LONG_ROWS = {"B": 32, "T": 65_536, "D": 2_048}
+
+
+def declare_long(
+    name: str,
+    launch: Callable[..., Any],
+    shapes: Shapes,
+    large: dict[str, int],
+    directions: tuple[str, ...] = ("fwd", "bwd"),
+) -> None:
+    """Declare a kernel that is only analysed."""
+    declare(
+        name=name,
+        launch=launch,
+        reference=analysed_only,
+        shapes=shapes,
+        large=large,
+        directions=directions,
+    )
+
+
+declare_long(
+    "global_cumsum",
+    call("ops.utils.cumsum", "chunk_global_cumsum"),
+    {"s": BTHD},
+    LONG,
+    directions=("fwd",),
+)
+declare_long(
+    "local_cumsum",
+    lambda s: call("ops.utils.cumsum", "chunk_local_cumsum")(s, 64),
+    {"s": BTHD},
+    LONG,
+    directions=("fwd",),
+)
+declare_long(
+    "parallel_retention",
+    lambda q, k, v: call("ops.retention", "parallel_retention")(q, k, v)[0],
+    QKV,
+    LONG,
+)
+declare_long(
+    "rwkv7_keys",
+    lambda k, a, ka: call("ops.rwkv7.fused_k_update", "fused_k_rwkv7")(k, a, ka),
+    {"k": ROWS, "a": ROWS, "ka": ("D",)},
+    LONG_ROWS,
+)
+declare_long(
+    "rwkv7_gate",
+    lambda o, r, k, rk, v, g: call("ops.rwkv7.gate_output_correction", "gate_output_correction")(
+        o, r, k, rk, v, g
+    ),
+    {
+        "o": ("B", "T", "C"),
+        "r": BTHD,
+        "k": BTHD,
+        "rk": ("H", "D"),
+        "v": BTHD,
+        "g": ("B", "T", "C"),
+    },
+    {"B": 32, "T": 32_768, "H": 64, "D": 64, "C": 4_096},
+)
+declare_long(
+    "rwkv7_mixing",
+    lambda x, last, share, key, value: call("ops.rwkv7.channel_mixing", "channel_mixing_rwkv7")(
+        x, last, share, key, value
+    )[0],
+    {"x": ROWS, "last": ("B", "D"), "share": ("D",), "key": ("D", "F"), "value": ("F", "D")},
+    {**LONG_ROWS, "F": 8_192},
+)
+declare_long(
+    "rwkv4",
+    lambda w, u, k, v, state: call("ops.rwkv4.fused_recurrent", "fused_recurrent_rwkv4")(
+        w, u, k, v, state
+    )[0],
+    {"w": ("D",), "u": ("D",), "k": ROWS, "v": ROWS, "state": ("B", 3, 1, "D")},
+    LONG_ROWS,
+)
+declare_long(
+    "recurrent_delta_rule",
+    lambda q, k, v, beta: call("ops.delta_rule", "fused_recurrent_delta_rule")(q, k, v, beta)[0],
+    {**QKV, "beta": BTH},
+    LONG,
+)
+declare_long(
+    "rwkv6",
+    lambda q, k, v, w, u: call("ops.rwkv6", "chunk_rwkv6")(q, k, v, w, u)[0],
+    {**QKV, "w": BTHD, "u": ("H", "D")},
+    LONG,
+    directions=("fwd",),
+)
+declare_long(
+    "matmul",
+    lambda a, b: call("ops.utils.matmul", "matmul")(a, b),
+    {"a": ("M", "K"), "b": ("K", "N")},
+    {"M": 1_048_576, "K": 4_096, "N": 4_096},
+    directions=("fwd",),
+)
+declare_long(
+    "kda",
+    lambda q, k, v, g, beta: call("ops.kda", "chunk_kda")(q, k, v, g, beta)[0],
+    {**QKV, "g": BTHD, "beta": BTH},
+    LONG,
+    directions=("fwd",),
+)

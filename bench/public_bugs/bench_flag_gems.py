@@ -140,3 +140,17 @@ declare(
     launch=lambda x, y: flag_gems.div_mode(x, y, rounding_mode="trunc"),
     shape={"n_rows": 300},
 )
+declare(
+    name="softmax_of_no_rows",
+    make_inputs=matrix,
+    reference=lambda x: x[:0].softmax(1),
+    launch=lambda x: flag_gems.softmax(x[:0], 1),
+    shape={"n_rows": 12, "n_cols": 50},
+)
+declare(
+    name="arange",
+    make_inputs=lambda case, make: {"x": make.integers(case["n"], high=100)},
+    reference=lambda x: x + torch.arange(0, 7.5, 1, dtype=torch.int64, device=x.device),
+    launch=lambda x: x + flag_gems.arange_start(0, 7.5, 1, dtype=torch.int64, device=x.device),
+    shape={"n": 7},
+)

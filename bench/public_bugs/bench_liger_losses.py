@@ -43,6 +43,27 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
     return function.apply(x, target, None, -100, 0.0, 0.0, "none")[0]
 
 
+loss_without_gradient = KernelSpec(
+    name="loss_without_gradient",
+    inputs=loss_inputs,
+    reference=lambda x, target: F.cross_entropy(x, target),
+    cases=cases(
+        shapes=[{"n_rows": 6, "n_cols": 500}],
+        dtypes=["float32"],
+        directions=["fwd"],
+        tags=["quick"],
+    ),
+    flop_count=lambda _case: 0,
+    memory_bytes=lambda _case: 0,
+)
+
+
+@loss_without_gradient.implementation("triton")
+def mean_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
+    function = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction
+    return function.apply(x, target, None, -100, 0.0, 0.0, "mean", None, False)[0]
+
+
 def rotary_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     tokens, heads = case["tokens"], case["heads"]
     return {

@@ -84,4 +84,20 @@ FLAG_GEMS_BUGS = (
         claim="results",
         symptom="integers are divided by a function for floats",
     ),
+    Bug(
+        package=FLAG_GEMS,
+        kernel="softmax_of_no_rows",
+        broken="4.2.0",
+        fixed="5.0.0",
+        claim="results",
+        symptom="divides by the number of rows",
+    ),
+    Bug(
+        package=FLAG_GEMS,
+        kernel="arange",
+        broken="4.2.0",
+        fixed="5.0.0",
+        claim="results",
+        symptom="takes the number of elements for a float",
+    ),
 )
