@@ -101,6 +101,19 @@ def test_atomics_of_every_row_are_predicted_slower(tmp_path: Path) -> None:
     assert head.limit == "atomics"
     assert head.atomics_per_element == 1
     assert compare_estimates(base, head).verdict is Verdict.PREDICTED_SLOWER
+    # as in Liger-Kernel #945, which removed them from the backward pass of layer norm
+    assert compare_estimates(head, base).verdict is Verdict.PREDICTED_FASTER
+
+
+@pytest.mark.slow
+def test_exponentials_of_base_two_with_a_folded_factor_are_predicted_faster(tmp_path: Path) -> None:
+    """As in Liger-Kernel #1266: one multiplication less for each exponential."""
+    many = "y = x.to(tl.float32)\n        for k in tl.static_range(16): y -= {}\n        x = y"
+    base = rows(tmp_path, many.format("tl.exp(y * 0.125)"))
+    head = rows(tmp_path, many.format("tl.exp2(y * 0.18033688)"))
+
+    assert head.instructions_per_element < 0.9 * base.instructions_per_element
+    assert compare_estimates(base, head).verdict is Verdict.PREDICTED_FASTER
 
 
 @pytest.mark.slow
