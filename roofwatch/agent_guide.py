@@ -277,6 +277,8 @@ def _after_ab(
     exit_status: int,
 ) -> NextCall | None:
     judgement = result.get("judgement")
+    if exit_status == 0 and "judgement" in result and judgement is None:
+        return NextCall(None, {}, "nothing was measured: change a kernel, then call ab again")
     if exit_status == 2 and judgement and _needs_gpu(judgement):
         return _without_times(arguments)
     if exit_status == 2 and judgement:

@@ -167,7 +167,7 @@ def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
-    """Most bytes are read with narrow instructions."""
+    """Half of the bytes or more are read with narrow instructions."""
     # wider loads help only where loads take the time
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
@@ -180,8 +180,8 @@ def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
         widest = max(map(_load_bits, narrow))
         yield DiagnosisFinding(
             title="narrow loads",
-            text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are "
-            f"possible.",
+            text=f"In {where}, at least half of the data is loaded {widest} bits per instruction; "
+            f"128 are possible.",
             words=words,
             advice="Give each thread neighbouring elements: a contiguous innermost dimension, "
             "strides and pointers "
@@ -192,8 +192,14 @@ def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def _load_bits(fact: StaticFacts) -> int:
-    """Width of the loads that fetch most data; 0 if unknown."""
-    return code_facts(fact).reads.main_width
+    """Width of the narrowest loads that fetch half of the data; 0 if unknown."""
+    reads = code_facts(fact).reads
+    halves = [
+        width
+        for width, count in reads.count_by_width.items()
+        if 2 * width * count >= reads.total_bits
+    ]
+    return min(halves, default=reads.main_width)
 
 
 CODE_RULES: tuple[Rule, ...] = (
@@ -229,7 +235,7 @@ def summarise_code(evidence: Evidence) -> Remark | None:
         parts.append(f"theoretical occupancy {occupancy}")
     load_bits = list(filter(None, map(_load_bits, compiled)))
     if load_bits:
-        parts.append(f"loads of {min(load_bits)} bits or more")
+        parts.append(f"most data in loads of {min(load_bits)} bits or more")
     if any(code_facts(fact).tensor_counts for fact in compiled):
         parts.append("tensor cores are used")
     return Remark(f"compiled for {targets}: {', '.join(parts)}", words)

@@ -114,9 +114,14 @@ def ab(
     floor = read_noise_floor(noise_floor, Preset(options.preset))
     policy = load_settings(path.parent).check.policy
 
-    def stop_without_measuring() -> None:
+    def stop_without_measuring(reason: str) -> None:
         note_not_measured(path, head, output)
-        nothing: dict[str, object] = {"records": [], "judgement": None, "exit_code": 0}
+        nothing: dict[str, object] = {
+            "summary": reason,
+            "records": [],
+            "judgement": None,
+            "exit_code": 0,
+        }
         print_result(nothing, as_json=as_json)
 
     # before anything that takes longer is loaded
@@ -132,7 +137,7 @@ def ab(
                 f"nothing to measure: {head or 'the work tree'} has the same source as {revision}; "
                 "change a kernel, or measure the noise of this machine: roofwatch calibrate"
             )
-            stop_without_measuring()
+            stop_without_measuring("nothing to measure: both sides have the same source")
             return
 
     from roofwatch.collector.workers.fork_server import ForkServer
@@ -175,7 +180,7 @@ def ab(
                 patterns=options.kernel,
             )
             if restricted is None:
-                stop_without_measuring()
+                stop_without_measuring("nothing to measure: the change affects no selected kernel")
                 return
             plan, skipped = restricted
         measured = measure_revisions(

@@ -144,6 +144,7 @@ SPEC = {"candidate": "fast.py", "spec": "bench_ops.py"}
             (None, {}),
         ),
         ("ab", {"path": "bench_ops.py"}, {"judgement": {"cases": []}}, 0, (None, {})),
+        ("ab", {"path": "bench_ops.py"}, {"judgement": None}, 0, (None, {})),
         ("submit", {**SPEC, "budget": 500}, {"verdict": "inconclusive"}, 2, (None, {})),
         (
             "check",

@@ -57,6 +57,17 @@ def test_findings_come_in_the_order_of_their_speedups() -> None:
     assert rules == ["near_roof", "excess_traffic", "faster_implementation", "narrow_loads"]
 
 
+def test_half_of_the_data_in_narrow_loads_is_a_finding() -> None:
+    made = record(
+        NORM,
+        timed(NORM, 240_000.0),
+        facts=(code(NORM, instructions={"global_load.32": 8, "global_load.128": 2}),),
+        counters=(counted(NORM, dram_bytes=4e8),),
+    )
+
+    assert "narrow_loads" in [finding.rule for finding in diagnosed(made).findings]
+
+
 # --- situations in which a rule finds nothing
 
 
