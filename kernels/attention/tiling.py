@@ -86,8 +86,8 @@ _HALF: Mapping[str, Mapping[int, Tilings]] = {
         ),
         128: Tilings(
             AttentionTiling(128, 64, 8, 3),
-            AttentionTiling(128, 64, 8, 3),
-            AttentionTiling(32, 128, 8, 2),
+            AttentionTiling(128, 64, 4, 3),
+            AttentionTiling(32, 128, 4, 2),
         ),
         256: Tilings(
             AttentionTiling(64, 64, 8, 2),

