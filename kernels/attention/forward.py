@@ -29,7 +29,7 @@ from roofwatch.kernels.attention.tiles import (
 from roofwatch.kernels.attention.tiling import (
     as_heads,
     as_tiles,
-    attention_config,
+    forward_tiling,
     key_heads_in_cache,
     padded_width,
 )
@@ -164,7 +164,12 @@ def _launch(q, k, v, sinks, is_causal, window, cu_seqlens, max_seqlen, out, lse)
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]
     target = current_target()
-    config = attention_config(D, q.element_size(), target).forward
+    config = forward_tiling(
+        D,
+        q.element_size(),
+        target,
+        is_plain=window == 0 and sinks is None and cu_seqlens is None,
+    )
     n_heads = H * (B if cu_seqlens is None else len(cu_seqlens) - 1)
     n_tiles = triton.cdiv(T if max_seqlen is None else max_seqlen, config.BLOCK_M)
     attention_kernel[(n_tiles * n_heads,)](

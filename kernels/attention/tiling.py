@@ -125,6 +125,10 @@ _SINGLE: Mapping[int, Tilings] = {
         AttentionTiling(16, 16, 8, 1), AttentionTiling(16, 16, 8, 1), AttentionTiling(16, 16, 8, 1)
     ),
 }
+# without a window, sinks or packed sequences, whose masks and sums would spill here
+_PLAIN_FORWARD: Mapping[tuple[str, int], AttentionTiling] = {
+    ("sm_100", 128): AttentionTiling(128, 128, 8, 2)
+}
 # few and large: the interpreter's time depends on the number of operations
 _INTERPRETED = Tilings(
     AttentionTiling(64, 32, 4, 1), AttentionTiling(64, 32, 4, 1), AttentionTiling(32, 64, 4, 1)
@@ -141,6 +145,18 @@ def attention_config(D: int, itemsize: int, target: DeviceTarget) -> Tilings:
     if itemsize == 4:
         return _SINGLE[width]
     return _HALF.get(target.arch, _HALF["sm_80" if target.backend == "cuda" else "gfx942"])[width]
+
+
+def forward_tiling(
+    D: int, itemsize: int, target: DeviceTarget, *, is_plain: bool
+) -> AttentionTiling:
+    """Choose the tile of the forward pass; `is_plain` without a window, sinks or packed
+    sequences.
+    """
+    tiling = attention_config(D, itemsize, target).forward
+    if is_plain and itemsize == 2:
+        tiling = _PLAIN_FORWARD.get((target.arch, D), tiling)
+    return tiling
 
 
 def key_heads_in_cache(n_tokens: int, D: int, itemsize: int) -> int:
