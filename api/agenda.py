@@ -13,8 +13,10 @@ from roofwatch.api.models import (
     Cursor,
     JsonBody,
     Limit,
+    Line,
     Page,
     Project,
+    Seconds,
     as_json,
     make_router,
     page_by_position,
@@ -22,14 +24,13 @@ from roofwatch.api.models import (
 from roofwatch.api.state import state_of
 from roofwatch.db.agenda import finish_job, list_jobs, take_job
 from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
+from roofwatch.model.queue import MAX_NOTE_CHARACTERS, Sha
 
 router = make_router("agenda")
 
 # more than a runner does in a night
 _MAX_JOBS = 30
 _Text = Annotated[str, Field(min_length=1, max_length=500)]
-_Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
-_Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 
 
 class AgendaJob(BaseModel):
@@ -40,9 +41,9 @@ class AgendaJob(BaseModel):
     key: _Text
     kind: JobKind
     reason: _Text
-    expected_s: _Seconds
-    base_sha: _Sha | None = None
-    head_sha: _Sha
+    expected_s: Seconds
+    base_sha: Sha | None = None
+    head_sha: Sha
 
 
 class Agenda(BaseModel):
@@ -69,7 +70,10 @@ class FinishedJob(BaseModel):
     runner_class: _Text
     claim_id: UUID
     key: _Text
-    spent_s: _Seconds
+    spent_s: Seconds
+    note: Annotated[Line, Field(max_length=MAX_NOTE_CHARACTERS)] | None = Field(
+        default=None, description="Why nothing was measured."
+    )
 
 
 class Finished(BaseModel):
@@ -117,6 +121,7 @@ async def post_finished(
         job.key,
         job.claim_id,
         job.spent_s,
+        job.note,
     )
     return as_json(Finished(is_own=is_own))
 

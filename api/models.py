@@ -14,13 +14,12 @@ from pydantic_core import to_json
 from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.db.regressions.deciding import DecisionKind
+from roofwatch.model.queue import NO_CONTROLS
 from roofwatch.model.triage import TriageState
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-# control characters would change lines of the log and the terminal
-_NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
 Project = Annotated[
     str,
@@ -36,8 +35,9 @@ Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of item
 Position = Annotated[int, Field(ge=0, lt=2**63)]
 """Part of a cursor that is an index or an ID."""
 Cursor = Annotated[str | None, Query(max_length=8_000, description="`next` of the previous page.")]
-Word = Annotated[str, Query(max_length=500, pattern=_NO_CONTROLS)]
-Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_NO_CONTROLS)]
+Word = Annotated[str, Query(max_length=500, pattern=NO_CONTROLS)]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=NO_CONTROLS)]
+Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 Sentence = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2_000)]
 
 

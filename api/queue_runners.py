@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.api.auth import JobRunner, Principal
 from roofwatch.api.models import JsonBody, Line, as_json, make_router
@@ -21,6 +21,7 @@ from roofwatch.api.queue import (
     see_job,
 )
 from roofwatch.api.state import State, state_of
+from roofwatch.ci.messages import on_one_line
 from roofwatch.db.queue_runners import (
     finish_queued_job,
     list_waiting_projects,
@@ -29,10 +30,12 @@ from roofwatch.db.queue_runners import (
     report_progress,
     take_queued_job,
 )
-from roofwatch.model.queue import JobOutcome, TakenJob
+from roofwatch.model.optional import map_optional
+from roofwatch.model.queue import JobOutcome, TakenJob, WatchReport
 
 router = make_router("queue")
 
+_MAX_REPORT_CHARACTERS = 8_000
 _Claim = Annotated[UUID, Query(description="Of the runner, as when it took the job.")]
 
 
@@ -168,6 +171,13 @@ async def post_release(
     return as_json(JobAccepted())
 
 
+def _parse_report(text: str) -> WatchReport:
+    try:
+        return WatchReport.model_validate_json(text)
+    except ValidationError as error:
+        raise ProblemError(400, "bad-request", f"report: {on_one_line(str(error))}") from None
+
+
 @router.put(
     "/v1/queue/jobs/{job_id}/result",
     summary="Finish a job",
@@ -181,10 +191,18 @@ async def put_result(
     claim_id: _Claim,
     exit_status: Annotated[int, Query(ge=-255, le=255, description="Of the command.")],
     spent_s: Annotated[float, Query(ge=0, le=1e6, allow_inf_nan=False)],
+    report: Annotated[
+        str | None,
+        Query(
+            max_length=_MAX_REPORT_CHARACTERS,
+            description="Of a watch, as JSON: who measured, and which pairs that people asked for.",
+        ),
+    ] = None,
 ) -> Response:
     """Store the result of a job. Refused (409) if another runner has taken the job over."""
     state = state_of(request)
     await run_in_threadpool(_see_runners_job, state, runner, job_id)
+    watch_report = map_optional(_parse_report, report)
     async with (
         state.bodies.read(request, state.limits.body_bytes, hint=SIZE_HINT) as content,
         state.turn(),
@@ -198,6 +216,7 @@ async def put_result(
                 spent_s=spent_s,
                 content=content,
                 actor=runner.actor,
+                report=watch_report,
             )
         )
     return as_json(EndedJob(outcome=outcome))

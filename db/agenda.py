@@ -1,6 +1,6 @@
 """Agendas of runners: store a plan, take a job that no other runner has, finish it, list them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.agenda import PlannedJob, StoredJob
+from roofwatch.model.queue import MAX_REQUESTED_PAIRS, RequestedPair, WatchReport
 
 LEASE = timedelta(hours=2)
 """Time after which another runner may take a job; one job takes minutes."""
@@ -140,8 +141,19 @@ def finish_job(
     key: str,
     claim_id: UUID,
     spent_s: float,
+    note: str | None = None,
 ) -> bool:
-    """End the lease of a job; False if another runner has taken it over."""
+    """End the lease of a job; False if another runner has taken it over.
+
+    Args:
+        engine: Of the store.
+        project: Of the job.
+        runner_class: Of the job.
+        key: Of the job.
+        claim_id: Of the runner.
+        spent_s: Wall time.
+        note: Why nothing was measured.
+    """
     row = AgendaJobRow
     project_row_id = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
     finished = (
@@ -153,10 +165,82 @@ def finish_job(
             row.claim_id == claim_id,
             row.finished_at.is_(None),
         )
-        .values(finished_at=func.now(), spent_s=spent_s)
+        .values(finished_at=func.now(), spent_s=spent_s, note=note)
     )
     with engine.begin() as connection:
         return connection.execute(finished).rowcount > 0
+
+
+def lease_requests(
+    session: Session,
+    project_row: int,
+    runner_classes: Collection[str],
+    job_id: UUID,
+) -> tuple[RequestedPair, ...]:
+    """Lease the pairs that people asked for to a watch of the queue, in the caller's transaction.
+
+    Args:
+        session: In a transaction.
+        project_row: Of the watch.
+        runner_classes: Whose pairs its runner can measure.
+        job_id: Of the watch, which holds the leases, so that its next runner gets them again.
+    """
+    row = AgendaJobRow
+    is_leased = and_(row.leased_until.is_not(None), row.leased_until > func.now())
+    free = (
+        select(row.id)
+        .where(
+            row.project_id == project_row,
+            row.runner_class.in_(runner_classes),
+            row.position == _REQUESTED,
+            row.base_sha.is_not(None),
+            row.finished_at.is_(None),
+            or_(~is_leased, row.claim_id == job_id),
+        )
+        .order_by(row.planned_at, row.id)
+        .limit(MAX_REQUESTED_PAIRS)
+        .with_for_update(skip_locked=True)
+    )
+    leased = (
+        update(row)
+        .where(row.id.in_(free))
+        .values(claim_id=job_id, leased_until=func.now() + LEASE)
+        .returning(row.id, row.base_sha, row.head_sha)
+    )
+    in_order = sorted(session.execute(leased).all())
+    # two classes of one kind of runner may wait for the same pair
+    pairs: dict[RequestedPair, None] = {}
+    for _, base_sha, head_sha in in_order:
+        if base_sha is not None:
+            pairs[RequestedPair(base_sha=base_sha, head_sha=head_sha)] = None
+    return tuple(pairs)
+
+
+def answer_requests(session: Session, job_id: UUID, report: WatchReport) -> None:
+    """Finish the pairs that a watch of the queue holds and has measured, or cannot measure."""
+    row = AgendaJobRow
+    for pair in report.pairs:
+        session.execute(
+            update(row)
+            .where(
+                row.claim_id == job_id,
+                row.finished_at.is_(None),
+                row.runner_class == report.runner_class,
+                row.base_sha == pair.base_sha,
+                row.head_sha == pair.head_sha,
+            )
+            .values(finished_at=func.now(), spent_s=pair.spent_s, note=pair.note)
+        )
+
+
+def release_requests(session: Session, job_id: UUID) -> None:
+    """Give back the pairs that a watch of the queue holds and has not measured."""
+    row = AgendaJobRow
+    session.execute(
+        update(row)
+        .where(row.claim_id == job_id, row.finished_at.is_(None))
+        .values(claim_id=None, leased_until=None)
+    )
 
 
 def list_jobs(session: Session, project: ProjectName) -> list[StoredJob]:

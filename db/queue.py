@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
+from roofwatch.db.agenda import release_requests
 from roofwatch.db.errors import ConflictError, NotStoredError, StoreError
 from roofwatch.db.schema.queue import QueuedContentRow, QueuedJobRow, QueuedLineRow
 from roofwatch.db.schema.runs import ProjectRow
@@ -308,6 +309,7 @@ def end_jobs(session: Session, condition: ColumnElement[bool], outcome: JobOutco
     )
     for job_id, project_row, runner in session.execute(ended).all():
         session.execute(delete(QueuedContentRow).where(QueuedContentRow.job_id == job_id))
+        release_requests(session, job_id)
         project = session.scalar(select(ProjectRow.name).where(ProjectRow.id == project_row))
         add_entry(
             session,

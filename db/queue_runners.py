@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Engine, and_, delete, func, insert, or_, s
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
+from roofwatch.db.agenda import answer_requests, lease_requests, release_requests
 from roofwatch.db.leases import ClaimLostError, take_first
 from roofwatch.db.queue import LEASE, MAX_ATTEMPTS, end_jobs, rank_of, usage
 from roofwatch.db.schema.queue import QueuedContentRow, QueuedJobRow, QueuedLineRow
@@ -15,8 +16,11 @@ from roofwatch.model.queue import (
     MAX_JOB_S,
     MAX_LINE_CHARACTERS,
     MAX_LINES,
+    WATCH,
     JobOutcome,
+    RequestedPair,
     TakenJob,
+    WatchReport,
 )
 
 
@@ -90,7 +94,22 @@ def take_queued_job(
             command=tuple(job.command),
             folder=job.folder,
             limit_s=limit_s,
+            pairs=_requested_pairs(session, job),
         )
+
+
+def _requested_pairs(session: Session, job: QueuedJobRow) -> tuple[RequestedPair, ...]:
+    """Lease what people asked for to a watch, if its kind of runner is known to measure it."""
+    row = QueuedJobRow
+    if job.command[0] != WATCH:
+        return ()
+    measured_classes = session.scalars(
+        select(row.measured_class)
+        .where(row.runner_class == job.runner_class, row.measured_class.is_not(None))
+        .distinct()
+    )
+    named = [name for name in measured_classes if name is not None]
+    return lease_requests(session, job.project_id, named, job.job_id)
 
 
 def list_waiting_projects(session: Session, runner_class: str) -> list[str]:
@@ -181,8 +200,11 @@ def finish_queued_job(
     spent_s: float,
     content: bytes,
     actor: str,
+    report: WatchReport | None = None,
 ) -> JobOutcome:
     """End a job with its result, in place of its tree; a job that was cancelled has none.
+
+    What a watch measured of the pairs that people asked for is answered, and the rest is free.
 
     Raises:
         ClaimLostError: another runner has taken it over, or it has ended.
@@ -202,6 +224,10 @@ def finish_queued_job(
             job.exit_status = exit_status
             # in place of the tree, which nobody needs any more
             session.add(QueuedContentRow(job_id=job_id, content=content))
+            if report is not None:
+                job.measured_class = report.runner_class
+                answer_requests(session, job_id, report)
+        release_requests(session, job_id)
         job.spent_s = spent_s
         job.claim_id = None
         job.leased_until = None

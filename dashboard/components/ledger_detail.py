@@ -17,6 +17,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.history import History, RoofLine, history_html
 from roofwatch.dashboard.charts.lanes import lanes_of
 from roofwatch.dashboard.commands import NO_COMMAND, command_html, pair_command
+from roofwatch.dashboard.components.confirmation import requests_html
 from roofwatch.dashboard.components.decide import show_decisions
 from roofwatch.dashboard.components.markup import show_markup
 from roofwatch.dashboard.components.page import View
@@ -67,6 +68,9 @@ def show_detail(
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
     show_decisions(view.project, row, marked)
+    requests = requests_html(data.ask(questions.list_jobs, view.project), row)
+    if requests:
+        st.html(requests)
     _show_standing(view, row, part)
     _show_trend(view, change, cells)
     st.html(

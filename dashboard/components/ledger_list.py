@@ -8,7 +8,9 @@ from html import escape
 from roofwatch.ci.history.commit_rows import CommitEntry, RangeSummary, cost_of
 from roofwatch.ci.history.recent import KernelSuspicion
 from roofwatch.ci.messages import count_of
+from roofwatch.dashboard import data
 from roofwatch.dashboard.commands import pair_command
+from roofwatch.dashboard.components.confirmation import request_mark
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import HtmlColumn, html_table
 from roofwatch.dashboard.headline import kernel_text
@@ -22,6 +24,7 @@ from roofwatch.dashboard.wording import (
     short_date,
     shortened,
 )
+from roofwatch.db.queries import questions
 from roofwatch.model.agenda import JobKind, StoredJob
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
@@ -82,6 +85,7 @@ def rows_html(
 ) -> str:
     """Write rows as a table."""
     runners = _runners_of(view, rows)
+    jobs = data.ask(questions.list_jobs, view.project)
     marked_keys = {row.key for row in marked}
     # the dots of a single runner need no name
     is_narrow = _is_narrow(runners) or len(runners) == 1
@@ -98,7 +102,7 @@ def rows_html(
         HtmlColumn("author", _author_html, "who"),
         HtmlColumn("worst", lambda row: bar_html(row.worst), "size"),
         HtmlColumn(dots_head, lambda row: _dots_html(row, runners), "kernels"),
-        HtmlColumn("real", _real_html, "real"),
+        HtmlColumn("real", lambda row: _real_html(row, jobs), "real"),
         HtmlColumn("state", lambda row: escaped(row.state), "state"),
     ]
     # the file of another tool may name no author
@@ -207,7 +211,10 @@ def _dot_html(point: ChangePoint | None, runner: str) -> str:
     return f'<b class={kind} title="{title}">{symbol}</b>'
 
 
-def _real_html(row: CommitEntry) -> str:
+def _real_html(row: CommitEntry, jobs: Sequence[StoredJob]) -> str:
+    mark = request_mark(jobs, row)
+    if mark:
+        return f'<span title="A person asked for its pair; a runner measures it.">{mark}</span>'
     if row.is_confirmed:
         return '<span title="A pair, machine code or results show it.">✓ yes</span>'
     return (

@@ -62,6 +62,16 @@ def count_series_runs(
     return session.scalar(query.where(runs, *_within(since, until))) or 0
 
 
+def list_counted_runs(session: Session, project: ProjectName) -> list[tuple[str, datetime]]:
+    """List id and start of the runs that `read_series` reads of a project, the oldest first."""
+    query = (
+        select(cast(RunRow.run_id, Text), RunRow.started_at)
+        .where(is_in_series(project))
+        .order_by(RunRow.started_at, RunRow.run_id)
+    )
+    return [(run_id, started_at) for run_id, started_at in session.execute(query)]
+
+
 def read_series(
     session: Session,
     project: str,

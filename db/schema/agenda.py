@@ -49,3 +49,4 @@ class AgendaJobRow(Base):
     claim_id: Mapped[UUID | None]
     leased_until: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    note: Mapped[str | None]

@@ -57,6 +57,8 @@ class QueuedJobRow(Base):
     outcome: Mapped[JobOutcome | None]
     exit_status: Mapped[int | None]
     spent_s: Mapped[float | None]
+    measured_class: Mapped[str | None]
+    """The runner class in the records of a watch."""
 
 
 class QueuedContentRow(Base):

@@ -62,15 +62,11 @@ def _publish(
     project: str | None,
     url: str | None,
 ) -> "Published":
-    from roofwatch.model.series_filter import SeriesFilter
-    from roofwatch.publish.site import publish as write_site
+    from roofwatch.publish.site import publish_new_runs
     from roofwatch.store.reading import choose_project
 
     with _source(records, url) as source:
-        name = choose_project(source, project)
-        history = source.read_series(SeriesFilter(name))
-        regressions = source.list_regressions(name)
-    return write_site(name, history, regressions, folder)
+        return publish_new_runs(choose_project(source, project), source, folder)
 
 
 def _publish_on_branch(

@@ -40,6 +40,12 @@ def watch(
         str | None,
         typer.Option("--range", metavar="A..B", help="Only the commits after A up to B."),
     ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BASE..HEAD", help="Measure these two commits of the branch first; repeatable."
+        ),
+    ] = None,
     records: Annotated[
         Path, typer.Option(help="Folder of all records: read, and written to.")
     ] = Path("roofwatch-records"),
@@ -85,6 +91,7 @@ def watch(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.watch.branch import Branch
     from roofwatch.watch.ledger import only_watch
+    from roofwatch.watch.pairs import parse_pair
     from roofwatch.watch.runner import Watch
 
     repository: GitHubRepository | None = None
@@ -93,6 +100,7 @@ def watch(
         from roofwatch.watch.issues import repository_of_job
 
         repository = repository_of_job()
+    pairs = tuple(parse_pair(text) for text in pair or ())
     name = project or suite_at(path, None).project
     with only_watch(records), ForkServer() as fork_server:
         watched = Watch(
@@ -108,6 +116,7 @@ def watch(
             plan=options.plan(),
             records=records,
             fork_server=fork_server,
+            pairs=pairs,
         )
         if dry_run:
             planned = watched.agenda()

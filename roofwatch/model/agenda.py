@@ -195,6 +195,8 @@ class StoredJob(PlannedJob):
     finished_at: datetime | None
     position: int = 0
     """Order among the open jobs of its runner class; below 0 if a person asked for it."""
+    note: str | None = None
+    """Why nothing was measured."""
 
     @property
     def is_requested(self) -> bool:

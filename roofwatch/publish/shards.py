@@ -75,6 +75,14 @@ class Shard:
     def is_full(self) -> bool:
         return sum(map(len, self.values.values())) >= MAX_VALUES
 
+    def series_with_values(self) -> set[str]:
+        """Series that were measured, not only tried."""
+        return {
+            series
+            for series, points in self.values.items()
+            if any(value is not None for _, value, _, _ in points)
+        }
+
     def add(self, series: str, point: SeriesPoint) -> None:
         commit = point.commit
         if point.run_id not in self.runs:

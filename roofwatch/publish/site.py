@@ -1,8 +1,7 @@
 """Write a static site of a project's history: pages, data, a feed, badges and an index."""
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -13,6 +12,7 @@ from roofwatch.dashboard.charts.history import STYLE as FIGURE_STYLE
 from roofwatch.dashboard.logo import LOGO
 from roofwatch.model.files import atomic_write, make_folder
 from roofwatch.model.history import Series, SeriesKey
+from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.triage import TriagedRegression
 from roofwatch.model.verdict import Verdict
 from roofwatch.publish.badges import badge
@@ -26,6 +26,7 @@ from roofwatch.publish.shards import (
     series_id,
     write_script,
 )
+from roofwatch.store.reading import Source
 
 FORMAT_VERSION = 1
 _PAGES = ("index", "trends", "kernel", "regression", "compare")
@@ -73,44 +74,119 @@ class _Folder:
         self.written_bytes += path.stat().st_size
 
 
+@dataclass(frozen=True)
+class Site:
+    """What is published in a folder.
+
+    Every file is read before the first is written, so that a damaged one stops the command and
+    loses nothing.
+    """
+
+    root: Path
+    shards: Sequence[Shard]
+    series: Mapping[str, Mapping[str, Any]]
+    """Descriptions, by id."""
+    runs_without_values: frozenset[str]
+    """Ids of runs that were read, and are in no file."""
+
+    @classmethod
+    def read(cls, root: Path) -> "Site":
+        """Read the site of a folder; an empty one if there is none.
+
+        Raises:
+            RecordError: a file of the site is damaged.
+        """
+        paths = sorted((root / _DATA).glob("????-??-*.js"))
+        shards = [Shard.from_document(read_script(path)) for path in paths]
+        index: Mapping[str, Any] = {}
+        if (root / _DATA / "index.js").exists():
+            index = read_script(root / _DATA / "index.js")
+        return cls(
+            root=root,
+            shards=shards,
+            series=index.get("series", {}),
+            runs_without_values=frozenset(index.get("runs_without_values", ())),
+        )
+
+    @property
+    def known_runs(self) -> frozenset[str]:
+        """Ids of the runs that need not be read again."""
+        published = {run_id for shard in self.shards for run_id in shard.runs}
+        return self.runs_without_values | published
+
+
+def publish_new_runs(project: str, source: Source, root: Path) -> Published:
+    """Write or update a site; only the time since the first run that it lacks is read.
+
+    Raises:
+        RecordError: a file of the site is damaged.
+        StoreError, SpoolError: the source cannot answer.
+        OSError: a file cannot be written.
+    """
+    site = Site.read(root)
+    known_runs = site.known_runs
+    counted_runs = source.list_counted_runs(project)
+    new_runs = [run for run in counted_runs if run[0] not in known_runs]
+    history: Sequence[Series] = ()
+    if new_runs:
+        _, oldest_start = new_runs[0]
+        history = source.read_series(SeriesFilter(project), since=oldest_start)
+    return publish(
+        project,
+        history,
+        source.list_regressions(project),
+        site,
+        read_ids=[run_id for run_id, _ in new_runs],
+    )
+
+
 def publish(
     project: str,
     history: Sequence[Series],
     regressions: Sequence[TriagedRegression],
-    root: Path,
+    site: Site,
     *,
+    read_ids: Iterable[str] = (),
     now: datetime | None = None,
 ) -> Published:
     """Write or update a site; runs that it has and the history lacks are kept.
 
-    Every old file is read before the first is written, so that a damaged one stops the command and
-    loses nothing.
+    Args:
+        project: Its name.
+        history: Series with the runs to add; those that are published count once.
+        regressions: All of the project.
+        site: As it was read.
+        read_ids: Runs that the history was read for; some may have no values.
+        now: Time of publication.
 
     Raises:
-        RecordError: a file of the site is damaged.
         OSError: a file cannot be written.
     """
-    paths = sorted((root / _DATA).glob("????-??-*.js"))
-    published = [Shard.from_document(read_script(path)) for path in paths]
-    changed = grow(published, history)
-    by_name = {shard.name: shard for shard in (*published, *changed)}
+    root = site.root
+    changed = grow(site.shards, history)
+    by_name = {shard.name: shard for shard in (*site.shards, *changed)}
     shards = [by_name[name] for name in sorted(by_name)]
+    run_ids = {run_id for shard in shards for run_id in shard.runs}
+    # the newest description of a series wins
+    series = dict(site.series)
+    for line in history:
+        series[series_id(line.key)] = _description(line.key)
     folder = _Folder(root)
     for shard in changed:
         folder.write_data(shard.name, shard.to_document())
     index = _index(
         project=project,
-        history=history,
+        series=series,
         regressions=regressions,
         shards=shards,
-        root=root,
+        runs_without_values=(site.runs_without_values | set(read_ids)) - run_ids,
         now=now or datetime.now(UTC),
     )
     folder.write_data("index", index)
     folder.write("index.json", json.dumps(_summary(index), indent=1, sort_keys=True) + "\n")
     folder.write("feed.atom", feed(project, regressions))
     # Kernel names can be anything; file names cannot.
-    for kernel, text, is_open in _badges(history, regressions):
+    for kernel, text, is_open in _badges(series, shards, regressions):
         folder.write(f"badges/{_file_name(kernel)}.svg", badge(kernel, text, is_bad=is_open))
     static = resources.files("roofwatch.publish").joinpath("static")
     page = static.joinpath("page.html").read_text().replace("LOGO", LOGO)
@@ -120,7 +196,6 @@ def publish(
     for name in _SCRIPTS:
         folder.write(name, static.joinpath(name).read_text())
     folder.write("figures.css", FIGURE_STYLE)
-    run_ids = {run_id for shard in shards for run_id in shard.runs}
     return Published(
         project=project,
         series_count=len(index["series"]),
@@ -133,24 +208,18 @@ def publish(
 
 def _index(
     project: str,
-    history: Sequence[Series],
+    series: Mapping[str, Mapping[str, Any]],
     regressions: Sequence[TriagedRegression],
     shards: Sequence[Shard],
-    root: Path,
+    runs_without_values: Collection[str],
     now: datetime,
 ) -> dict[str, Any]:
-    published = root / _DATA / "index.js"
-    if published.exists():
-        series = read_script(published)["series"]
-    else:
-        series = {}
-    # The newest description of a series wins.
-    series |= {series_id(line.key): _description(line.key) for line in history}
     return {
         "format": FORMAT_VERSION,
         "project": project,
         "published": now.isoformat(timespec="seconds"),
         "series": series,
+        "runs_without_values": sorted(runs_without_values),
         "shards": [
             {"name": shard.name, "runner": shard.runner, "month": shard.month} for shard in shards
         ],
@@ -222,7 +291,9 @@ def _summary(index: dict[str, Any]) -> dict[str, Any]:
 
 
 def _badges(
-    history: Sequence[Series], regressions: Sequence[TriagedRegression]
+    series: Mapping[str, Mapping[str, Any]],
+    shards: Sequence[Shard],
+    regressions: Sequence[TriagedRegression],
 ) -> list[tuple[str, str, bool]]:
     """Kernel, text and whether it is slower, of each kernel with a time or a check."""
     worst: dict[str, TriagedRegression] = {}
@@ -231,14 +302,16 @@ def _badges(
         if triaged.is_open and triaged.regression.verdict is Verdict.REGRESSED:
             for kernel in triaged.regression.kernel.split(", "):
                 worst[kernel] = triaged
-    kernels: defaultdict[str, int] = defaultdict(int)
-    for series in history:
-        kernels[series.key.kernel] += sum(point.value is not None for point in series.points)
+    measured_series: set[str] = set()
+    for shard in shards:
+        measured_series |= shard.series_with_values()
+    kernels = {description["kernel"] for description in series.values()}
+    measured_kernels = {series[name]["kernel"] for name in measured_series if name in series}
     badges = []
-    for kernel, value_count in sorted(kernels.items()):
+    for kernel in sorted(kernels):
         if kernel in worst:
             text = f"regressed at {worst[kernel].regression.commit.short_sha}"
-        elif value_count:
+        elif kernel in measured_kernels:
             text = "no open regression"
         else:
             text = "not measured"

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from pydantic import ValidationError
+
 from roofwatch.collector.git import run_git
 from roofwatch.model.errors import GitError, SpoolError
 from roofwatch.model.files import atomic_write
-from roofwatch.model.queue import MAX_CONTENT_BYTES
+from roofwatch.model.queue import MAX_CONTENT_BYTES, REPORT_FILE, WatchReport
 
 _OUTPUT = "output"
 _FILES = "files/"
@@ -19,6 +21,7 @@ _LEFT_OUT_FOLDERS = frozenset({".git", "__pycache__", ".venv", "build", "node_mo
 _MAX_FILES_BYTES = MAX_CONTENT_BYTES // 2
 _MAX_UNPACKED_BYTES = 4 * MAX_CONTENT_BYTES
 _MAX_FILES = 2_000
+_MAX_REPORT_BYTES = 2**16
 FileStates = Mapping[str, tuple[int, int]]
 
 
@@ -58,6 +61,24 @@ def pack_result(tree: Path, earlier: FileStates, output: bytes) -> tuple[bytes, 
             size_bytes += file_bytes
             _add(archive, f"{_FILES}{name}", (tree / name).read_bytes())
     return packed.getvalue(), left_out
+
+
+def find_report(tree: Path, earlier: FileStates) -> WatchReport | None:
+    """Read the report that a watch wrote, if it did."""
+    for name, _ in file_states(tree).items() - earlier.items():
+        if f"/{name}".endswith(f"/{REPORT_FILE}"):
+            return _read_report(tree / name)
+    return None
+
+
+def _read_report(file: Path) -> WatchReport | None:
+    # a job writes any file that it likes
+    if file.stat().st_size > _MAX_REPORT_BYTES:
+        return None
+    try:
+        return WatchReport.model_validate_json(file.read_bytes())
+    except ValidationError:
+        return None
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
-from roofwatch.model.queue import QueuedJob, QueueForecast, QueueRequest, TakenJob
+from roofwatch.model.queue import QueuedJob, QueueForecast, QueueRequest, TakenJob, WatchReport
 from roofwatch.store.server import Server
 
 _JOBS = "/v1/queue/jobs"
@@ -96,6 +96,13 @@ class QueueService:
         exit_status: int,
         spent_s: float,
         content: bytes,
+        report: WatchReport | None,
     ) -> None:
-        query = {"claim_id": claim_id, "exit_status": exit_status, "spent_s": spent_s}
+        query: dict[str, object] = {
+            "claim_id": claim_id,
+            "exit_status": exit_status,
+            "spent_s": spent_s,
+        }
+        if report is not None:
+            query["report"] = to_json(report).decode()
         self.server.put(f"{_JOBS}/{job_id}/result", query, content, _ANY)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
@@ -21,7 +22,7 @@ from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.questions import Question
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs
-from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series import list_counted_runs, read_series
 from roofwatch.db.queries.series_keys import list_filtered_keys
 from roofwatch.db.regressions.acceptances import list_acceptances
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
@@ -56,11 +57,17 @@ class DatabaseSource:
         """List runs, newest first; all without a limit."""
         return self._ask(list_runs, project, limit, is_quarantined=is_quarantined)
 
-    def read_series(self, chosen: SeriesFilter) -> Sequence[Series]:
-        """Read series in the order of their keys."""
+    def read_series(
+        self, chosen: SeriesFilter, *, since: datetime | None = None
+    ) -> Sequence[Series]:
+        """Read series in the order of their keys, of runs that started then or later."""
         with reading_session(self.engine) as session:
             keys = list_filtered_keys(session, chosen)
-            return read_series(session, chosen.project, keys, **chosen.included)
+            return read_series(session, chosen.project, keys, since=since, **chosen.included)
+
+    def list_counted_runs(self, project: str) -> Sequence[tuple[str, datetime]]:
+        """List id and start of the runs of all series of a project, the oldest first."""
+        return self._ask(list_counted_runs, project)
 
     def list_regressions(
         self,

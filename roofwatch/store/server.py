@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from http.client import HTTPException, HTTPResponse
 from itertools import islice
 from pathlib import Path
@@ -61,6 +62,7 @@ _COMPARED_RUNS = TypeAdapter(ComparedRuns)
 _NAMES = TypeAdapter(list[str])
 RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
+_COUNTED_RUNS = TypeAdapter(list[tuple[str, datetime]])
 _REGRESSIONS = TypeAdapter(list[TriagedRegression])
 _ACCEPTANCES = TypeAdapter(list[PullRequestAcceptance])
 _STEP_SHARES = TypeAdapter(list[StepShare])
@@ -298,8 +300,16 @@ class Server:
         query = {"project": project, "quarantined": is_quarantined}
         return list(islice(self.pages("/v1/runs", query, RUNS, size=limit), limit))
 
-    def read_series(self, chosen: SeriesFilter) -> Sequence[Series]:
-        return list(self.pages("/v1/series/points", asdict(chosen), _SERIES))
+    def read_series(
+        self, chosen: SeriesFilter, *, since: datetime | None = None
+    ) -> Sequence[Series]:
+        """Read series in the order of their keys, of runs that started then or later."""
+        query = asdict(chosen) | {"since": map_optional(datetime.isoformat, since)}
+        return list(self.pages("/v1/series/points", query, _SERIES))
+
+    def list_counted_runs(self, project: str) -> Sequence[tuple[str, datetime]]:
+        """List id and start of the runs of all series of a project, the oldest first."""
+        return self._post("list_counted_runs", to_json({"project": project}), _COUNTED_RUNS)
 
     def list_regressions(
         self,

@@ -11,16 +11,19 @@ from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.turns import measuring_alone
-from roofwatch.model.agenda import ChangedRange, Job, JobKind
+from roofwatch.model.agenda import ChangedRange, Job, JobKind, PlannedJob
 from roofwatch.model.case_key import CaseKey, kernel_of
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
+from roofwatch.model.metrics import TIME
+from roofwatch.model.queue import RequestedPair
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.ledger import Ledger
 from roofwatch.watch.measuring import JobRunner
+from roofwatch.watch.pairs import PairRequests
 from roofwatch.watch.service import Service
 from roofwatch.watch.state import KnownHistory, read_history
 
@@ -54,6 +57,8 @@ class Watch:
     on_progress: OnProgress = lambda _: None
     kinds: frozenset[JobKind] = frozenset(JobKind)
     """Kinds of jobs that are done."""
+    pairs: tuple[RequestedPair, ...] = ()
+    """Commits of the branch that are measured as pairs before anything else."""
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
@@ -68,6 +73,11 @@ class Watch:
         self.environment = describe_machine(self.branch.path, self.plan, self.fork_server)
         self.ledger = Ledger(self.records)
         self.ledger.read()
+        self.requests = PairRequests(
+            records=self.records,
+            runner_class=self.environment.runner_class,
+            waiting=list(self.pairs),
+        )
         self.service: Service | None = None
         url = load_settings().server_url
         if url is not None:
@@ -141,11 +151,12 @@ class Watch:
         return replace(changed, candidates=candidates or None)
 
     def agenda(self) -> list[Job]:
-        """Plan from the records, the most valuable job first."""
+        """Plan from the records, the most valuable job first, after what people asked for."""
         history = self.read()
         jobs = make_agenda(history.state, now=utc_now())
         wanted_jobs = [job for job in jobs if job.kind in self.kinds]
-        return [job for job in wanted_jobs if not self._is_finished(job)]
+        open_jobs = [job for job in wanted_jobs if not self._is_finished(job)]
+        return self._with_requested(open_jobs, self.requests.planned())
 
     def _is_finished(self, job: Job) -> bool:
         return (job.key, job.subjects) in self._finished
@@ -154,52 +165,67 @@ class Watch:
         """Measure the most valuable job and plan again, until nothing or no time is left."""
         deadline = time.monotonic() + budget_s
         count = 0
+        self.requests.write()
         while time.monotonic() < deadline and (max_jobs is None or count < max_jobs):
-            # Another runner may have measured what would be next here.
-            if self.service is not None:
-                self.service.exchange(self._read_records())
-            jobs = self._with_requested(self.agenda())
-            job = self._take(jobs)
+            job = self._take_next()
             if job is None:
                 return
             with measuring_alone(load_settings().data_dir):
                 done = self._measure(job)
             if self.service is not None:
-                self.service.finish(job, done.seconds)
+                self.service.finish(job, done.seconds, done.note)
+            self.requests.answer(job, done.seconds, done.note)
             yield done
             count += 1
 
-    def _with_requested(self, jobs: Sequence[Job]) -> list[Job]:
+    def _take_next(self) -> Job | None:
+        """Choose the next job; with a server, the first that no other runner has."""
+        if self.service is None:
+            return next(iter(self.agenda()), None)
+        # Another runner may have measured what would be next here.
+        self.service.exchange(self._read_records())
+        jobs = self._with_requested(self.agenda(), self.service.requested_jobs())
+        return self.service.take(jobs)
+
+    def _with_requested(self, jobs: Sequence[Job], requests: Sequence[PlannedJob]) -> list[Job]:
         """Put the jobs that people asked for first; those of other branches stay for other
         runners.
         """
-        if self.service is None:
-            return list(jobs)
         planned = {job.key: job for job in jobs}
-        commits = {commit.sha: commit for commit in self.branch.commits()}
         first: list[Job] = []
-        for request in self.service.requested_jobs():
+        for request in requests:
             job = planned.pop(request.key, None)
-            head = commits.get(request.head_sha)
-            base = commits.get(request.base_sha or "")
             # A requested pair need not be in the plan.
-            if job is None and head is not None and base is not None:
-                job = Job(
-                    kind=request.kind,
-                    reason=request.reason,
-                    seconds=request.expected_s,
-                    head=head,
-                    base=base,
-                )
+            if job is None:
+                job = self._job_of(request)
             if job is not None and not self._is_finished(job):
                 first.append(job)
         return [*first, *planned.values()]
 
-    def _take(self, jobs: Sequence[Job]) -> Job | None:
-        # The server gives each job to one runner only.
-        if self.service is not None:
-            return self.service.take(jobs)
-        return jobs[0] if jobs else None
+    def _job_of(self, request: PlannedJob) -> Job | None:
+        """The job of a requested pair, with the cases that changed between its commits; None unless
+        both are of the branch.
+        """
+        commits = {commit.sha: commit for commit in self.branch.commits()}
+        head = commits.get(request.head_sha)
+        base = commits.get(request.base_sha or "")
+        if head is None or base is None:
+            return None
+        subjects: set[CaseKey] = set()
+        for regression in self.read().regressions:
+            for point in regression.change_points:
+                is_of_pair = point.previous_commit == base and point.commit == head
+                if is_of_pair and point.series.metric == TIME.key:
+                    subjects.add(point.series.case_key)
+        return Job(
+            kind=request.kind,
+            reason=request.reason,
+            seconds=request.expected_s,
+            head=head,
+            base=base,
+            # none if these records do not show the change: then every case is measured
+            subjects=frozenset(subjects),
+        )
 
     def news(self) -> list[News]:
         """List what was decided and not told yet; call `ledger.add` after showing them."""

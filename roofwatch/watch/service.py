@@ -9,9 +9,11 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
+from roofwatch.ci.messages import on_one_line
 from roofwatch.db.errors import AgedError
 from roofwatch.model.agenda import Job, StoredJob
 from roofwatch.model.errors import SpoolError
+from roofwatch.model.queue import MAX_NOTE_CHARACTERS
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.records import RECORD_SUFFIX
@@ -129,8 +131,8 @@ class Service:
             return first_job
         return next((job for job in jobs if job.key == taken.key), None)
 
-    def finish(self, job: Job, spent_s: float) -> None:
-        """End the lease of a job."""
+    def finish(self, job: Job, spent_s: float, note: str = "") -> None:
+        """End the lease of a job; a note says why nothing was measured."""
         # the lease was never taken, or ends by itself
         if self.is_away:
             return
@@ -140,6 +142,9 @@ class Service:
             "key": job.key,
             "spent_s": spent_s,
         }
+        # a server of an earlier version does not know notes
+        if note:
+            body["note"] = on_one_line(note)[:MAX_NOTE_CHARACTERS]
         try:
             self._server.post(
                 "/v1/agenda/finish", {"project": self.project}, to_json(body), TypeAdapter(object)

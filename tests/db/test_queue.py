@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import list_entries
+from roofwatch.db.agenda import list_jobs, request_job, take_job
 from roofwatch.db.errors import ConflictError, NotStoredError
 from roofwatch.db.leases import ClaimLostError
 from roofwatch.db.queue import (
@@ -34,15 +35,19 @@ from roofwatch.db.queue_runners import (
     report_progress,
     take_queued_job,
 )
+from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
 from roofwatch.model.queue import (
     MAX_JOB_S,
+    AnsweredPair,
     JobOutcome,
     JobPriority,
     QueuedJob,
     QueueRequest,
+    RequestedPair,
     TakenJob,
+    WatchReport,
 )
-from tests.builders import PROJECT
+from tests.builders import PROJECT, sha_of
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 
@@ -55,8 +60,11 @@ def request(
     runner_class: str = "h100",
     device_minutes: float | None = None,
     has_tree: bool = True,
+    command: str = "ab",
 ) -> UUID:
-    asked = QueueRequest(runner_class=runner_class, command=("ab", "bench.py"), priority=priority)
+    asked = QueueRequest(
+        runner_class=runner_class, command=(command, "bench.py"), priority=priority
+    )
     job_id = request_queued_job(store, PROJECT, asked, actor=actor, device_minutes=device_minutes)
     if has_tree:
         store_tree(store, job_id, b"a tree")
@@ -78,7 +86,13 @@ def taken_id(store: Engine, claim_id: UUID = OURS) -> UUID | None:
     return None if taken is None else taken.job_id
 
 
-def finish(store: Engine, job_id: UUID, claim_id: UUID = OURS, spent_s: float = 60.0) -> JobOutcome:
+def finish(
+    store: Engine,
+    job_id: UUID,
+    claim_id: UUID = OURS,
+    spent_s: float = 60.0,
+    report: WatchReport | None = None,
+) -> JobOutcome:
     return finish_queued_job(
         store,
         job_id,
@@ -87,6 +101,7 @@ def finish(store: Engine, job_id: UUID, claim_id: UUID = OURS, spent_s: float = 
         spent_s=spent_s,
         content=b"a result",
         actor="token r",
+        report=report,
     )
 
 
@@ -95,6 +110,40 @@ def read(store: Engine, job_id: UUID) -> QueuedJob:
         job = read_queued_job(session, job_id)
     assert job is not None
     return job
+
+
+GPU = "GPU A, 80 GiB"
+"""The runner class in the records of `h100`."""
+PAIR = RequestedPair(base_sha=sha_of(1), head_sha=sha_of(2))
+MEASURED = AnsweredPair(base_sha=PAIR.base_sha, head_sha=PAIR.head_sha, spent_s=12.0)
+
+
+def ask_for_pair(store: Engine, runner_class: str = GPU) -> None:
+    planned = PlannedJob(
+        key=f"confirm:{PAIR.base_sha}:{PAIR.head_sha}",
+        kind=JobKind.CONFIRM,
+        reason="alice asked for it",
+        expected_s=60.0,
+        base_sha=PAIR.base_sha,
+        head_sha=PAIR.head_sha,
+    )
+    with Session(store) as session, session.begin():
+        request_job(session, PROJECT, runner_class, planned)
+
+
+def finish_watch(store: Engine, *answered: AnsweredPair) -> tuple[RequestedPair, ...]:
+    """Carry out a watch, and return the pairs that it was given."""
+    job_id = request(store, command="watch")
+    taken = take(store)
+    assert taken is not None
+    assert taken.job_id == job_id
+    finish(store, job_id, report=WatchReport(runner_class=GPU, pairs=answered))
+    return taken.pairs
+
+
+def asked_pairs(store: Engine) -> list[StoredJob]:
+    with Session(store) as session:
+        return list_jobs(session, PROJECT)
 
 
 def end_leases(store: Engine) -> None:
@@ -348,3 +397,96 @@ def test_each_of_many_jobs_ends_once_although_runners_are_lost(store: Engine) ->
         ended
     )
     assert None not in outcomes.values()
+
+
+# --- pairs that people asked for
+
+
+def test_a_watch_gets_the_pair_that_its_kind_of_runner_measures(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+    ask_for_pair(store, "GPU B, 40 GiB")
+
+    assert finish_watch(store, MEASURED) == (PAIR,)
+
+    answered = {job.runner_class: job.finished_at is not None for job in asked_pairs(store)}
+    assert answered == {GPU: True, "GPU B, 40 GiB": False}
+    assert finish_watch(store) == ()
+
+
+def test_a_pair_is_given_to_no_second_watch_nor_runner_while_one_measures_it(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+    first, second = request(store, command="watch"), request(store, command="watch")
+
+    given = [taken.pairs for taken in (take(store, OURS), take(store, THEIRS)) if taken is not None]
+    agenda = [
+        PlannedJob(
+            key=job.key,
+            kind=job.kind,
+            reason=job.reason,
+            expected_s=job.expected_s,
+            base_sha=job.base_sha,
+            head_sha=job.head_sha,
+        )
+        for job in asked_pairs(store)
+    ]
+
+    assert given == [(PAIR,), ()]
+    assert take_job(store, PROJECT, GPU, agenda, THEIRS) is None
+    assert first != second
+
+
+def test_a_pair_that_a_watch_did_not_reach_is_given_to_the_next(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+
+    assert finish_watch(store) == (PAIR,)
+    assert finish_watch(store, MEASURED) == (PAIR,)
+    assert finish_watch(store) == ()
+
+
+def test_the_pair_of_a_lost_watch_stays_with_it_until_its_next_runner(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+    job_id = request(store, command="watch")
+    take(store)
+    end_leases(store)
+
+    again = take(store, THEIRS)
+
+    assert again is not None
+    assert (again.job_id, again.pairs) == (job_id, (PAIR,))
+
+
+def test_the_pair_of_a_cancelled_watch_is_free_again(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+    job_id = request(store, command="watch")
+    take(store)
+    cancel_queued_job(store, read(store, job_id), actor="token a")
+    finish(store, job_id, report=WatchReport(runner_class=GPU, pairs=(MEASURED,)))
+
+    assert finish_watch(store) == (PAIR,)
+
+
+def test_why_a_pair_could_not_be_measured_is_kept(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+
+    finish_watch(store, MEASURED.model_copy(update={"note": "the base does not build"}))
+
+    (job,) = asked_pairs(store)
+    assert job.finished_at is not None
+    assert job.note == "the base does not build"
+
+
+def test_other_commands_get_no_pairs(store: Engine) -> None:
+    finish_watch(store)
+    ask_for_pair(store)
+    request(store)
+
+    taken = take(store)
+
+    assert taken is not None
+    assert taken.pairs == ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
@@ -22,8 +22,14 @@ from roofwatch.dashboard.unfurl import preview_of
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.deciding import (
+    DecisionKind,
+    TriageDecision,
+    apply_decision,
+    find_regressions,
+)
 from roofwatch.db.regressions.decisions import Signature
-from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.history import Cause, Regression, Suspect
 from roofwatch.model.machine import Outcome
@@ -44,7 +50,7 @@ from tests.builders import (
     make_static_facts,
     sha_of,
 )
-from tests.dashboard.conftest import OpenView
+from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import (
     BROKEN_AT,
     MATMUL,
@@ -378,6 +384,41 @@ def test_marked_rows_are_decided_together(
     assert '<option value="">all 2 marked</option><option value="commit">only' in markup(app)
     assert "gone regressed" in " ".join(part.value for part in app.warning)
     assert address(app)["marked"] == marked
+
+
+def test_the_ledger_shows_how_far_a_pair_is_that_somebody_asked_for(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    me = Signature(person="ada@example.com", actor="git:ada@example.com")
+    with Session(store) as session, session.begin():
+        (slower,) = find_regressions(list_triaged(session, PROJECT), sha_of(SLOWER_AT))
+        confirm = TriageDecision(kind=DecisionKind.CONFIRM)
+        apply_decision(session, PROJECT, slower, confirm, me)
+
+    def said_of(**columns: str) -> tuple[str, str]:
+        changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
+        if changes:
+            with store.begin() as connection:
+                connection.execute(text(f"UPDATE agenda_job SET {changes}"))
+        forget_everything()
+        app = open_view("ledger", commit=sha_of(SLOWER_AT))
+        row = re.search(rf"{short(SLOWER_AT)}.*?</tr>", body(app), re.DOTALL)
+        assert row is not None
+        return row[0], texts(app)
+
+    row, page = said_of()
+    assert "○ asked" in row
+    assert "waits for a runner" in page
+    holder = "'00000000-0000-0000-0000-000000000001'"
+    row, page = said_of(claim_id=holder, leased_until="now() + interval '1 hour'")
+    assert "◐ running" in row
+    assert "a runner is measuring the pair" in page
+    row, page = said_of(finished_at="now()", spent_s="90")
+    assert "asked" not in row
+    assert "✓ measured just now in 1.5 min" in page
+    _, page = said_of(note="'the base does not build'")
+    assert "could not be measured, just now: the base does not build" in page
 
 
 # --- source

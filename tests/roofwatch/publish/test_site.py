@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from sqlalchemy import Engine
 
 from roofwatch.model.errors import RecordError
+from roofwatch.model.history import Series
 from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.shards import read_script
-from roofwatch.publish.site import Published, publish
+from roofwatch.publish.site import Published, Site, publish, publish_new_runs
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.dashboard.history import HOSTILE_PROJECT, store_history, store_hostile_project
+from tests.databases import ingest_all
 from tests.roofwatch.command import roofwatch
 
 
@@ -25,9 +29,7 @@ def root_of(path: Path) -> ElementTree.Element:
 
 
 def publish_stored(store: Engine, folder: Path, project: str = PROJECT) -> Published:
-    source = DatabaseSource(store)
-    history = source.read_series(SeriesFilter(project))
-    return publish(project, history, source.list_regressions(project), folder)
+    return publish_new_runs(project, DatabaseSource(store), folder)
 
 
 def run_ids(folder: Path) -> set[str]:
@@ -68,7 +70,7 @@ def test_runs_that_the_source_no_longer_has_stay_on_the_site(store: Engine, tmp_
     before = run_ids(tmp_path)
     history = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
 
-    publish(PROJECT, history[:1], [], tmp_path)
+    publish(PROJECT, history[:1], [], Site.read(tmp_path))
 
     assert run_ids(tmp_path) == before
     series = read_script(tmp_path / "data" / "index.js")["series"]
@@ -86,10 +88,10 @@ def test_a_new_run_is_written_to_the_newest_file_of_its_month(
     store_history(store)
     (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
     monkeypatch.setattr("roofwatch.publish.shards.MAX_VALUES", 2)
-    publish(PROJECT, [replace(series, points=series.points[:4])], [], tmp_path)
+    publish(PROJECT, [replace(series, points=series.points[:4])], [], Site.read(tmp_path))
     before = data_of(tmp_path)
 
-    publish(PROJECT, [replace(series, points=series.points[:5])], [], tmp_path)
+    publish(PROJECT, [replace(series, points=series.points[:5])], [], Site.read(tmp_path))
 
     after = data_of(tmp_path)
     assert len(before) == 2
@@ -101,11 +103,11 @@ def test_a_new_run_is_written_to_the_newest_file_of_its_month(
 def test_what_was_published_is_not_written_again(store: Engine, tmp_path: Path) -> None:
     store_history(store)
     (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
-    publish(PROJECT, [series], [], tmp_path)
+    publish(PROJECT, [series], [], Site.read(tmp_path))
     before = data_of(tmp_path)
     changed = [replace(point, value=1.0) for point in series.points]
 
-    publish(PROJECT, [replace(series, points=tuple(changed))], [], tmp_path)
+    publish(PROJECT, [replace(series, points=tuple(changed))], [], Site.read(tmp_path))
 
     assert data_of(tmp_path) == before
 
@@ -137,6 +139,58 @@ def test_hostile_names_stay_text_in_feed_badge_and_file_names(
         root = root_of(badge)
         assert not root.findall(".//{*}script")
         assert badge.stem.replace("_", "").isalnum()
+
+
+def test_only_the_time_since_the_first_new_run_is_read(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (
+        make_record(number, measurements=[make_measurement(median_ns=1_000)]) for number in range(3)
+    )
+    ingest_all(store, first, second)
+    publish_stored(store, tmp_path)
+    ingest_all(store, third)
+    read_since: list[object] = []
+    read_series = DatabaseSource.read_series
+
+    def noted(self: DatabaseSource, chosen: SeriesFilter, **options: Any) -> Sequence[Series]:
+        read_since.append(options["since"])
+        return read_series(self, chosen, **options)
+
+    monkeypatch.setattr(DatabaseSource, "read_series", noted)
+    grown = publish_stored(store, tmp_path)
+    unchanged = publish_stored(store, tmp_path)
+
+    assert read_since == [third.started_at]
+    assert grown.run_count == unchanged.run_count == 3
+    assert run_ids(tmp_path) == {str(record.run_id) for record in (first, second, third)}
+    badge = (tmp_path / "badges" / "rms_norm.svg").read_text()
+    assert "no open regression" in badge
+
+
+def test_a_run_that_arrives_late_is_published(store: Engine, tmp_path: Path) -> None:
+    records = [
+        make_record(number, measurements=[make_measurement(median_ns=1_000)]) for number in range(3)
+    ]
+    ingest_all(store, records[0], records[2])
+    publish_stored(store, tmp_path)
+    ingest_all(store, records[1])
+
+    publish_stored(store, tmp_path)
+
+    assert run_ids(tmp_path) == {str(record.run_id) for record in records}
+
+
+def test_a_run_without_values_is_read_once(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_all(store, make_record(0, measurements=[]))
+    publish_stored(store, tmp_path)
+    monkeypatch.delattr(DatabaseSource, "read_series")
+
+    again = publish_stored(store, tmp_path)
+
+    assert again.run_count == 0
 
 
 @pytest.mark.slow

@@ -20,11 +20,19 @@ from mcp.client.stdio import StdioServerParameters
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from roofwatch.bisection.commits import newest_commits
+from roofwatch.collector.git import read_commit
+from roofwatch.db.agenda import list_jobs
+from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queue import list_queued_jobs
-from roofwatch.model.history import Scope
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.agenda import StoredJob
+from roofwatch.model.history import CommitRef, Scope
 from roofwatch.model.queue import QueuedJob
 from roofwatch.model.record import RunRecord
 from tests.api.conftest import RUNNER_CLASS, new_token, served
+from tests.builders import make_change_point, make_record, make_regression, make_series_key
+from tests.databases import ingest_all, text_of
 from tests.docs.markdown import ROOT, code_blocks, shell_lines
 from tests.git_repository import commit_all, commit_file, git, make_repository
 from tests.roofwatch.command import Done
@@ -451,3 +459,76 @@ def test_the_documented_job_of_kubernetes_carries_out_what_waits_and_ends(place:
     assert ended_job.returncode == 0
     assert place.states() == ["done"]
     assert "running on" in ended(client).error
+
+
+def ask_to_confirm(place: Place, base: CommitRef, head: CommitRef, runner_class: str) -> None:
+    """Store a regression between two commits, and ask for its pair as a person does."""
+    point = make_change_point(
+        series=make_series_key(
+            project="kernels",
+            case_id="total/n=500/float32/fwd",
+            runner_class=runner_class,
+        ),
+        commit=head,
+        previous_commit=base,
+    )
+    regression = make_regression(
+        project="kernels", commit=head, kernel="total", change_points=(point,)
+    )
+    replace_regressions(place.store, "kernels", [regression])
+    asked = subprocess.run(
+        [*_COMMAND, "triage", head.sha, "confirm", "--project", "kernels"],
+        cwd=place.repository,
+        env=os.environ | {"ROOFWATCH_DATABASE_URL": text_of(place.store.url)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stderr
+
+
+@pytest.mark.slow
+def test_a_pair_that_a_person_asked_for_is_measured_once_by_a_runner_of_the_queue(
+    place: Place,
+) -> None:
+    records = place.repository / "roofwatch-records"
+    git(place.repository, "config", "user.email", "ada@example.com")
+    git(place.repository, "checkout", "--quiet", "--", "helper.py")
+    watch = ["watch", "bench_total.py", "--targets", "", "--device", "cpu", "--on", RUNNER_CLASS]
+    (place.repository / "helper.py").write_text(SLOW)
+    commit_all(place.repository, "Copy the input")
+    base, head = newest_commits(place.repository, "HEAD", 2)
+    with runner_of(place):
+        first = ended(place.client(*watch, "--max-jobs", "1", "--json"))
+        assert first.status == 0, first.error
+        measured = [RunRecord.read(file) for file in records.glob("*.json*")]
+        # the base is known too, from a run that is not in the folder
+        other = make_record(0, project="kernels", commit=read_commit(place.repository, base.sha))
+        ingest_all(place.store, *measured, other)
+        ask_to_confirm(place, base, head, measured[0].environment.runner_class)
+        (asked,) = requested_jobs(place)
+        second = ended(place.client(*watch, "--max-jobs", "1", "--json"))
+        (answered,) = requested_jobs(place)
+        planned = ended(place.client(*watch, "--dry-run", "--json"))
+
+    assert asked.finished_at is None
+    (done,) = second.parsed["done"]
+    assert (done["job"]["kind"], done["job"]["base"]["sha"]) == ("confirm", base.sha)
+    assert answered.finished_at is not None
+    assert answered.spent_s == pytest.approx(done["seconds"])
+    assert answered.note is None
+    assert done["job"]["reason"] == "a person asked for it"
+    pairs = [RunRecord.read(file) for file in records.glob("confirm-*")]
+    assert sorted(record.commit.sha for record in pairs) == sorted([base.sha, head.sha])
+    assert planned.status == 0, planned.error
+    assert "a person asked for it" not in planned.output
+    assert requested_jobs(place) == [answered]
+    ingest_all(place.store, *pairs)
+    with Session(place.store) as session:
+        stored = list_pairs(session, "kernels")
+    assert {(pair.base.sha, pair.head.sha) for pair in stored} == {(base.sha, head.sha)}
+
+
+def requested_jobs(place: Place) -> list[StoredJob]:
+    with Session(place.store) as session:
+        return [job for job in list_jobs(session, "kernels") if job.is_requested]
