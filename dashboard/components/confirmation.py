@@ -42,8 +42,8 @@ def _request_text(job: StoredJob) -> str:
     if job.finished_at is None and job.leased_until is not None:
         return f"Confirmation on {device}: ◐ a runner is measuring the pair."
     if job.finished_at is None:
-        asked = age_text(job.planned_at, now=utc_now())
-        return f"Confirmation on {device}: ○ asked for {asked}, waits for a runner."
+        age = age_text(job.planned_at, now=utc_now())
+        return f"Confirmation on {device}: ○ asked for {age}, waits for a runner."
     ended = age_text(job.finished_at, now=utc_now())
     if job.note is not None:
         reason = shortened(job.note, length=200)

@@ -77,11 +77,7 @@ class Shard:
 
     def series_with_values(self) -> set[str]:
         """Series that were measured, not only tried."""
-        return {
-            series
-            for series, points in self.values.items()
-            if any(value is not None for _, value, _, _ in points)
-        }
+        return {series for series, points in self.values.items() if _has_value(points)}
 
     def add(self, series: str, point: SeriesPoint) -> None:
         commit = point.commit
@@ -120,6 +116,10 @@ class Shard:
             runs=runs,
             values=document["values"],
         )
+
+
+def _has_value(points: Iterable[list[Any]]) -> bool:
+    return any(value is not None for _, value, _, _ in points)
 
 
 def grow(published: Iterable[Shard], history: Iterable[Series]) -> list[Shard]:
