@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from roofwatch.dashboard.charts.palette import BLUE, GREY
+from roofwatch.dashboard.charts.palette import GREY, PAGE_BLUE
 from roofwatch.dashboard.charts.scale import DateScale, fit
 from roofwatch.dashboard.wording import escaped
 
@@ -15,7 +15,7 @@ _MIN_RELATIVE_SPAN = 0.05
 STYLE = f"""
 .rw-bullet {{position: relative; display: inline-block; width: 100%; min-width: 4rem; height: 10px;
   vertical-align: middle; background: rgba(128, 128, 128, 0.14)}}
-.rw-bullet i {{position: absolute; inset: 0 auto 0 0; background: {BLUE}}}
+.rw-bullet i {{position: absolute; inset: 0 auto 0 0; background: {PAGE_BLUE}}}
 .rw-bullet b {{position: absolute; top: -3px; bottom: -3px; width: 2px; background: currentColor}}
 .rw-bullet b + b {{background: none; border-left: 2px dotted {GREY}}}
 .rw-spark {{width: 100%; min-width: 4rem; height: 22px; display: block; overflow: visible}}
@@ -62,5 +62,5 @@ def sparkline_html(values: Sequence[float | None], dates: Sequence[datetime]) ->
     )
     return (
         '<svg class="rw-spark" viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '
-        f'aria-hidden="true"><polyline points="{points}" stroke="{BLUE}" stroke-width="1.5"/></svg>'
+        f'aria-hidden="true"><polyline points="{points}" stroke="{PAGE_BLUE}" stroke-width="1.5"/></svg>'
     )

@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from itertools import groupby
 
 from roofwatch.dashboard.charts.lanes import Lane, lane_html
-from roofwatch.dashboard.charts.palette import BLUE, COLOUR_OF_VERDICT, GREY, VERMILLION
+from roofwatch.dashboard.charts.palette import COLOUR_OF_VERDICT, GREY, PAGE_BLUE, VERMILLION
 from roofwatch.dashboard.charts.scale import (
     DateScale,
     Tick,
@@ -122,7 +122,8 @@ def history_html(
     if is_small:
         lanes, roof_labels, tick_count = (), "", _DATE_TICKS_OF_SMALL
     return (
-        f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}">'
+        f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}" '
+        f'data-since="{dates.start.isoformat()}" data-until="{dates.end.isoformat()}">'
         f'<div class="rw-changes">{drawing.change_labels()}</div>'
         f'<div class="rw-values">{drawing.value_labels()}</div>'
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
@@ -199,12 +200,13 @@ class _Drawing:
         vendor = self.history.vendor
         if vendor is not None:
             lines += self._line(vendor, GREY)
-        lines += self._line(self.history.series, BLUE)
+        lines += self._line(self.history.series, PAGE_BLUE)
         points = ""
         if vendor is not None:
             points += "".join(self._point(vendor, point, GREY) for point in vendor.points)
         points += "".join(
-            self._point(self.history.series, point, BLUE) for point in self.history.series.points
+            self._point(self.history.series, point, PAGE_BLUE)
+            for point in self.history.series.points
         )
         # lines stretch with the drawing, points keep their form
         return (
@@ -254,7 +256,9 @@ class _Drawing:
         # up along the upper edge, and back along the lower one
         upper = [f"{self.x(point.commit):.2f},{self.y(point.high):.1f}" for point in band]
         lower = [f"{self.x(point.commit):.2f},{self.y(point.low):.1f}" for point in reversed(band)]
-        return f'<polygon points="{" ".join(upper + lower)}" fill="{BLUE}" fill-opacity="0.2"/>'
+        return (
+            f'<polygon points="{" ".join(upper + lower)}" fill="{PAGE_BLUE}" fill-opacity="0.2"/>'
+        )
 
     def _line(self, series: Series, colour: str) -> str:
         if series.band:

@@ -9,6 +9,9 @@ from roofwatch.model.verdict import Verdict
 # one of the two pages
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
+# this blue is dim on a dark page, which sets a lighter one; Plotly knows no variables
+PAGE_BLUE = f"var(--rw-blue, {BLUE})"
+"""The blue of drawings in HTML and SVG."""
 
-COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
+COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: PAGE_BLUE}
 """All other verdicts are grey."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
+from roofwatch.dashboard.charts.palette import GREEN, GREY, ORANGE, PAGE_BLUE, PURPLE, SKY_BLUE
 from roofwatch.dashboard.wording import escaped, rate_text
 from roofwatch.model.machine import Ceiling
 from roofwatch.model.measurement import CaseRecord, Measurement
@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 760, 400
 _LEFT, _TOP = 92, 14
 _END, _BASE = _WIDTH - 12, _HEIGHT - 40
 """Where the plot ends at the right and at the bottom."""
-_SYMBOLS = (("●", BLUE), ("■", ORANGE), ("▲", GREEN), ("◆", PURPLE), ("✚", SKY_BLUE))
+_SYMBOLS = (("●", PAGE_BLUE), ("■", ORANGE), ("▲", GREEN), ("◆", PURPLE), ("✚", SKY_BLUE))
 _ROOM = 3.0
 """Factor of intensity that is drawn on both sides of points and ridges."""
 

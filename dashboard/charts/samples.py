@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from roofwatch.dashboard.charts.palette import BLUE, VERMILLION
+from roofwatch.dashboard.charts.palette import PAGE_BLUE, VERMILLION
 from roofwatch.dashboard.charts.scale import ValueScale, fit, round_values
 from roofwatch.dashboard.wording import escaped
 from roofwatch.model.measurement import Measurement
@@ -35,7 +35,7 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)
     rows = "".join(
         _side_html(name, side, colour, scale)
-        for (name, side), colour in zip(sides.items(), (BLUE, VERMILLION), strict=False)
+        for (name, side), colour in zip(sides.items(), (PAGE_BLUE, VERMILLION), strict=False)
     )
     ticks = "".join(
         f'<span style="left:{scale.percent(value):.1f}%">{escaped(format_ns(value))}</span>'

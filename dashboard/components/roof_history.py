@@ -11,6 +11,7 @@ from roofwatch.dashboard.charts.history import (
     history_html,
 )
 from roofwatch.dashboard.charts.lanes import lanes_of
+from roofwatch.dashboard.charts.palette import GREY, PAGE_BLUE
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.roof_table import (
     RoofRow,
@@ -160,10 +161,10 @@ def _legend(history: History) -> str:
     title = history.metric.title
     if history.metric.unit != "share":
         title += f", {history.metric.direction}"
-    parts = [f'<span style="color:#0072B2">●</span> {escaped(title)}']
+    parts = [f'<span style="color:{PAGE_BLUE}">●</span> {escaped(title)}']
     if history.vendor is not None:
         parts.append(
-            f'<span style="color:#888888">●</span> {escaped(history.vendor.key.implementation)}'
+            f'<span style="color:{GREY}">●</span> {escaped(history.vendor.key.implementation)}'
         )
     points = history.series.points
     if any(point.degraded_by for point in points):

@@ -125,7 +125,7 @@ function numberText(value, unit) {
 
 // --- history
 
-const [BLUE, VERMILLION, GREY] = ["#0072B2", "#D55E00", "#888888"];
+const [BLUE, VERMILLION, GREY] = ["var(--rw-blue)", "#D55E00", "#888888"];
 const MARKS = { regressed: ["◆", VERMILLION], improved: ["●", BLUE] };
 
 // months before the newest one; years of thousands of series are tens of megabytes
