@@ -16,6 +16,70 @@ const showChosen = (list, scrolled) => {
   }
 }
 
+// Dragging over a history asks for the page of these dates; a double click asks for the range at first.
+const LEAST_SHARE = 0.01
+const MINUTE_MS = 60_000
+
+const goToRange = (root, range) => {
+  const url = new URL(location.href)
+  if (range) url.searchParams.set("range", range)
+  else url.searchParams.delete("range")
+  // the header follows links without loading the page again
+  const link = document.createElement("a")
+  link.href = url
+  root.append(link)
+  link.click()
+  link.remove()
+}
+
+const shareOf = (plot, event) => {
+  const box = plot.getBoundingClientRect()
+  return Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1)
+}
+
+const rangeOf = (plot, first, last) => {
+  const { since, until } = plot.closest("[data-since]").dataset
+  const [start, end] = [Date.parse(since), Date.parse(until)]
+  const textOf = ms => new Date(ms).toISOString().slice(0, 16)
+  const startOfRange = start + first * (end - start)
+  const endOfRange = start + last * (end - start) + MINUTE_MS
+  return `${textOf(startOfRange)}..${textOf(endOfRange)}`
+}
+
+const dragRanges = root => {
+  let drag
+  root.onpointerdown = event => {
+    const plot = event.target.closest("[data-since] .rw-plot")
+    // a finger scrolls the page
+    if (!plot || event.button !== 0 || event.pointerType === "touch") return
+    const mark = document.createElement("div")
+    mark.className = "rw-dragged"
+    plot.append(mark)
+    plot.setPointerCapture(event.pointerId)
+    drag = { plot, mark, start: shareOf(plot, event), shares: [0, 0] }
+  }
+  const follow = event => {
+    if (!drag) return
+    drag.shares = [drag.start, shareOf(drag.plot, event)].sort((a, b) => a - b)
+    const [first, last] = drag.shares
+    drag.mark.style.left = `${100 * first}%`
+    drag.mark.style.width = `${100 * (last - first)}%`
+  }
+  const end = event => {
+    if (!drag) return
+    const { plot, mark, shares: [first, last] } = drag
+    drag = undefined
+    mark.remove()
+    if (event.type === "pointerup" && last - first > LEAST_SHARE) goToRange(root, rangeOf(plot, first, last))
+  }
+  root.onpointerup = end
+  root.onpointercancel = end
+  root.ondblclick = event => {
+    if (event.target.closest("[data-since] .rw-plot")) goToRange(root)
+  }
+  return follow
+}
+
 export default ({ data, parentElement }) => {
   const root = parentElement.querySelector(".rw-markup")
   if (root.drawn !== data.html) {
@@ -29,7 +93,9 @@ export default ({ data, parentElement }) => {
   tip.hidden = true
   document.body.append(tip)
   const hide = () => { tip.hidden = true }
+  const followDrag = dragRanges(root)
   const onMove = event => {
+    followDrag(event)
     const plot = event.target.closest(".rw-plot")
     let nearest
     let nearestPx = NEAR_PX

@@ -1,6 +1,7 @@
 """One commit of the ledger: what changed, why, whether to believe it, and what to do."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 
@@ -190,6 +191,9 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
         tuple(keys),
         kept_commits=(change.commit.sha, change.previous_commit.sha),
     )
+    # the trend is longer than the list, unless its reader chose dates
+    if view.range.is_dragged:
+        question = replace(question, since=view.range.since, until=view.range.until)
     lines = {line.key: line for line in data.ask(questions.read_trend, question).series}
     line = lines.pop(series, None)
     # a change that only a pair shows has no series

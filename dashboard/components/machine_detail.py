@@ -1,6 +1,7 @@
 """A runner class: its runs, noise, ceilings over time, environments and the history of a case."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -201,6 +202,13 @@ def _show_history(view: View, runner_class: str) -> None:
 
 def _show_histories(view: View, histories: Sequence[History], *, key: str) -> None:
     """Draw histories below one another on one date axis."""
+    histories = [
+        replace(history, series=view.dragged_part(history.series)) for history in histories
+    ]
+    histories = [history for history in histories if history.series.points]
+    if not histories:
+        st.html("<p class=rw-soft>Nothing was measured in these dates.</p>")
+        return
     dates = date_range(histories)
     figures: list[str] = []
     for history in histories:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from html import escape
 from pathlib import PurePosixPath
@@ -21,6 +21,7 @@ from roofwatch.dashboard.components.shell import (
     RANGE_AT_FIRST,
     ShellHeader,
     TimeRange,
+    dragged_range,
     list_ranges,
     show_header,
 )
@@ -150,6 +151,13 @@ class View:
         )
         return data.ask(questions.read_trend, question).series
 
+    def dragged_part(self, series: Series) -> Series:
+        """The points in the dates that were dragged; all without any."""
+        if not self.range.is_dragged:
+            return series
+        points = [point for point in series.points if self.range.admits(point.commit.committed_at)]
+        return replace(series, points=tuple(points))
+
     def list_releases(self) -> list[LaneMark]:
         """Return date and name of each release, oldest first."""
         return [
@@ -225,7 +233,11 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     # ranges count from the newest commit, not from today
     newest = max((runner.newest_commit_at for runner in runners), default=None)
     releases = data.ask(questions.list_releases, project)
+    zone = _reader_zone()
     ranges = list_ranges(releases, newest)
+    dragged = dragged_range(st.query_params.get("range", ""), zone)
+    if dragged is not None:
+        ranges.append(dragged)
     range_name = link.read(
         "Time range",
         [choice.name for choice in ranges],
@@ -237,7 +249,7 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
         project=project,
         link=link,
         filters=filters,
-        zone=_reader_zone(),
+        zone=zone,
         sources=SourceLinks.of_project(load_settings().repository_url, project),
         range=next(choice for choice in ranges if choice.name == range_name),
         runners=runners,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -47,10 +47,12 @@ class TimeRange:
     """The commits that a view shows."""
 
     name: str
-    """In the address: `30d`, `all`, or `v0.4.0..v0.5.0`."""
+    """In the address: `30d`, `all`, `v0.4.0..v0.5.0`, or `2026-09-01T10:00..2026-09-08T12:30`."""
     title: str
     since: datetime | None = None
     until: datetime | None = None
+    is_dragged: bool = False
+    """Chosen by dragging over a history, which then shows these dates alone."""
 
     def admits(self, moment: datetime) -> bool:
         is_early = self.since is not None and moment < self.since
@@ -82,6 +84,26 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
             )
         )
     return ranges[: len(_DAYS) + 1 + _RELEASES_LISTED]
+
+
+def dragged_range(name: str, zone: tzinfo) -> TimeRange | None:
+    """Read two times in UTC, such as `2026-09-01T10:00..2026-09-08T12:30`; None if it is something
+    else.
+    """
+    since_text, _, until_text = name.partition("..")
+    try:
+        since = datetime.fromisoformat(since_text).replace(tzinfo=UTC)
+        until = datetime.fromisoformat(until_text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    if since >= until:
+        return None
+    pattern = "%-d %b %Y"
+    if until - since < timedelta(days=3):
+        pattern = "%-d %b %H:%M"
+    first = since.astimezone(zone).strftime(pattern)
+    last = until.astimezone(zone).strftime(pattern)
+    return TimeRange(name, f"{first} to {last}", since, until, is_dragged=True)
 
 
 def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:
