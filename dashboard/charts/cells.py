@@ -60,7 +60,8 @@ def sparkline_html(values: Sequence[float | None], dates: Sequence[datetime]) ->
     points = " ".join(
         f"{along.percent(date):.1f},{100 - scale.percent(value):.1f}" for date, value in dated
     )
+    line = f'<polyline points="{points}" stroke="{PAGE_BLUE}" stroke-width="1.5"/>'
     return (
         '<svg class="rw-spark" viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '
-        f'aria-hidden="true"><polyline points="{points}" stroke="{PAGE_BLUE}" stroke-width="1.5"/></svg>'
+        f'aria-hidden="true">{line}</svg>'
     )

@@ -197,17 +197,13 @@ class _Drawing:
 
     def svg(self) -> str:
         lines = self._grid() + self._band() + self._roofs() + self._changes()
-        vendor = self.history.vendor
-        if vendor is not None:
-            lines += self._line(vendor, GREY)
-        lines += self._line(self.history.series, PAGE_BLUE)
+        series, vendor = self.history.series, self.history.vendor
         points = ""
         if vendor is not None:
+            lines += self._line(vendor, GREY)
             points += "".join(self._point(vendor, point, GREY) for point in vendor.points)
-        points += "".join(
-            self._point(self.history.series, point, PAGE_BLUE)
-            for point in self.history.series.points
-        )
+        lines += self._line(series, PAGE_BLUE)
+        points += "".join(self._point(series, point, PAGE_BLUE) for point in series.points)
         # lines stretch with the drawing, points keep their form
         return (
             '<svg viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '

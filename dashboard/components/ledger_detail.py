@@ -69,7 +69,8 @@ def show_detail(
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
     show_decisions(view.project, row, marked)
-    requests = requests_html(data.ask(questions.list_jobs, view.project), row)
+    jobs = data.ask(questions.list_jobs, view.project)
+    requests = requests_html(jobs, row)
     if requests:
         st.html(requests)
     _show_standing(view, row, part)

@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 from zoneinfo import ZoneInfo
 
 from roofwatch.dashboard.charts.history import History, history_html
+from roofwatch.dashboard.charts.palette import PAGE_BLUE
 from roofwatch.dashboard.charts.runners import (
     case_histories,
     ceiling_histories,
@@ -52,7 +53,7 @@ def test_a_case_has_clock_and_temperature_below_its_times() -> None:
     clock = history_html(histories[1], UTC)
     assert "1200 MHz" in clock
     assert "hw_slowdown" in clock
-    assert clock.count('fill="none" stroke="#0072B2"') == 1, "the throttled run is hollow"
+    assert clock.count(f'fill="none" stroke="{PAGE_BLUE}"') == 1, "the throttled run is hollow"
 
 
 def test_a_commit_that_was_measured_again_is_drawn_when_it_was_measured() -> None:

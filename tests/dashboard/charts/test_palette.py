@@ -1,5 +1,6 @@
 """One palette for the dashboard, the published pages and their badges."""
 
+import re
 from pathlib import Path
 
 import roofwatch.dashboard
@@ -14,9 +15,13 @@ PUBLISHED = Path(roofwatch.publish.__path__[0]) / "static"
 
 def test_figures_of_published_pages_have_the_colours_of_the_dashboard() -> None:
     script = (PUBLISHED / "app.js").read_text(encoding="utf-8")
-    assert f'[BLUE, VERMILLION, GREY] = ["{BLUE}", "{VERMILLION}", "{GREY}"]' in script
+    assert f'[BLUE, VERMILLION, GREY] = ["var(--rw-blue)", "{VERMILLION}", "{GREY}"]' in script
     style = (DASHBOARD / "assets" / "style.css").read_text(encoding="utf-8")
-    assert f"--rw-slower-fill: {VERMILLION}; --rw-faster-fill: {BLUE}" in style
+    assert f"--rw-slower-fill: {VERMILLION}; --rw-faster-fill: var(--rw-blue)" in style
+    published_style = (PUBLISHED / "style.css").read_text(encoding="utf-8")
+    light_then_dark = re.findall(r"--rw-blue: ([^;]+);", style)
+    assert light_then_dark == re.findall(r"--rw-blue: ([^;]+);", published_style)
+    assert light_then_dark[0] == BLUE
     assert VERMILLION in LOGO
     assert BLUE in LOGO
 

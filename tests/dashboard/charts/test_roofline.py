@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from roofwatch.dashboard.charts.palette import PAGE_BLUE
 from roofwatch.dashboard.charts.roofline import points_of, roofline_svg
 from tests.builders import make_case, make_ceiling, make_measurement
 from tests.dashboard.values import HOSTILE
@@ -52,7 +53,7 @@ def test_a_point_lies_below_its_roof_by_the_share_that_it_misses() -> None:
         points_of([CASE], [make_measurement(median_ns=20_000.0, utilisation=0.1)]), CEILINGS
     )
     x1, y1, x2, y2 = ends(svg, "dram 10 GB/s")
-    place = re.search(r'<text x="([\d.]+)" y="([\d.]+)" fill="#0072B2"', svg)
+    place = re.search(rf'<text x="([\d.]+)" y="([\d.]+)" fill="{re.escape(PAGE_BLUE)}"', svg)
     assert place is not None
     x, y = float(place[1]), float(place[2]) - 5
     roof_y = y1 + (y2 - y1) * (x - x1) / (x2 - x1)
