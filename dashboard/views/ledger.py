@@ -11,7 +11,7 @@ from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.bisection import show_bisection, show_trail
 from roofwatch.dashboard.components.evidence import show_evidence
-from roofwatch.dashboard.components.ledger_detail import changes_html, show_detail
+from roofwatch.dashboard.components.ledger_detail import show_detail
 from roofwatch.dashboard.components.ledger_list import (
     marked_html,
     rows_html,
@@ -19,6 +19,7 @@ from roofwatch.dashboard.components.ledger_list import (
     summary_html,
     suspicions_html,
 )
+from roofwatch.dashboard.components.ledger_series import changes_html
 from roofwatch.dashboard.components.page import (
     NO_RUNS,
     View,

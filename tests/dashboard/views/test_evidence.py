@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from roofwatch.dashboard.components.evidence import condition_rows
-from roofwatch.dashboard.components.ledger_detail import key_of
+from roofwatch.dashboard.components.ledger_series import key_of
 from roofwatch.db.ingest.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
