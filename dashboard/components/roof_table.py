@@ -218,7 +218,9 @@ def _value_columns(
         title = "Time over the time of the vendor's library in the same run: below 1 is faster"
         yield HtmlColumn("vs library", _ratio_html, "ratio number", title)
     yield HtmlColumn("Newest", lambda row: _newest_html(row, tokens), "newest number")
-    yield HtmlColumn(escaped(view.range.title), _spark_html, "spark")
+    # two dates do not fit above a small drawing
+    title = "these dates" if view.range.is_dragged else view.range.title
+    yield HtmlColumn(escaped(title), _spark_html, "spark")
 
 
 def choices_of(key: SeriesKey) -> dict[str, str]:

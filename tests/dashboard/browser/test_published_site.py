@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -13,6 +14,7 @@ from sqlalchemy import Engine
 
 from roofwatch.model.metrics import METRICS
 from roofwatch.model.series_filter import SeriesFilter
+from roofwatch.publish.shards import STATIC_RUNNER
 from roofwatch.publish.site import Site, publish, publish_new_runs
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT
@@ -87,11 +89,22 @@ def test_every_page_shows_its_answer(page: Page, store: Engine, tmp_path: Path) 
     page.screenshot(path=SCREENSHOTS / "published-kernel.png", full_page=True)
 
     shas = {regression.commit.sha for regression in regressions}
-    open_page(page, f"{address}/compare.html#head={min(shas)}")
+    compiled = quote(STATIC_RUNNER)
+    open_page(page, f"{address}/compare.html#head={min(shas)}&runner={compiled}")
     expect(page.get_by_text("give no verdict")).to_be_visible()
     code_size = page.get_by_label("metric").locator("option[value=code_bytes]")
     expect(code_size).to_have_text(METRICS["code_bytes"].title)
     assert grave_violations(page) == []
+
+
+def test_compare_opens_on_a_runner_with_times(page: Page, store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    address = publish_to(store, PROJECT, tmp_path)
+
+    open_page(page, f"{address}/compare.html")
+
+    expect(page.get_by_label("metric")).to_have_value("median_ns")
+    expect(page.get_by_label("runner")).not_to_have_value(STATIC_RUNNER)
 
 
 def test_a_choice_is_in_the_address(page: Page, store: Engine, tmp_path: Path) -> None:

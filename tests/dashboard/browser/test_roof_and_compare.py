@@ -93,6 +93,47 @@ def test_a_point_says_its_value_commit_and_why_it_is_hollow_as_soon_as_it_is_poi
     expect(tip).to_contain_text("throttled or shared")
 
 
+def drag(page: Page, first: float, last: float) -> None:
+    """Drag over the large history, between two shares of its width."""
+    box = page.locator(".rw-history .rw-plot").first.bounding_box()
+    assert box is not None
+    height = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + first * box["width"], height)
+    page.mouse.down()
+    page.mouse.move(box["x"] + last * box["width"], height, steps=3)
+    page.mouse.up()
+
+
+def test_dragging_over_a_history_shows_these_dates_alone(watched: Watched) -> None:
+    chosen = f"{ROOF}&case={SOFTMAX.replace('/', '%2F')}&implementation=triton"
+    page = open_screen(watched, chosen)
+    points = page.locator(".rw-history").first.locator("circle")
+    all_points = points.count()
+    assert all_points > 2
+
+    drag(page, 0.4, 1.0)
+
+    expect(page).to_have_url(re.compile(r"range=\d{4}-\d\d-\d\dT"))
+    expect(page).to_have_url(re.compile("case=softmax"))
+    expect(points).not_to_have_count(all_points)
+    expect(points.first).to_be_visible()
+    page.go_back()
+    expect(points).to_have_count(all_points)
+
+
+def test_lines_are_lighter_on_a_dark_page(browser: Browser, address: str) -> None:
+    strokes: dict[str, str] = {}
+    for scheme in ("light", "dark"):
+        with browser.new_context(color_scheme=scheme) as context:
+            watched = watch(context, address)
+            page = open_screen(watched, ROOF)
+            line = page.locator(".rw-spark polyline").first
+            strokes[scheme] = line.evaluate("line => getComputedStyle(line).stroke")
+            watched.close()
+
+    assert strokes == {"light": "rgb(0, 114, 178)", "dark": "rgb(75, 166, 232)"}
+
+
 def test_the_ten_first_rows_and_the_history_are_on_the_first_screen(watched: Watched) -> None:
     watched.page.set_viewport_size({"width": 1440, "height": 900})
     page = open_screen(watched, ROOF)
