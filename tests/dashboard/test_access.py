@@ -42,7 +42,7 @@ SIGN_IN = Settings(
         f"{PROJECT}=engineer@example.com",
     ],
 )
-def test_an_address_or_its_domain_may_triage(entry: str) -> None:
+def test_a_named_address_may_triage(entry: str) -> None:
     assert may_triage(ENGINEER, PROJECT, [entry])
 
 

@@ -23,7 +23,7 @@ def test_what_all_cases_of_an_imported_kernel_have_in_common_is_left_out() -> No
     assert case_labels(keys) == {first: "x_value=128", second: "x_value=256", only: ""}
 
 
-def test_our_own_cases_keep_shape_dtype_and_direction() -> None:
+def test_our_own_cases_keep_all_after_the_kernel() -> None:
     key = SeriesKey(PROJECT, "rms_norm/n=128/bfloat16/fwd", "triton", "median_ns")
 
     assert case_labels([key]) == {key.case_id: "n=128/bfloat16/fwd"}

@@ -13,6 +13,7 @@ import pytest
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.static.comparison import StaticChange, judge_static
 from roofwatch.dashboard.comparison import (
+    ComparedRow,
     Group,
     change_points_between,
     differences,
@@ -106,17 +107,27 @@ def test_a_confirmed_pair_is_slower_with_its_interval() -> None:
     assert row.change == pytest.approx(0.3)
 
 
-def test_changes_that_the_history_found_come_first_and_are_counted() -> None:
+FOUND = make_change_point(1, series=make_series_key(implementation="judged"))
+"""A change that the history found."""
+
+
+def rows_with_found_change() -> list[ComparedRow]:
     cases = [named(name) for name in ("a", "judged")]
-    change = make_change_point(1, series=make_series_key(implementation="judged"))
-    rows = rows_of(
+    return rows_of(
         make_run_detail(0, cases=cases),
         make_run_detail(1, cases=cases),
-        [make_regression(1, change_points=(change,))],
+        [make_regression(1, change_points=(FOUND,))],
     )
 
+
+def test_changes_that_the_history_found_come_first() -> None:
+    rows = rows_with_found_change()
     assert [row.key.implementation for row in rows] == ["judged", "a"]
-    assert rows[0].change_points == (change,)
+    assert rows[0].change_points == (FOUND,)
+
+
+def test_changes_that_the_history_found_are_counted() -> None:
+    rows = rows_with_found_change()
     assert (summarise(rows).worse_found, summarise(rows).better_found) == (1, 0)
 
 
@@ -180,7 +191,7 @@ def test_another_driver_is_named_because_it_may_explain_a_change() -> None:
     ("base", "head", "found"),
     [(0, 1, False), (0, 2, True), (1, 3, True), (2, 3, False), (3, 0, False)],
 )
-def test_a_change_point_lies_between_only_after_the_base_and_up_to_the_head(
+def test_a_change_point_lies_between_only_after_the_base_up_to_the_head(
     base: int, head: int, found: bool
 ) -> None:
     between = change_points_between(
@@ -195,7 +206,7 @@ def test_a_change_point_lies_between_only_after_the_base_and_up_to_the_head(
     ("differing", "reason"),
     [({"runner_class": "another"}, "ran on"), ({"harness_version": "another"}, "by harness")],
 )
-def test_runs_that_differ_in_runner_class_or_harness_are_refused_with_the_reason(
+def test_runs_of_different_setups_are_refused_with_the_reason(
     differing: dict[str, Any], reason: str
 ) -> None:
     base, head = make_run_detail(0), make_run_detail(1)
@@ -204,7 +215,7 @@ def test_runs_that_differ_in_runner_class_or_harness_are_refused_with_the_reason
     assert why_not_comparable(base, base) is None
 
 
-def test_a_run_of_foreign_code_is_refused_with_the_module_and_its_place() -> None:
+def test_a_run_of_foreign_code_is_refused_with_the_origin_of_its_module() -> None:
     base, head = make_run_detail(0), make_run_detail(1)
     installed = LoadedFile(module="qk.ops", path="qk/ops.py", origin=Origin.INSTALLED)
     head = replace(head, foreign_code=installed)

@@ -52,7 +52,7 @@ def test_machine_code_is_admitted_on_every_runner() -> None:
         ("tag", "full", {SOFTMAX, MATMUL}),
     ],
 )
-def test_cases_are_narrowed_by_kernel_family_dtype_and_tag(
+def test_cases_are_narrowed_by_what_their_specs_say(
     parameter: str, value: str, admitted: set[str]
 ) -> None:
     filters = narrowed(**{parameter: [value]})
@@ -77,9 +77,7 @@ def test_kernels_are_filtered_by_owner() -> None:
         (["decode", "zipf"], set()),
     ],
 )
-def test_tags_of_one_group_are_alternatives_and_groups_are_combined(
-    tags: list[str], admitted: set[str]
-) -> None:
+def test_tags_are_alternatives_within_their_group_only(tags: list[str], admitted: set[str]) -> None:
     known = {
         "big decode": ("llama", "70b", "decode", "tp8", "full"),
         "big prefill": ("llama", "70b", "prefill", "tp1", "full", "zipf"),
@@ -92,7 +90,7 @@ def test_tags_of_one_group_are_alternatives_and_groups_are_combined(
     assert filters.case_ids == frozenset(admitted)
 
 
-def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -> None:
+def test_a_regression_is_admitted_by_its_commit_with_any_of_its_change_points() -> None:
     series = make_series_key(case_id=SOFTMAX)
     points = (
         make_change_point(1, series=series),

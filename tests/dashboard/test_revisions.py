@@ -57,8 +57,11 @@ def test_a_commit_that_left_its_branch_is_not_the_newest_of_a_day() -> None:
     assert revisions.find("2026-03-05") == COMMITS[4]
 
 
-def test_releases_are_offered_first_and_are_the_default() -> None:
+def test_releases_are_offered_first() -> None:
     assert REVISIONS.names[:3] == ["v0.5.0", "v0.4.0", "main"]
+
+
+def test_the_newest_two_releases_are_the_default() -> None:
     assert REVISIONS.defaults() == ("v0.4.0", "v0.5.0")
     assert Revisions(COMMITS, [], {}).defaults() == (sha_of(38), sha_of(39))
     assert Revisions(COMMITS[:1], [], {}).defaults() is None

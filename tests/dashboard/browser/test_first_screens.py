@@ -66,7 +66,7 @@ def expect_answers(page: Page, *selectors_and_texts: tuple[str, str]) -> None:
         assert is_on_first_screen(part), f"{selector} with {text!r}"
 
 
-def test_the_ledger_says_what_got_slower_whose_it_is_whether_it_is_real_and_what_to_do(
+def test_the_first_screen_of_the_ledger_answers_its_questions(
     watched: Watched,
 ) -> None:
     watched.open("/?range=30d")
@@ -148,7 +148,7 @@ def test_a_regression_that_was_repaired_under_another_driver_is_settled(watched:
     expect(watched.page.locator(".rw-chips .rw-chip")).to_have_count(3)
 
 
-def test_the_roof_shows_three_months_of_a_case_with_its_drop_and_what_changed_around_it(
+def test_the_roof_shows_three_months_of_a_case_with_what_explains_its_drop(
     watched: Watched,
 ) -> None:
     watched.open("/roof?kernel=rms_norm&range=90d")
@@ -171,7 +171,7 @@ def test_the_roof_shows_three_months_of_a_case_with_its_drop_and_what_changed_ar
     assert watched.page.locator(".rw-history").count() <= 5
 
 
-def test_releases_are_compared_on_every_gpu_with_geomean_and_roofs(watched: Watched) -> None:
+def test_releases_are_compared_on_every_gpu_in_one_table(watched: Watched) -> None:
     watched.open("/compare?base=v0.4.0&head=v0.5.0&range=90d")
 
     rows = watched.page.locator(".rw-matrix tbody tr")
@@ -184,7 +184,7 @@ def test_releases_are_compared_on_every_gpu_with_geomean_and_roofs(watched: Watc
     assert is_on_first_screen(watched.page.locator(".rw-compared.rw-case").first)
 
 
-def test_machines_say_which_are_well_what_they_do_next_and_what_a_driver_changed(
+def test_the_first_screen_of_machines_answers_its_questions(
     watched: Watched,
 ) -> None:
     watched.open("/machines?range=30d")
@@ -205,7 +205,7 @@ def test_machines_say_which_are_well_what_they_do_next_and_what_a_driver_changed
     expect(watched.page.get_by_text("driver 570.86.15 → 580.65.06")).to_be_visible()
 
 
-def test_the_search_finds_authors_pull_requests_runners_and_releases(watched: Watched) -> None:
+def test_the_search_finds_whatever_a_project_names(watched: Watched) -> None:
     watched.open("/")
     field = watched.page.get_by_role("searchbox", name="Search")
     assert is_on_first_screen(field)
@@ -223,7 +223,7 @@ def test_the_search_finds_authors_pull_requests_runners_and_releases(watched: Wa
         expect(watched.page.locator(".rw-results a").first).to_contain_text(expected)
 
 
-def test_a_phone_shows_kernel_size_and_what_decides_without_sideways_scrolling(
+def test_a_phone_shows_what_decides_each_suspicion_without_sideways_scrolling(
     watched: Watched,
 ) -> None:
     watched.page.set_viewport_size({"width": 390, "height": 844})

@@ -88,7 +88,7 @@ def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
         watched.close()
 
 
-def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_comparison(
+def test_a_throttled_run_shows_the_reason_in_local_time_beside_its_comparison(
     watched: Watched, dashboard: tuple[str, str]
 ) -> None:
     watched.open(f"/run?run={dashboard[1]}")
@@ -190,7 +190,7 @@ def test_views_of_gpu_runs_have_no_console_errors(
     assert watched.complaints == []
 
 
-def test_a_drift_is_marked_and_throttled_days_are_on_the_card(watched: Watched) -> None:
+def test_what_is_no_step_is_marked_too(watched: Watched) -> None:
     watched.open("/?range=all")
     expect(watched.page.locator("[data-row]").first).to_contain_text("+1.4% a week")
     expect(watched.main.get_by_text("↗ drift")).to_be_visible()

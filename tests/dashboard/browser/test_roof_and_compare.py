@@ -55,7 +55,7 @@ def open_screen(watched: Watched, path: str) -> Page:
 
 
 @pytest.mark.parametrize("path", [ROOF, COMPARE], ids=["roof", "compare"])
-def test_neither_screen_loads_plotly_or_its_tables_on_a_canvas(watched: Watched, path: str) -> None:
+def test_neither_screen_loads_libraries_that_only_others_need(watched: Watched, path: str) -> None:
     requested: list[str] = []
     watched.page.on("request", lambda request: requested.append(request.url))
     page = open_screen(watched, path)
@@ -80,7 +80,7 @@ def test_a_row_of_the_roof_leads_to_its_history_without_loading_the_page_again(
     assert page.evaluate("globalThis.wasHere") is True
 
 
-def test_a_point_says_its_value_commit_and_why_it_is_hollow_as_soon_as_it_is_pointed_at(
+def test_a_point_explains_itself_as_soon_as_it_is_pointed_at(
     watched: Watched,
 ) -> None:
     page = open_screen(watched, f"{ROOF}&case={SOFTMAX.replace('/', '%2F')}&implementation=triton")
@@ -134,7 +134,7 @@ def test_lines_are_lighter_on_a_dark_page(browser: Browser, address: str) -> Non
     assert strokes == {"light": "rgb(0, 114, 178)", "dark": "rgb(75, 166, 232)"}
 
 
-def test_the_ten_first_rows_and_the_history_are_on_the_first_screen(watched: Watched) -> None:
+def test_the_history_is_on_the_first_screen_beside_the_ten_first_rows(watched: Watched) -> None:
     watched.page.set_viewport_size({"width": 1440, "height": 900})
     page = open_screen(watched, ROOF)
 
@@ -149,7 +149,7 @@ def test_the_ten_first_rows_and_the_history_are_on_the_first_screen(watched: Wat
 
 
 @pytest.mark.parametrize("path", [ROOF, COMPARE], ids=["roof", "compare"])
-def test_a_phone_needs_no_sideways_scrolling_and_shows_more_than_a_verdict(
+def test_a_phone_shows_more_than_a_verdict_without_sideways_scrolling(
     watched: Watched, path: str
 ) -> None:
     watched.page.set_viewport_size({"width": PHONE_PX, "height": 844})

@@ -79,7 +79,7 @@ def in_project(path: str, project: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_with_data_fit_the_screen_light_and_dark_without_errors(
+def test_views_with_data_fit_the_screen_in_each_colour_scheme_without_errors(
     light: BrowserContext, dashboard: str, view: str
 ) -> None:
     watched = watch(light, dashboard)
@@ -105,7 +105,7 @@ def expect_no_flaw(watched: Watched) -> None:
     assert grave_violations(watched.page) == []
 
 
-def test_the_ledger_answers_on_its_first_screen_and_keys_choose_commits(
+def test_keys_choose_commits_on_the_first_screen_of_the_ledger(
     light: BrowserContext, dashboard: str
 ) -> None:
     watched = watch(light, dashboard)
@@ -133,7 +133,7 @@ def test_the_ledger_answers_on_its_first_screen_and_keys_choose_commits(
     watched.close()
 
 
-def test_on_a_phone_a_row_is_two_lines_and_its_commit_a_page(
+def test_on_a_phone_a_row_of_two_lines_leads_to_the_page_of_its_commit(
     light: BrowserContext, dashboard: str
 ) -> None:
     watched = watch(light, dashboard)

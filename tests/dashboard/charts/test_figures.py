@@ -36,7 +36,7 @@ def values(history: History) -> list[float | None]:
     return [point.value for point in history.series.points]
 
 
-def test_a_case_has_clock_and_temperature_below_its_times() -> None:
+def test_a_case_has_the_readings_of_the_device_below_its_times() -> None:
     points = (
         make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
         make_point(1, None, outcome=Outcome.CRASHED),

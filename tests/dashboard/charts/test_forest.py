@@ -18,13 +18,13 @@ def place(html: str, name: str) -> float:
     return float(found[1])
 
 
-def test_a_change_and_its_inverse_are_equally_far_from_the_middle() -> None:
+def test_a_change_is_as_far_from_the_middle_as_its_inverse() -> None:
     axis = ForestAxis([SLOWER])
     assert axis.percent(0.25) - 50 == pytest.approx(50 - axis.percent(1 / 1.25 - 1))
     assert axis.percent(0.0) == 50
 
 
-def test_dot_interval_and_band_are_on_one_axis() -> None:
+def test_all_parts_of_a_row_are_on_one_axis() -> None:
     axis = ForestAxis([SLOWER])
     html = axis.row_html(SLOWER)
 
@@ -49,9 +49,12 @@ def test_verdicts_differ_in_form_as_well_as_in_colour() -> None:
     assert "dot improved" in axis.row_html(ForestRow(-0.2, None, Verdict.IMPROVED))
 
 
-def test_a_far_change_is_at_the_edge_and_a_small_one_keeps_its_size() -> None:
+def test_a_far_change_is_at_the_edge() -> None:
     far = ForestAxis([ForestRow(99.0, None, Verdict.REGRESSED)])
     assert far.percent(99.0) == 100
+
+
+def test_a_small_change_keeps_its_size() -> None:
     near = ForestAxis([ForestRow(0.001, None, Verdict.UNCHANGED)])
     assert near.percent(0.001) == pytest.approx(50, abs=1)
     assert ">0%<" in near.axis_html()

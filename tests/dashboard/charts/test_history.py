@@ -45,17 +45,28 @@ def shares(values: list[float | None]) -> Series:
     return make_series(values, key=make_series_key("utilisation"))
 
 
-def test_a_share_is_drawn_from_0_to_its_roof_and_a_peak_above_it_has_room() -> None:
+def drawn_under_roofs() -> str:
+    """Shares under an achievable roof and a peak."""
     roofs = (
         RoofLine("achievable (measured)", 1.0, is_measured=True),
         RoofLine("peak (datasheet)", 1.25, is_measured=False),
     )
-    html = history_html(History(series=shares([0.0, 0.5, 1.0]), roofs=roofs), UTC)
+    return history_html(History(series=shares([0.0, 0.5, 1.0]), roofs=roofs), UTC)
 
-    lowest, middle, highest = heights(html)
+
+def test_the_axis_of_a_share_begins_at_zero() -> None:
+    lowest, *_ = heights(drawn_under_roofs())
     assert lowest == 100
+
+
+def test_the_axis_of_a_share_has_room_for_the_peak() -> None:
+    _, middle, highest = heights(drawn_under_roofs())
     assert middle == pytest.approx(100 - 50 / 1.275, abs=0.1)
     assert highest == pytest.approx(100 - 100 / 1.275, abs=0.1)
+
+
+def test_the_roofs_of_a_share_are_named() -> None:
+    html = drawn_under_roofs()
     assert ">achievable (measured)<" in html
     assert "peak (datasheet) 125.0%" in html
 
@@ -74,36 +85,59 @@ def test_zero_has_no_unit_among_the_ticks_of_a_time() -> None:
     assert "0 ns" not in html
 
 
-def test_dates_stand_under_the_axis_and_points_at_the_date_of_their_commit() -> None:
+def drawn_over_days(*days: int) -> str:
+    """Values of commits at some days."""
     points = tuple(
         make_point(number, commit=replace(make_commit_ref(number), committed_at=NOON + gap))
-        for number, gap in enumerate(map(timedelta, (0, 10, 90)))
+        for number, gap in enumerate(map(timedelta, days))
     )
-    html = history_html(History(series=Series(make_series_key(), points)), UTC)
+    return history_html(History(series=Series(make_series_key(), points)), UTC)
+
+
+def test_a_point_stands_at_the_date_of_its_commit() -> None:
+    html = drawn_over_days(0, 10, 90)
 
     first, second, last = (float(text) for text in re.findall(r'cx="([\d.]+)%"', html))
     # a day is as wide between any two commits
     assert (second - first) * 9 == pytest.approx(last - first, abs=0.1)
-    assert "Apr 2026</span>" in html
 
 
-def test_a_throttled_point_is_hollow_and_says_why() -> None:
+def test_dates_stand_under_the_axis() -> None:
+    assert "Apr 2026</span>" in drawn_over_days(0, 10, 90)
+
+
+def undisturbed_then_throttled() -> tuple[str, str]:
+    """The marks of two points."""
     points = (make_point(0), make_point(1, degraded_by=("throttled or shared",)))
     html = history_html(History(series=Series(make_series_key(), points)), UTC)
-
-    solid, hollow = re.findall(r"<circle.*?</circle>", html)
-    assert 'fill="none"' in hollow
-    assert "throttled or shared" in hollow
-    assert 'fill="none"' not in solid
+    undisturbed, throttled = re.findall(r"<circle.*?</circle>", html)
+    return undisturbed, throttled
 
 
-def test_a_failed_run_breaks_the_line_and_is_named() -> None:
-    series = make_series([10_000.0, 10_000.0, None, 10_000.0, 10_000.0])
-    html = history_html(History(series=series), UTC)
+def test_a_throttled_point_is_hollow() -> None:
+    undisturbed, throttled = undisturbed_then_throttled()
+    assert 'fill="none"' in throttled
+    assert 'fill="none"' not in undisturbed
 
+
+def test_a_throttled_point_says_why() -> None:
+    undisturbed, throttled = undisturbed_then_throttled()
+    assert "throttled or shared" in throttled
+    assert "throttled or shared" not in undisturbed
+
+
+CRASHED = make_series([10_000.0, 10_000.0, None, 10_000.0, 10_000.0])
+"""The third run failed."""
+
+
+def test_a_failed_run_breaks_the_line() -> None:
+    html = history_html(History(series=CRASHED), UTC)
     assert html.count("<polyline") == 2
-    assert "✕ crashed" in html
-    assert series.points[2].outcome is Outcome.CRASHED
+
+
+def test_a_failed_run_is_named() -> None:
+    assert CRASHED.points[2].outcome is Outcome.CRASHED
+    assert "✕ crashed" in history_html(History(series=CRASHED), UTC)
 
 
 def test_a_change_of_another_metric_of_the_case_is_marked_with_its_name() -> None:
@@ -114,7 +148,7 @@ def test_a_change_of_another_metric_of_the_case_is_marked_with_its_name() -> Non
     assert changed.evidence in html
 
 
-def test_driver_toolchain_and_releases_have_lanes_of_their_own() -> None:
+def test_each_kind_of_mark_has_a_lane_of_its_own() -> None:
     old = RunSetting("1", driver_version="570.1", toolchain=(("triton", "3.5"),))
     new = replace(old, driver_version="580.2", toolchain=(("triton", "3.6"),))
     points = tuple(make_point(number, setting=old if number < 2 else new) for number in range(4))
@@ -132,24 +166,36 @@ def test_driver_toolchain_and_releases_have_lanes_of_their_own() -> None:
     assert html.index("releases</div>") < html.index("v0.5.0") < html.index("driver</div>")
 
 
-def test_the_vendor_is_grey_and_shares_the_axis() -> None:
+def drawn_with_vendor() -> str:
+    """A time below that of the vendor."""
     vendor = make_series([20_000.0], key=make_series_key(implementation="cudnn"))
-    html = history_html(History(series=make_series([10_000.0]), vendor=vendor), UTC)
-
-    grey, blue = heights(html)
-    assert grey < blue
-    assert 'stroke="#888888"><title>' in html
+    return history_html(History(series=make_series([10_000.0]), vendor=vendor), UTC)
 
 
-def test_a_far_roof_does_not_flatten_a_time_and_is_named_with_its_direction() -> None:
+def test_the_vendor_shares_the_axis() -> None:
+    of_vendor, ours = heights(drawn_with_vendor())
+    assert of_vendor < ours
+
+
+def test_the_vendor_is_grey() -> None:
+    assert 'stroke="#888888"><title>' in drawn_with_vendor()
+
+
+def drawn_far_above_its_roof() -> str:
     roof = RoofLine("possible", 1_000.0, is_measured=True)
-    html = history_html(History(series=make_series([50_000.0, 60_000.0]), roofs=(roof,)), UTC)
-
-    assert "↓ possible 1 µs" in html
-    assert max(heights(html)) - min(heights(html)) > 50
+    return history_html(History(series=make_series([50_000.0, 60_000.0]), roofs=(roof,)), UTC)
 
 
-def test_a_reader_who_does_not_see_it_hears_levels_and_changes() -> None:
+def test_a_far_roof_does_not_flatten_a_time() -> None:
+    places = heights(drawn_far_above_its_roof())
+    assert max(places) - min(places) > 50
+
+
+def test_a_far_roof_is_named_with_its_direction() -> None:
+    assert "↓ possible 1 µs" in drawn_far_above_its_roof()
+
+
+def test_a_reader_who_does_not_see_it_hears_its_levels_with_their_changes() -> None:
     history = History(series=make_series([10_000.0, 12_000.0]), changes=(make_change_point(1),))
     html = history_html(history, UTC)
 
@@ -193,9 +239,12 @@ def test_dates_are_round(days: float, texts: list[str]) -> None:
     assert [tick.text for tick in date_ticks(scale, UTC, max_count=6)] == texts
 
 
-def test_values_of_a_flat_series_get_a_range_and_no_negative_axis() -> None:
+def test_a_flat_series_gets_a_range() -> None:
     assert fit([0.0, 0.0], min_relative_span=0.1).low <= 0
     assert fit([10.0], min_relative_span=0.1).low == pytest.approx(9.44)
+
+
+def test_labels_of_values_are_round() -> None:
     assert round_values(ValueScale(0.0, 1.0)) == pytest.approx([0, 0.5, 1])
 
 
@@ -213,14 +262,14 @@ def measured_with(*settings: RunSetting) -> Series:
     return Series(make_series_key(), points)
 
 
-def test_a_setting_change_names_old_and_new_value() -> None:
+def test_a_setting_change_names_both_values() -> None:
     (change,) = setting_changes([measured_with(OLD, OLD, NEW, NEW)])
 
     assert change.commit.sha == sha_of(2)
     assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
 
 
-def test_a_change_of_timer_or_cache_state_is_listed_once_for_all_series() -> None:
+def test_a_change_of_timing_is_listed_once_for_all_series() -> None:
     timings = ["host, hot", "host, hot", "host, cold"]
     changed = Series(
         make_series_key(), tuple(make_point(at, timing=timing) for at, timing in enumerate(timings))

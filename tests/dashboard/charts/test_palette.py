@@ -26,7 +26,7 @@ def test_figures_of_published_pages_have_the_colours_of_the_dashboard() -> None:
     assert BLUE in LOGO
 
 
-def test_no_badge_tells_good_from_bad_by_red_and_green() -> None:
+def test_no_badge_tells_good_from_bad_by_red_against_green() -> None:
     style = (PUBLISHED / "style.css").read_text(encoding="utf-8")
     for is_bad, variable in ((True, "--bad"), (False, "--good")):
         colour = style.partition(f"{variable}: ")[2].partition(";")[0]

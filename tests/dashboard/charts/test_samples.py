@@ -13,7 +13,7 @@ def places(html: str, mark: str) -> list[float]:
     return [float(text) for text in re.findall(rf'<{mark} c?x1?="([\d.]+)%', html)]
 
 
-def test_every_launch_is_a_line_and_every_block_a_dot_on_one_axis() -> None:
+def test_every_launch_is_a_line_on_the_axis_of_the_dots_of_blocks() -> None:
     base = make_measurement(blocks=make_blocks([1_000.0, 1_010.0]))
     head = make_measurement(blocks=make_blocks([2_000.0, 2_020.0]))
     html = samples_html({"A": base, "B": head})

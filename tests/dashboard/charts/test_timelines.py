@@ -29,7 +29,7 @@ def axis_titles(figure: go.Figure) -> list[str]:
     return [axis.title.text for axis in figure.select_yaxes() if axis.title.text]
 
 
-def test_readings_and_blocks_share_one_axis_of_time() -> None:
+def test_readings_share_the_axis_of_time_with_blocks() -> None:
     record = gpu_record()
     figure = run_timeline_figure(record, UTC)
     assert axis_titles(figure) == ["clock (MHz)", "power (W)", "temperature (°C)", "kernel"]
@@ -45,12 +45,16 @@ def test_readings_and_blocks_share_one_axis_of_time() -> None:
     assert "time of day" in {axis.title.text for axis in figure.select_xaxes()}
 
 
-def test_throttling_is_a_bar_and_its_blocks_are_crossed() -> None:
+def test_throttling_is_a_bar_over_its_time() -> None:
     figure = run_timeline_figure(gpu_record(HOT_AT), UTC)
     assert "throttled by" in axis_titles(figure)
     (held,) = traces(figure, "throttled: hw thermal slowdown")
     assert [axis.type for axis in figure.select_xaxes()] == ["date"] * 5
     assert list(held.x) == [pytest.approx((599 - 401) * 50.0)]
+
+
+def test_throttled_blocks_are_crossed() -> None:
+    figure = run_timeline_figure(gpu_record(HOT_AT), UTC)
     (triton,) = traces(figure, "triton")
     assert triton.marker.pattern.shape[0] == "x"
     assert triton.marker.pattern.shape[-1] != "x"
@@ -66,7 +70,7 @@ def test_many_readings_are_thinned_to_their_extremes() -> None:
     assert kept == sorted(kept)
 
 
-def test_of_thousands_of_blocks_degraded_and_long_ones_are_drawn() -> None:
+def test_of_thousands_of_blocks_the_conspicuous_ones_are_drawn() -> None:
     record = gpu_record(HOT_AT)
     held_back = record.measurements[0].blocks[0]
     assert held_back.device_state is not None
@@ -123,24 +127,35 @@ def make_activity(
     )
 
 
-def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
-    figure = device_timeline_figure(
+def two_streams() -> go.Figure:
+    return device_timeline_figure(
         [
             make_activity(start_ns=5_000),
             make_activity("copy", start_ns=9_000, stream=20, kind="memcpy"),
         ]
     )
-    assert set(figure.layout.yaxis.categoryarray) == {"GPU 0, stream 7", "GPU 0, stream 20"}
+
+
+def test_each_stream_is_a_row() -> None:
+    rows = set(two_streams().layout.yaxis.categoryarray)
+    assert rows == {"GPU 0, stream 7", "GPU 0, stream 20"}
+
+
+def test_time_starts_at_the_first_activity() -> None:
+    figure = two_streams()
     (copied,) = traces(figure, "copy")
     assert list(copied.base) == [pytest.approx(4e-6)]
 
 
-def test_the_longest_activities_are_drawn_and_of_these_the_longest_have_colours() -> None:
+def test_the_longest_activities_have_colours() -> None:
     activities = [
         make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)
     ]
     names = [one.name for one in device_timeline_figure(activities).data]
     assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
+
+
+def test_of_many_activities_the_longest_are_drawn() -> None:
     activities = [
         make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)
     ]

@@ -174,7 +174,7 @@ def test_what_the_history_found_between_the_two_is_marked(open_view: OpenView) -
 
 
 @pytest.mark.usefixtures("judged")
-def test_a_row_unfolds_to_its_trend_its_samples_and_the_command_that_decides(
+def test_a_row_unfolds_to_its_evidence_with_the_command_that_decides(
     open_view: OpenView,
 ) -> None:
     app = open_view(

@@ -100,9 +100,7 @@ def test_a_lost_database_is_an_error_until_it_is_back(
     assert not app.error
 
 
-def test_links_between_views_keep_project_filters_and_range(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_links_between_views_keep_what_all_views_share(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     store_history(store, project="another/project")
     app = open_view("ledger", project=PROJECT, dtype="float32", range="90d")

@@ -62,7 +62,7 @@ def store_move(engine: Engine) -> None:
     )
 
 
-def test_base_and_head_are_shown_side_by_side_and_the_difference_of_the_disassembly_on_request(
+def test_the_evidence_sets_both_sides_next_to_each_other(
     open_view: OpenView, store: Engine
 ) -> None:
     store_move(store)
@@ -123,9 +123,7 @@ def test_machine_code_that_changed_is_explained_in_the_first_sentence(
     assert "registers 32 → 64" in texts(open_view("ledger"))
 
 
-def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reasons_for_throttling() -> (
-    None
-):
+def test_conditions_summarise_what_the_device_reported() -> None:
     states = (
         DeviceState(
             reading_count=3,

@@ -150,7 +150,7 @@ def look(
 @pytest.mark.slow
 @pytest.mark.parametrize("parameter", NARROWED)
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_filter_changes_what_a_view_shows_or_the_view_says_why_not(
+def test_no_view_ignores_a_filter_silently(
     look: Callable[..., AppTest], unnarrowed: dict[str, str], view: str, parameter: str
 ) -> None:
     if view not in unnarrowed:

@@ -79,7 +79,7 @@ def test_the_library_tells_the_commits_slowdown_from_the_machines(liger: Stored)
 
 
 @pytest.mark.parametrize("history", ["liger", "amdgpu"])
-def test_a_commit_and_a_cause_have_one_open_regression(
+def test_a_commit_has_one_open_regression_for_each_cause(
     request: pytest.FixtureRequest, history: str
 ) -> None:
     found = request.getfixturevalue(history)[1]

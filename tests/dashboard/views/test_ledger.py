@@ -134,7 +134,7 @@ def test_a_range_counts_the_open_commits_that_it_leaves_out(
     assert "Still open from other times: 3" in " ".join(texts(app).split())
 
 
-def test_a_row_has_author_size_kernel_and_probability(
+def test_a_row_answers_what_a_reader_asks_of_a_commit(
     open_view: OpenView, judged: list[Regression]
 ) -> None:
     said = texts(open_view("ledger"))
@@ -146,7 +146,7 @@ def test_a_row_has_author_size_kernel_and_probability(
     assert "54%" in unconfirmed[0]
 
 
-def test_the_chosen_commit_says_what_changed_why_and_whether_to_believe_it(
+def test_the_chosen_commit_explains_its_change(
     open_view: OpenView, judged: list[Regression]
 ) -> None:
     app = open_view("ledger", commit=sha_of(SLOWER_AT))
@@ -358,7 +358,7 @@ def test_git_says_who_decides_on_loopback_without_a_proxy(
     assert access.signature_here(PROJECT)[0] is None
 
 
-def test_those_who_may_decide_have_the_buttons_and_their_address(
+def test_those_who_may_decide_have_buttons_signed_with_their_address(
     open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_history(store)

@@ -151,7 +151,7 @@ def test_a_card_has_no_driver_of_an_import(open_view: OpenView, store: Engine) -
     assert "<dt>driver</dt>" not in card
 
 
-def test_a_card_shows_its_agenda_and_where_the_minutes_went(
+def test_a_card_shows_its_agenda_beside_where_the_minutes_went(
     open_view: OpenView, store: Engine
 ) -> None:
     ingest_record(store, make_record(0))
@@ -178,7 +178,7 @@ def test_a_card_shows_its_agenda_and_where_the_minutes_went(
     assert "confirm 2 min 100%" in said
 
 
-def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
+def test_cases_without_a_value_on_this_runner_are_not_covered(
     open_view: OpenView, store: Engine
 ) -> None:
     broken = [
@@ -204,7 +204,7 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
 # --- a runner class
 
 
-def test_the_noise_table_shows_floor_and_detectable_changes(
+def test_the_noise_table_shows_the_detectable_changes_of_each_floor(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("machines", runner=gpu().runner_class, noise="open")
@@ -266,7 +266,7 @@ def test_the_runs_of_a_class_lead_to_each_run(
 # --- a run
 
 
-def test_a_run_shows_its_outcomes_its_ceilings_and_a_link_to_the_run_before_it(
+def test_a_run_shows_all_that_its_record_holds(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("machines", run=str(records[-1].run_id))
@@ -292,7 +292,7 @@ def test_a_run_shows_its_outcomes_its_ceilings_and_a_link_to_the_run_before_it(
     assert f"head={sha_of(RUN_COUNT - 1)}" in link
 
 
-def test_a_run_shows_host_time_and_memory_per_launch(open_view: OpenView, store: Engine) -> None:
+def test_a_run_shows_what_a_launch_costs_the_host(open_view: OpenView, store: Engine) -> None:
     memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=3)
     known = make_measurement(implementation="triton", memory=memory)
     blocks = tuple(block.model_copy(update={"host_ns": 4_000.0}) for block in known.blocks)
@@ -391,7 +391,7 @@ def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
     return read.set_value(True).run()
 
 
-def test_a_stored_trace_is_drawn_and_downloadable(open_view: OpenView, store: Engine) -> None:
+def test_a_stored_trace_is_drawn_beside_its_download(open_view: OpenView, store: Engine) -> None:
     app = read_trace(open_view, store, TRACE.read_bytes())
     assert not app.exception
     assert not app.warning
@@ -408,7 +408,7 @@ def test_a_stored_trace_is_drawn_and_downloadable(open_view: OpenView, store: En
         (b'{"other": 1}', "not a trace of torch.profiler"),
     ],
 )
-def test_an_unreadable_trace_is_a_notice_and_downloadable(
+def test_an_unreadable_trace_is_a_notice_beside_its_download(
     open_view: OpenView, store: Engine, content: bytes, words: str
 ) -> None:
     app = read_trace(open_view, store, content)
@@ -465,7 +465,7 @@ def test_a_quarantined_run_costs_nothing(open_view: OpenView) -> None:
     assert table(costs, "per commit")["runs"].tolist() == [2]
 
 
-def test_machines_counts_quarantined_runs_and_links_to_them(
+def test_machines_links_to_quarantined_runs_by_their_count(
     open_view: OpenView, half_trusted: Engine
 ) -> None:
     shown = body(open_view("machines"))
@@ -477,7 +477,7 @@ def test_machines_counts_quarantined_runs_and_links_to_them(
 # --- costs
 
 
-def test_the_fleet_adds_up_device_time_and_energy(
+def test_the_fleet_adds_up_what_its_devices_cost(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("machines", costs="open")

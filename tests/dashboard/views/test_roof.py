@@ -46,7 +46,7 @@ def rows(html: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("records")
-def test_cases_are_listed_by_runner_worst_first_with_share_and_peak(open_view: OpenView) -> None:
+def test_cases_are_listed_by_runner_worst_first_with_their_roofs(open_view: OpenView) -> None:
     html = markup(open_view("roof"))
 
     # of softmax the library's rows are left out, because the project has its own
@@ -57,7 +57,7 @@ def test_cases_are_listed_by_runner_worst_first_with_share_and_peak(open_view: O
     assert "68.3% of the peak (datasheet)" in html
 
 
-def test_the_ratio_to_the_library_and_the_shape_of_the_series_stand_in_the_row(
+def test_a_row_has_the_ratio_to_the_library_beside_the_shape_of_the_series(
     open_view: OpenView, store: Engine
 ) -> None:
     for number in range(3):
@@ -145,7 +145,7 @@ def test_other_metrics_of_the_case_are_links(open_view: OpenView) -> None:
 
 
 @pytest.mark.usefixtures("records")
-def test_only_tabs_with_data_are_offered_and_only_the_chosen_one_is_drawn(
+def test_of_the_tabs_with_data_only_the_chosen_one_is_drawn(
     open_view: OpenView,
 ) -> None:
     app = open_view("roof", kernel="softmax", case=SOFTMAX, implementation="triton")
@@ -168,7 +168,9 @@ def test_only_tabs_with_data_are_offered_and_only_the_chosen_one_is_drawn(
 
 
 @pytest.mark.usefixtures("records")
-def test_limits_name_the_possible_time_and_give_equal_advice_once(open_view: OpenView) -> None:
+def test_limits_of_equal_advice_give_it_once_beside_their_possible_times(
+    open_view: OpenView,
+) -> None:
     app = open_view("roof", kernel="softmax", tab="limits")
     html = markup(app)
 
@@ -190,7 +192,7 @@ def test_implementations_are_compared_with_the_second_best(open_view: OpenView) 
 
 
 @pytest.mark.usefixtures("judged")
-def test_every_failure_and_every_error_is_named(open_view: OpenView) -> None:
+def test_whatever_failed_is_named(open_view: OpenView) -> None:
     app = open_view("roof", kernel="rms_norm", tab="implementations")
     times = table(app, "best").set_index("case")
     assert times.loc[RMS_NORM, "best"] == "compile"
@@ -231,9 +233,7 @@ def test_errors_with_other_values_stand_below_those_with_the_declared_ones(
     assert "They do not change the outcome of a case" in texts(app)
 
 
-def test_estimates_and_the_reason_of_spills_stand_beside_the_machine_code(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_the_cycle_model_stands_beside_the_machine_code(open_view: OpenView, store: Engine) -> None:
     estimate = CodeEstimate(
         predicted_ns=30_000.0,
         variants_ns=(30_000.0, 45_000.0),
@@ -270,7 +270,7 @@ def test_what_is_proven_without_a_gpu_stands_beside_the_machine_code(open_view: 
 
 
 @pytest.mark.usefixtures("records")
-def test_counters_and_what_the_autotuner_tried_have_tabs(open_view: OpenView) -> None:
+def test_what_was_profiled_has_tabs(open_view: OpenView) -> None:
     choices = {"kernel": "softmax", "case": SOFTMAX, "implementation": "triton"}
     tried = table(open_view("roof", **choices, tab="autotuner"), "result")
     assert tried["time"].dropna().is_monotonic_increasing
@@ -307,7 +307,7 @@ def test_every_counter_that_engineers_expect_is_in_the_tab(
 COPY = "memory_copy/n=8/float32/fwd"
 
 
-def test_a_kernel_without_arithmetic_has_a_share_and_no_roofline(
+def test_a_kernel_without_arithmetic_has_a_share_but_no_roofline(
     open_view: OpenView, store: Engine
 ) -> None:
     copying = make_case(COPY, flop_count=0.0, memory_bytes=40_000.0)
