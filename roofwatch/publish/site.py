@@ -75,7 +75,7 @@ class _Folder:
 
 
 @dataclass(frozen=True)
-class Site:
+class PublishedSite:
     """What is published in a folder.
 
     Every file is read before the first is written, so that a damaged one stops the command and
@@ -90,7 +90,7 @@ class Site:
     """Ids of runs that were read, and are in no file."""
 
     @classmethod
-    def read(cls, root: Path) -> "Site":
+    def read(cls, root: Path) -> "PublishedSite":
         """Read the site of a folder; an empty one if there is none.
 
         Raises:
@@ -123,7 +123,7 @@ def publish_new_runs(project: str, source: Source, root: Path) -> Published:
         StoreError, SpoolError: the source cannot answer.
         OSError: a file cannot be written.
     """
-    site = Site.read(root)
+    site = PublishedSite.read(root)
     known_runs = site.known_runs
     counted_runs = source.list_counted_runs(project)
     new_runs = [run for run in counted_runs if run[0] not in known_runs]
@@ -144,7 +144,7 @@ def publish(
     project: str,
     history: Sequence[Series],
     regressions: Sequence[TriagedRegression],
-    site: Site,
+    site: PublishedSite,
     *,
     read_ids: Iterable[str] = (),
     now: datetime | None = None,

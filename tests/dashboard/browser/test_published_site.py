@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from roofwatch.model.metrics import METRICS
 from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.shards import STATIC_RUNNER
-from roofwatch.publish.site import Site, publish, publish_new_runs
+from roofwatch.publish.site import PublishedSite, publish, publish_new_runs
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT
 from tests.dashboard.browsing import SCREENSHOTS, grave_violations, new_context
@@ -125,7 +125,7 @@ def test_old_months_are_loaded_once_they_are_asked_for(
     (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
     old, *rest = series.points
     long_ago = replace(old, run_id="old", measured_at=old.measured_at - timedelta(days=300))
-    publish(PROJECT, [replace(series, points=(long_ago, *rest))], [], Site.read(tmp_path))
+    publish(PROJECT, [replace(series, points=(long_ago, *rest))], [], PublishedSite.read(tmp_path))
     address = f"{tmp_path.as_uri()}/kernel.html"
     loaded = "document.querySelectorAll('script[src*=\"data/20\"]').length"
 
@@ -145,7 +145,7 @@ def test_pages_fit_a_phone(page: Page, store: Engine, tmp_path: Path) -> None:
         replace(series, key=replace(series.key, case_id=f"{'matrix_product_' * 8}/n=1/float32/fwd"))
         for series in DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
     ]
-    publish(PROJECT, long_named, [], Site.read(tmp_path))
+    publish(PROJECT, long_named, [], PublishedSite.read(tmp_path))
     address = tmp_path.as_uri()
     page.set_viewport_size({"width": 390, "height": 844})
 

@@ -16,7 +16,7 @@ from roofwatch.model.errors import RecordError
 from roofwatch.model.history import Series
 from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.publish.shards import read_script
-from roofwatch.publish.site import Published, Site, publish, publish_new_runs
+from roofwatch.publish.site import Published, PublishedSite, publish, publish_new_runs
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.dashboard.history import HOSTILE_PROJECT, store_history, store_hostile_project
@@ -70,7 +70,7 @@ def test_runs_that_the_source_no_longer_has_stay_on_the_site(store: Engine, tmp_
     before = run_ids(tmp_path)
     history = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
 
-    publish(PROJECT, history[:1], [], Site.read(tmp_path))
+    publish(PROJECT, history[:1], [], PublishedSite.read(tmp_path))
 
     assert run_ids(tmp_path) == before
     series = read_script(tmp_path / "data" / "index.js")["series"]
@@ -88,10 +88,10 @@ def test_a_new_run_is_written_to_the_newest_file_of_its_month(
     store_history(store)
     (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
     monkeypatch.setattr("roofwatch.publish.shards.MAX_VALUES", 2)
-    publish(PROJECT, [replace(series, points=series.points[:4])], [], Site.read(tmp_path))
+    publish(PROJECT, [replace(series, points=series.points[:4])], [], PublishedSite.read(tmp_path))
     before = data_of(tmp_path)
 
-    publish(PROJECT, [replace(series, points=series.points[:5])], [], Site.read(tmp_path))
+    publish(PROJECT, [replace(series, points=series.points[:5])], [], PublishedSite.read(tmp_path))
 
     after = data_of(tmp_path)
     assert len(before) == 2
@@ -103,11 +103,11 @@ def test_a_new_run_is_written_to_the_newest_file_of_its_month(
 def test_what_was_published_is_not_written_again(store: Engine, tmp_path: Path) -> None:
     store_history(store)
     (series, *_) = DatabaseSource(store).read_series(SeriesFilter(PROJECT, kernel="matmul"))
-    publish(PROJECT, [series], [], Site.read(tmp_path))
+    publish(PROJECT, [series], [], PublishedSite.read(tmp_path))
     before = data_of(tmp_path)
     changed = [replace(point, value=1.0) for point in series.points]
 
-    publish(PROJECT, [replace(series, points=tuple(changed))], [], Site.read(tmp_path))
+    publish(PROJECT, [replace(series, points=tuple(changed))], [], PublishedSite.read(tmp_path))
 
     assert data_of(tmp_path) == before
 
