@@ -49,15 +49,15 @@ Facts = dict[str, StaticFacts]
 @contextmanager
 def noted_jobs() -> Iterator[list[CompileStatic]]:
     """What is compiled within the block, and so not cached."""
-    jobs: list[CompileStatic] = []
+    noted: list[CompileStatic] = []
     do_all = WorkerPool.do_all
 
-    def noting(self: WorkerPool, missing: Sequence[CompileStatic], **limits: Any) -> Any:
-        jobs.extend(missing)
-        return do_all(self, missing, **limits)
+    def noting(self: WorkerPool, jobs: Sequence[CompileStatic], **limits: Any) -> Any:
+        noted.extend(jobs)
+        return do_all(self, jobs, **limits)
 
     with mock.patch.object(WorkerPool, "do_all", noting):
-        yield jobs
+        yield noted
 
 
 def made_suite(folder: Path) -> Path:
