@@ -68,7 +68,7 @@ def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> None:
+def test_a_run_that_is_ingested_twice_is_stored_once(tmp_path: Path, store_url: str) -> None:
     record_file = tmp_path / "out" / "record.json"
     few = ("--blocks", "1", "--targets", "sm_90,gfx942")
     ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, *few, "--profile")
@@ -98,7 +98,7 @@ def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> No
     assert status["row_counts"]["run"] == 1
 
 
-def test_wrong_kernels_are_named_and_the_run_exits_with_1(tmp_path: Path) -> None:
+def test_a_run_with_wrong_kernels_exits_with_1_after_their_names(tmp_path: Path) -> None:
     done = roofwatch(
         "run",
         SUITES / "bench_failing.py",
@@ -132,7 +132,7 @@ def test_wrong_kernels_are_named_and_the_run_exits_with_1(tmp_path: Path) -> Non
     assert outcomes == ["incorrect"] * 4 + ["unsupported", "ok"]
 
 
-def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(
+def test_a_bad_file_among_good_ones_keeps_them_all_out_of_the_store(
     tmp_path: Path, store_url: str
 ) -> None:
     make_record().write(tmp_path / "good.json")
@@ -147,7 +147,7 @@ def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(
 @pytest.mark.parametrize(
     ("head_ns", "status", "word"), [(10_000, 0, "unchanged"), (12_000, 1, "regressed")]
 )
-def test_compare_and_report_exit_with_the_verdict(
+def test_the_exit_status_of_a_comparison_is_its_verdict(
     tmp_path: Path, head_ns: float, status: int, word: str
 ) -> None:
     base, head = make_pair_of_records(base_median_ns=10_000, head_median_ns=head_ns, block_count=5)
@@ -182,7 +182,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path) -> None:
+def test_the_checkouts_of_two_revisions_are_removed_after_their_comparison(
+    repository: Path,
+) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     done = roofwatch(
         "ab",
@@ -255,7 +257,7 @@ def test_the_schema_is_printed() -> None:
         ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_status_2(
+def test_bad_input_is_one_line_with_exit_status_2(
     tmp_path: Path, arguments: list[str | Path], expected: str
 ) -> None:
     done = roofwatch(*arguments, cwd=tmp_path, ROOFWATCH_DATA_DIR=str(tmp_path / "data"))

@@ -63,7 +63,7 @@ def test_the_history_has_sixteen_commits_of_which_four_change_something(tmp_path
     assert make_repository(tmp_path / "again") == made
 
 
-def test_missed_changes_and_false_alarms_are_counted() -> None:
+def test_the_demo_counts_a_missed_change_like_a_false_alarm() -> None:
     commits = [MadeCommit(f"{number:040x}", step) for number, step in enumerate(STEPS)]
 
     def at(number: int) -> CommitRef:

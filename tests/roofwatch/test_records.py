@@ -37,7 +37,7 @@ def test_files_are_read_in_commit_order_without_filling_memory(tmp_path: Path) -
     assert most < 20
 
 
-def test_a_file_that_is_no_record_is_named_and_skipped(tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_is_skipped_by_name(tmp_path: Path) -> None:
     record = make_record(1)
     record.write(tmp_path / "record.json.gz")
     (tmp_path / "bisection.json").write_text('{"project": "kernels"}')
@@ -134,14 +134,18 @@ def test_faults_come_first_with_their_number_of_blocks() -> None:
     assert device_summary(make_record()) == []
 
 
-def test_the_choices_of_a_record_are_pinned_by_case_and_implementation(tmp_path: Path) -> None:
+def test_a_record_without_choices_of_an_autotuner_pins_nothing(tmp_path: Path) -> None:
+    make_record(measurements=(make_measurement(),)).write(tmp_path / "untuned.json")
+
+    with pytest.raises(RecordError, match="no choice of an autotuner"):
+        choices_of_record(tmp_path / "untuned.json")
+
+
+def test_the_choices_of_a_record_are_pinned_by_what_they_are_of(tmp_path: Path) -> None:
     choice = Autotuning(function="k", chosen={"BLOCK": 64})
     measured = make_measurement(implementation="triton", autotuning=(choice,))
     make_record(measurements=(measured,)).write(tmp_path / "base.json")
-    make_record(measurements=(make_measurement(),)).write(tmp_path / "untuned.json")
 
     ((subject, choices),) = choices_of_record(tmp_path / "base.json").items()
     assert (subject.case_id, subject.implementation) == (measured.case_id, "triton")
     assert choices == (choice,)
-    with pytest.raises(RecordError, match="no choice of an autotuner"):
-        choices_of_record(tmp_path / "untuned.json")

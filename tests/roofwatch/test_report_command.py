@@ -66,7 +66,7 @@ def test_a_folder_without_files_of_ours_is_an_error(tmp_path: Path) -> None:
     assert "contains no record and no note of roofwatch ab" in done.error
 
 
-def test_records_are_compared_and_reported_without_numpy(tmp_path: Path) -> None:
+def test_a_report_of_records_needs_no_numpy(tmp_path: Path) -> None:
     base, head = write_records(tmp_path, SITUATIONS["regression"]())
     environment = only_with(tmp_path)
 

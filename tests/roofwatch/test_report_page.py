@@ -41,7 +41,7 @@ def test_the_page_is_small_for_it_has_no_script() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("situation", ["regression", "hostile_names"])
-def test_the_page_draws_its_figure_and_asks_for_nothing(situation: str, tmp_path: Path) -> None:
+def test_the_page_draws_its_figure_without_a_request(situation: str, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page_of(situation))
     problems: list[Any] = []

@@ -118,7 +118,7 @@ def test_the_environment_replaces_settings_in_tables(
         ('device_hour_prices = "three"', "'device_hour_prices' in .*not a JSON object"),
     ],
 )
-def test_an_invalid_file_is_named_with_the_setting_and_the_reason(
+def test_an_invalid_file_is_named_with_the_reason_at_its_setting(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     (tmp_path / "roofwatch.toml").write_text(text)

@@ -135,7 +135,7 @@ def test_a_spec_may_replace_tolerances_of_the_table() -> None:
         declare().tolerance(Case("k", (), "int64"))
 
 
-def test_an_output_has_the_looser_tolerance_of_its_dtype_and_the_cases() -> None:
+def test_an_output_has_the_looser_tolerance_of_its_dtype_against_that_of_the_case() -> None:
     case = Case("k", (), "bfloat16")
     for output in ("float32", "bfloat16"):
         assert declare().tolerance(case, output) == TOLERANCES["bfloat16"]
@@ -153,7 +153,7 @@ def test_integers_must_be_exact_by_default() -> None:
     assert declare(tolerances={"uint8": own}).tolerance(case, "uint8") == own
 
 
-def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() -> None:
+def test_the_interpreter_gets_the_same_case_at_a_smaller_shape() -> None:
     spec = declare(
         cases=cases(shapes=[{"M": 4096, "N": 8}], directions=["bwd"]), interpreted_shape={"M": 16}
     )

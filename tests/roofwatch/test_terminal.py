@@ -69,7 +69,7 @@ def check_is_harmless(shown: str) -> None:
     assert all(character.isprintable() for line in shown.split("\n") for character in line)
 
 
-def test_notes_keep_lines_and_lose_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_keep_lines_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_note(f"norm:fire:fwd in /:+1:/x {HOSTILE}\n\tsecond [red]{HOSTILE}")
 
     shown = capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(shown) == said
 
 
-def test_messages_of_failed_kernels_keep_lines_and_lose_control_characters(
+def test_messages_of_failed_kernels_keep_lines_without_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = make_measurement(
@@ -158,7 +158,9 @@ def shell(script: str, output: IO[str] | int = subprocess.PIPE) -> tuple[int, st
         ("$R read gone.json 2>/dev/full", 2, ""),
     ],
 )
-def test_a_full_disk_is_an_error_and_not_a_regression(script: str, status: int, error: str) -> None:
+def test_a_full_disk_is_an_error_rather_than_a_regression(
+    script: str, status: int, error: str
+) -> None:
     assert shell(script) == (status, error)
 
 
@@ -260,10 +262,13 @@ def cells(table: Table | None) -> dict[str, str]:
     return {str(column.header): str(next(iter(column.cells))) for column in table.columns}
 
 
-def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
+def test_a_measurement_without_a_gpu_has_no_table_of_launches() -> None:
+    assert launches(make_record(measurements=[make_measurement()])) is None
+
+
+def test_a_launch_has_each_of_its_times() -> None:
     shown = cells(launches(make_record(measurements=[on_a_gpu()])))
 
-    assert launches(make_record(measurements=[make_measurement()])) is None
     assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
     assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == (
         "3 µs",

@@ -18,7 +18,7 @@ def test_the_running_release_needs_no_folder() -> None:
     assert find_toolchain(version("triton")).packages is None
 
 
-def test_an_environment_gives_its_triton_and_nothing_else(tmp_path: Path) -> None:
+def test_an_environment_gives_only_its_triton(tmp_path: Path) -> None:
     packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     (packages / "triton").mkdir(parents=True)
     (packages / "triton" / "__init__.py").touch()

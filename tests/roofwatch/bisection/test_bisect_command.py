@@ -150,7 +150,7 @@ def test_history_from_before_the_benchmark_can_be_searched(tmp_path: Path) -> No
     assert "bench_total.py: missing at" in refused.error
 
 
-def test_a_requested_bisection_is_claimed_and_its_result_stored(
+def test_the_result_of_a_requested_bisection_is_stored_by_who_claimed_it(
     slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
 ) -> None:
     commit_range = BisectionRange(
@@ -277,7 +277,7 @@ def test_a_stored_regression_of_compiled_code_has_no_time_to_bisect(
     assert commit_range is None
 
 
-def test_a_series_is_a_case_with_or_without_an_implementation() -> None:
+def test_a_series_is_a_case_whose_implementation_may_be_left_out() -> None:
     assert parse_series("total/n=500/float32/fwd") == ("total/n=500/float32/fwd", None)
     assert parse_series("total/n=500/float32/bwd/torch") == ("total/n=500/float32/bwd", "torch")
     for text in ("total", "total/n=500", "total/fwd/x/y", ""):

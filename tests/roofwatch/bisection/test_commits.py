@@ -40,7 +40,7 @@ def test_machine_code_is_identical_if_only_host_code_changed(repository: Path) -
     assert first == host != kernel
 
 
-def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(
+def test_what_a_kernel_does_not_run_leaves_its_sources_equal(
     repository: Path,
 ) -> None:
     shas = [

@@ -50,7 +50,7 @@ def found_in(first: int, last: int, *visits: Visit) -> BisectionResult:
     return result_of(progress_of(*visits), SearchEnd(state, first, last, 0.99), 0.01)
 
 
-def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
+def test_the_result_names_everything_that_a_reader_needs_of_the_commit() -> None:
     ended = found_in(1, 1, (4, SLOWER), (1, SLOWER[:3]), (0, EQUAL[:3]))
 
     assert ended.state is BisectionState.FOUND

@@ -295,7 +295,7 @@ SERVING = {
 }
 
 
-def test_vllm_metrics_have_units_and_directions(tmp_path: Path) -> None:
+def test_each_metric_of_vllm_has_its_meaning(tmp_path: Path) -> None:
     format_name, run = import_file(write(tmp_path, SERVING))
 
     assert format_name == "vllm"
@@ -342,7 +342,7 @@ def test_a_failed_request_has_no_latency(tmp_path: Path) -> None:
     ]
 
 
-def test_sglang_and_vllm_define_inter_token_latency_differently(tmp_path: Path) -> None:
+def test_inter_token_latency_of_sglang_is_not_that_of_vllm(tmp_path: Path) -> None:
     sglang = {
         "backend": "sglang",
         "mean_e2e_latency_ms": 1.0,

@@ -73,7 +73,7 @@ def days_with_step(factor: float, days: int = 60) -> list[float]:
     return [float(100 * one * (factor if day >= 40 else 1)) for day, one in enumerate(noise)]
 
 
-def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Path) -> None:
+def test_dry_run_prints_one_row_for_every_number_without_writing(tmp_path: Path) -> None:
     done = roofwatch(
         "import", DATA / "tritonbench_softmax_2024.json", "--dry-run", "--json", cwd=tmp_path
     )
@@ -94,7 +94,9 @@ def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_dry_run_shows_one_row_per_benchmark_and_names_what_is_only_stored(tmp_path: Path) -> None:
+def test_dry_run_shows_one_row_per_benchmark_with_a_note_on_what_is_only_stored(
+    tmp_path: Path,
+) -> None:
     stats = {"min": 1e-3, "max": 2e-3, "mean": 1.2e-3, "median": 1.1e-3, "rounds": 10}
     document = {
         "machine_info": {},
@@ -166,7 +168,7 @@ def test_a_given_direction_makes_an_unknown_metric_judged(tmp_path: Path, store:
         judged(store, tmp_path / "data.js", speed=Better.LOWER)
 
 
-def test_a_benchmark_that_fails_is_a_regression_and_one_that_is_skipped_is_not(
+def test_a_benchmark_that_fails_is_a_regression_unlike_one_that_is_skipped(
     tmp_path: Path, store: Engine
 ) -> None:
     for day in range(8):
@@ -191,9 +193,7 @@ def test_a_benchmark_that_fails_is_a_regression_and_one_that_is_skipped_is_not(
     assert last.is_confirmed
 
 
-def test_statistics_next_to_a_median_are_drawn_and_not_judged(
-    tmp_path: Path, store: Engine
-) -> None:
+def test_statistics_next_to_a_median_are_only_drawn(tmp_path: Path, store: Engine) -> None:
     for day, value in enumerate(days_with_step(1.2)):
         stats = dict.fromkeys(("min", "median", "mean", "max"), value) | {"rounds": 5}
         document = {
@@ -266,7 +266,7 @@ def records_of(path: Path, folder: Path) -> list[RunRecord]:
     return list(to_records(run, path, project="p", revision=sha_of(1), folder=folder))
 
 
-def test_git_tells_the_order_of_commits_and_the_name_of_the_project(tmp_path: Path) -> None:
+def test_git_tells_what_the_imported_commits_lack(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "kernels")
     shas = [commit_file(folder, "file", str(number), f"Change {number}") for number in range(3)]
     file = DATA / "tritonbench_softmax_2024.json"
@@ -330,7 +330,7 @@ def test_hostile_names_make_a_valid_record(tmp_path: Path) -> None:
     assert not {"\0", "<", "\x1b"} & set(record.to_json().decode())
 
 
-def test_imported_and_measured_results_are_not_compared(tmp_path: Path) -> None:
+def test_imported_results_are_not_compared_with_measured_ones(tmp_path: Path) -> None:
     make_record(0).write(tmp_path / "measured.json")
     (imported,) = records_of(DATA / "tritonbench_launch_latency.json", tmp_path)
     imported.write(tmp_path / "imported.json")
@@ -396,7 +396,7 @@ def test_the_documented_plug_in_reads_its_file(
         import_file(tmp_path / "cut.csv")
 
 
-def test_a_preset_of_the_settings_reads_a_table_and_marks_its_controls(tmp_path: Path) -> None:
+def test_a_preset_of_the_settings_reads_a_table_with_its_controls(tmp_path: Path) -> None:
     (tmp_path / "roofwatch.toml").write_text(
         """
 [import]
@@ -427,7 +427,7 @@ commit = "sha"
     assert [one.implementation for one in record.imported if one.is_control] == ["base1"]
 
 
-def test_a_branch_and_a_repository_give_versions_order_and_sources(tmp_path: Path) -> None:
+def test_a_repository_gives_the_versions_of_a_branch_their_order(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "repository")
     shas = []
     for number in range(3):

@@ -194,7 +194,7 @@ def test_an_imported_row_is_divided_by_its_control(tmp_path: Path) -> None:
     assert ratio.value == pytest.approx(45.0 / 56.8)
 
 
-def test_tileops_takes_commit_and_device_from_the_file_beside(tmp_path: Path) -> None:
+def test_tileops_takes_what_its_results_lack_from_the_file_beside(tmp_path: Path) -> None:
     meta = {"commit": SHA, "date": "2026-09-06", "gpu": "NVIDIA H200"}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     name, run = read(tmp_path, "bench_results.xml", TILEOPS)
@@ -280,12 +280,16 @@ def test_proton_has_a_row_for_each_path_with_a_time(tmp_path: Path) -> None:
     }
 
 
-def test_rocprofv3_statistics_and_traces(tmp_path: Path) -> None:
+def test_statistics_of_rocprofv3_are_read(tmp_path: Path) -> None:
     name, stats = read(tmp_path, "1_kernel_stats.csv", ROCPROF_STATS)
+
     assert name == "rocprofv3"
     assert numbers(stats)["add(float*, int)", "", "average time"] == (10480.0, "ns", "lower")
 
+
+def test_traces_of_rocprofv3_are_read(tmp_path: Path) -> None:
     name, trace = read(tmp_path, "1_kernel_trace.csv", ROCPROF_TRACE)
+
     assert name == "rocprofv3-trace"
     assert [(row.case, row.value) for row in trace.rows] == [
         ("add(float*)", 11040.0),
@@ -293,9 +297,12 @@ def test_rocprofv3_statistics_and_traces(tmp_path: Path) -> None:
     ]
 
 
-def test_a_map_without_a_case_or_with_an_unknown_key_is_refused() -> None:
+def test_a_map_without_a_value_is_refused() -> None:
     with pytest.raises(FileImportError, match=r"import.presets.ours: lacks value=COLUMN"):
         TableMap.of({"case": ["kernel"]}, name="import.presets.ours")
+
+
+def test_a_map_with_an_unknown_key_is_refused() -> None:
     with pytest.raises(FileImportError, match="colour: unknown"):
         TableMap.parse(["case=kernel value=p50 colour=red"])
 
@@ -311,7 +318,9 @@ def test_a_map_without_a_case_or_with_an_unknown_key_is_refused() -> None:
         ("score", "points", "unknown"),
     ],
 )
-def test_the_direction_follows_from_metric_and_unit(metric: str, unit: str, better: str) -> None:
+def test_the_direction_follows_from_the_metric_with_its_unit(
+    metric: str, unit: str, better: str
+) -> None:
     assert direction_of(metric, unit) == better
 
 
@@ -343,7 +352,7 @@ def test_a_branch_without_the_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_of_several_statistics_of_one_number_the_median_and_the_tail_are_judged(
+def test_only_some_of_several_statistics_of_one_number_are_judged(
     tmp_path: Path,
 ) -> None:
     rows = [
@@ -431,7 +440,7 @@ def test_a_rate_of_minus_one_of_flashinfer_is_not_measured(tmp_path: Path) -> No
     assert (failed.implementation, failed.outcome) == ("cudnn", Outcome.OUT_OF_MEMORY)
 
 
-def test_older_results_of_tileops_have_no_device_time_and_may_lack_the_file_beside(
+def test_older_results_of_tileops_are_read_without_device_time(
     tmp_path: Path,
 ) -> None:
     older = TILEOPS.replace("_device_busy", "_x").replace(

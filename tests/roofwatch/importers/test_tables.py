@@ -75,7 +75,7 @@ def test_times_are_read_in_all_common_forms(text: object, seconds: float | None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_semicolons_decimal_commas_and_a_unit_in_the_header(tmp_path: Path, encoding: str) -> None:
+def test_a_table_of_a_german_spreadsheet_is_read(tmp_path: Path, encoding: str) -> None:
     text = "kernel;Time (us)\r\ncopy;1.234,5\r\nadd;12,5\r\nmul;3\r\n"
     run = read(tmp_path, text, "case=kernel value=time better=auto", encoding=encoding)
 
@@ -99,7 +99,7 @@ def test_a_unit_that_the_map_has_wrong_is_named(tmp_path: Path) -> None:
     assert run.notes == ("time (us) is in us, as the file says, not in ms",)
 
 
-def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_counted_by_name(tmp_path: Path) -> None:
     text = (
         'kernel,us\ncopy,5\nadd,five\nmul,\ndiv,-1\nsub,1,234\nexp,"1,234"\nkernel,us\nlog,6\nsin\n'
     )
@@ -148,7 +148,7 @@ def test_results_of_two_devices_are_two_runs(tmp_path: Path) -> None:
     assert len({record.cases[0].case_id for record in records}) == 1
 
 
-def test_commits_without_times_and_without_a_repository_have_no_order(tmp_path: Path) -> None:
+def test_commits_without_times_need_a_repository_for_their_order(tmp_path: Path) -> None:
     text = f"kernel,us,sha\na,1,{SHA}\na,2,{SHA[::-1]}\n"
     run = read(tmp_path, text, "case=kernel value=us unit==us better=lower commit=sha")
 

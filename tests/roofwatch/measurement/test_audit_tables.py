@@ -25,7 +25,7 @@ def write(file: Path, document: Any) -> Path:
     return file
 
 
-def test_a_table_by_batch_size_names_its_device_and_its_release(tmp_path: Path) -> None:
+def test_a_table_by_batch_size_names_what_it_was_tuned_on(tmp_path: Path) -> None:
     name = "E=8,N=128,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8.json"
     (row,) = read_rows(write(tmp_path / name, {"triton_version": "3.4.0", "16": ROW}))
 
@@ -135,7 +135,7 @@ def test_a_device_has_its_target(device: str, target: str | None) -> None:
 
 
 @pytest.mark.slow  # compiles four configurations
-def test_rows_that_do_not_fit_spill_or_are_stale_are_named(tmp_path: Path) -> None:
+def test_rows_that_lose_are_named_with_the_loss(tmp_path: Path) -> None:
     table = write(
         tmp_path / "E=8,N=128,device_name=NVIDIA_H100_80GB_HBM3.json",
         {

@@ -98,7 +98,7 @@ def test_errors_are_one_line(repository: Path, arguments: tuple[str, ...], compl
     assert len(done.error.splitlines()) == 1
 
 
-def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: Path) -> None:
+def test_more_launches_are_added_to_those_of_a_file(repository: Path) -> None:
     program = repository / "more.py"
     program.write_text(
         "import torch\nfrom undeclared_kernels import add_kernel, never_launched\n"
@@ -152,7 +152,7 @@ def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
     assert "the launch has no value for 'y_ptr'" in messages
 
 
-def test_launches_of_gluon_kernels_are_captured_and_compiled(tmp_path: Path) -> None:
+def test_captured_launches_of_gluon_kernels_compile(tmp_path: Path) -> None:
     captured = roofwatch(
         "static", "capture", "-o", "captured.py", "--", SUITES / "bench_gluon.py", cwd=tmp_path
     )

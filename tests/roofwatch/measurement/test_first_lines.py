@@ -44,7 +44,9 @@ def checked(outcome: Outcome) -> CheckedSuite:
         (Outcome.UNSUPPORTED, "nothing could be checked: 1 unsupported"),
     ],
 )
-def test_a_check_begins_with_its_verdict_and_the_next_command(outcome: Outcome, line: str) -> None:
+def test_a_check_begins_with_its_verdict_before_the_next_command(
+    outcome: Outcome, line: str
+) -> None:
     assert headline_of_check(str(SUITE), checked(outcome), None) == line
 
 

@@ -81,7 +81,7 @@ def plan(**options: object) -> RunPlan:
 
 
 @pytest.mark.parametrize("preset", Preset)
-def test_a_preset_sets_sampling_and_blocks(preset: Preset) -> None:
+def test_a_preset_sets_the_effort(preset: Preset) -> None:
     effort = EFFORTS[preset]
 
     assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (
@@ -134,7 +134,7 @@ def test_a_run_without_times_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])
-def test_reasons_are_listed_with_counts_and_exit_status_2(
+def test_an_exit_with_status_2_lists_reasons_with_counts(
     as_json: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]

@@ -296,7 +296,7 @@ def test_a_kernel_that_the_base_cannot_import_is_fixed_by_the_head(repository: P
     assert [case["reason"] for case in done.parsed["judgement"]["cases"]] == ["fixed"], done.error
 
 
-def test_without_torch_the_title_names_it_and_the_way_out(repository: Path, tmp_path: Path) -> None:
+def test_without_torch_the_title_names_the_way_out(repository: Path, tmp_path: Path) -> None:
     """As on a runner whose set-up does not install torch."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "torch.py").write_text(

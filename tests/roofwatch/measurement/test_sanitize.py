@@ -57,7 +57,7 @@ def install_sanitizer(folder: Path, log: str) -> None:
     program.chmod(0o755)
 
 
-def test_errors_are_counted_once_and_shown_without_their_backtrace() -> None:
+def test_an_error_is_shown_once_without_its_backtrace() -> None:
     assert describe_errors(OUT_OF_BOUNDS) == (
         "compute-sanitizer: 230 errors\n"
         "  Invalid __global__ write of size 4 bytes\n"

@@ -100,7 +100,7 @@ def test_a_suite_without_kernels_to_compile(tmp_path: Path) -> None:
     assert done.output == "nothing to compile: the suite has no Triton or CUDA C++ kernels\n"
 
 
-def test_comments_names_and_the_order_of_imports_are_the_same_code(repository: Repository) -> None:
+def test_source_that_compiles_to_the_same_code_is_the_same_code(repository: Repository) -> None:
     repository.change(*HARMLESS)
 
     status, document = repository.judged(targets="sm_90,gfx942")
@@ -139,7 +139,7 @@ def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(
     assert "target_lost" in done.output
 
 
-def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
+def test_accepted_code_passes_until_it_gets_worse(
     repository: Repository,
 ) -> None:
     repository.change(SPILL)
@@ -176,7 +176,7 @@ COPY = ("y = torch.empty_like(x)\n", "y = torch.empty_like(x)\n    x = x.clone()
 
 
 @pytest.mark.slow
-def test_an_overflow_at_a_declared_size_fails_until_it_is_accepted_or_fixed(
+def test_an_overflow_at_a_declared_size_fails_until_somebody_accepts_it(
     repository: Repository,
 ) -> None:
     repository.change(LARGE)
@@ -194,7 +194,7 @@ def test_an_overflow_at_a_declared_size_fails_until_it_is_accepted_or_fixed(
 
 
 @pytest.mark.slow
-def test_a_smaller_limit_and_a_copy_in_a_launcher_are_regressions(repository: Repository) -> None:
+def test_what_a_launcher_loses_is_a_regression(repository: Repository) -> None:
     repository.change(WIDE)
     commit_all(repository.folder)
     repository.change(COPY)
@@ -282,7 +282,7 @@ def test_a_module_that_is_not_in_the_base_is_named_with_what_to_do(repository: R
         (None, ("--base", "HEAD", "--accept", " "), "--accept: give a reason"),
     ],
 )
-def test_errors_are_one_line_and_exit_status_2(
+def test_errors_are_one_line_with_exit_status_2(
     repository: Repository,
     prepare: Callable[[Repository], None] | None,
     arguments: tuple[str, ...],

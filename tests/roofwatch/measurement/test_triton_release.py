@@ -50,7 +50,7 @@ def test_two_releases_compile_a_suite() -> None:
         assert (sides, item["cause"]) == ([OTHER_TRITON, version("triton")], "toolchain")
 
 
-def test_an_unknown_release_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
+def test_an_unknown_release_is_one_line_with_exit_status_2(tmp_path: Path) -> None:
     done = roofwatch(
         "static",
         SUITES / "bench_good.py",

@@ -42,7 +42,7 @@ def write(file: Path, *tuned_cases: TunedCase) -> None:
     write_tuned(file, tuned_cases, command="roofwatch tune add", made_on=date(2026, 1, 2))
 
 
-def test_a_slow_and_a_wrong_configuration_lose_on_a_cpu(tmp_path: Path) -> None:
+def test_configurations_that_are_no_better_lose_on_a_cpu(tmp_path: Path) -> None:
     file = tmp_path / "tuned.json"
     done = roofwatch("tune", "parts", CHOICES, "--json", "--output", file)
 
@@ -59,7 +59,7 @@ def test_a_slow_and_a_wrong_configuration_lose_on_a_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # compiles four kernels
-def test_without_a_gpu_a_triton_kernel_is_predicted_and_not_measured() -> None:
+def test_without_a_gpu_a_triton_kernel_is_only_predicted() -> None:
     done = roofwatch("tune", "blocks", CHOICES, "--json", "--targets", "sm_90")
 
     assert done.status == 0, done.error
@@ -120,7 +120,7 @@ def test_a_measured_entry_of_the_device_comes_before_a_predicted_one(tmp_path: P
     )
 
 
-def test_a_new_choice_replaces_its_entry_and_keeps_the_others(tmp_path: Path) -> None:
+def test_a_new_choice_replaces_only_its_entry(tmp_path: Path) -> None:
     file = tmp_path / "tuned.json"
     write(file, make_tuned_case({"block": 64}), make_tuned_case({"block": 1}, target="gfx942"))
     write(file, make_tuned_case({"block": 128}))

@@ -22,7 +22,7 @@ def enter_in_thread(data_dir: Path) -> tuple[threading.Thread, threading.Event]:
     return thread, has_entered
 
 
-def test_one_measures_at_a_time_and_the_next_follows(tmp_path: Path) -> None:
+def test_the_next_measures_after_the_one_before(tmp_path: Path) -> None:
     with measuring_alone(tmp_path):
         thread, has_entered = enter_in_thread(tmp_path)
         assert not has_entered.wait(0.2)

@@ -74,7 +74,7 @@ def test_a_launcher_with_an_extra_clone_costs_more(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel would be timed")
-def test_a_launcher_with_more_host_work_is_undecided_and_a_comment_is_not(tmp_path: Path) -> None:
+def test_more_host_work_of_a_launcher_is_undecided_unlike_a_comment(tmp_path: Path) -> None:
     folder = make_repository_of_launcher(tmp_path)
     slower = LAUNCHER.replace("    return out", "    sum(range(100_000))\n    return out")
     commit_file(folder, "launcher.py", slower)

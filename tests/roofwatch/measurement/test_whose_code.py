@@ -149,7 +149,7 @@ def hidden(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_code_from_elsewhere_gets_no_verdict_and_is_named_with_the_way_out(
+def test_code_from_elsewhere_gets_the_way_out_in_place_of_a_verdict(
     hidden: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     repository, environment = hidden
@@ -193,7 +193,7 @@ def test_commands_that_measure_one_commit_refuse_code_from_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_head_that_cannot_be_built_fails_and_a_base_that_cannot_decides_nothing(
+def test_a_head_that_cannot_be_built_fails_unlike_such_a_base(
     tmp_path: Path,
 ) -> None:
     repository = make_compiled(tmp_path / "repository", root="python")
@@ -243,7 +243,7 @@ def make_wheel(folder: Path, version: str, source: str) -> None:
 
 
 @pytest.mark.slow
-def test_changed_dependencies_are_named_and_measured_in_isolated_environments(
+def test_changed_dependencies_are_measured_in_isolated_environments(
     tmp_path: Path,
 ) -> None:
     for version, rounds in (("1", 1), ("2", 9)):

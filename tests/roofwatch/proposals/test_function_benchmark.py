@@ -51,7 +51,7 @@ def check(repository: Path, target: str, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_right_function_passes_and_its_benchmark_file_stays(repository: Path) -> None:
+def test_the_benchmark_file_of_a_right_function_stays(repository: Path) -> None:
     options = ("--like", f"{LIKE}, factor=2.0", "--reference", "references.py::double")
 
     status, text = check(repository, "operators.py::double", *options)

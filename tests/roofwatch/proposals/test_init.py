@@ -69,7 +69,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_launchers_and_autograd_functions_are_found_with_what_they_need(repository: Path) -> None:
+def test_everything_that_launches_a_kernel_is_found_with_what_it_needs(repository: Path) -> None:
     found = {
         (one.module, one.function): (one.parameters, one.is_differentiable)
         for one in find_kernels(repository)
@@ -81,7 +81,9 @@ def test_launchers_and_autograd_functions_are_found_with_what_they_need(reposito
     }
 
 
-def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: Path) -> None:
+def test_the_proposed_benchmark_file_loads_with_marks_where_something_is_missing(
+    repository: Path,
+) -> None:
     done = roofwatch("init", "--from", SOURCE, "--yes", "--json", cwd=repository)
     assert done.status == 0, done.error
     assert set(done.parsed["files"].values()) == {"written"}
@@ -157,7 +159,7 @@ def test_only_kernels_that_ran_with_the_guessed_inputs_are_proposed(repository: 
         ("is_causal", "", "False"),
     ],
 )
-def test_an_input_is_guessed_from_annotation_and_name(
+def test_an_input_is_guessed_from_what_its_parameter_says(
     name: str, annotation: str, source: str
 ) -> None:
     assert guess_input(name, annotation) == source
@@ -205,7 +207,7 @@ def test_the_jobs_use_the_commit_that_pip_installed(
     assert source_of(direct_url) == expected
 
 
-def test_a_checkout_that_was_installed_is_its_remote_and_commit(tmp_path: Path) -> None:
+def test_a_checkout_that_was_installed_is_named_by_its_remote_at_its_commit(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "checkout")
     (folder / "README.md").touch()
     head = commit_all(folder)
@@ -229,7 +231,7 @@ def test_the_proposed_history_is_that_of_the_documentation(repository: Path) -> 
 
 
 @pytest.mark.parametrize("is_plain", [False, True], ids=["called", "plain"])
-def test_zizmor_and_github_s_schema_find_nothing_in_the_proposed_workflows(
+def test_checkers_of_workflows_find_nothing_in_the_proposed_ones(
     repository: Path, *, is_plain: bool
 ) -> None:
     """It found two dangerous triggers and two actions that were not pinned."""
@@ -400,7 +402,7 @@ def test_a_named_function_gets_a_benchmark_file_of_its_own(repository: Path) -> 
     assert "losses.py has huber" in wrong.error
 
 
-def test_the_source_lists_kernels_with_and_without_a_benchmark_file(repository: Path) -> None:
+def test_the_source_lists_kernels_whether_not_they_have_a_benchmark_file(repository: Path) -> None:
     (repository / "bench_add.py").write_text(
         "from roofwatch import KernelSpec\n"
         "from launchers import add\n"

@@ -39,7 +39,7 @@ def run_ids(folder: Path) -> set[str]:
     return found
 
 
-def test_a_site_has_every_run_series_and_regression(store: Engine, tmp_path: Path) -> None:
+def test_a_site_has_everything_that_the_store_has(store: Engine, tmp_path: Path) -> None:
     regressions = store_history(store)
 
     published = publish_stored(store, tmp_path)
@@ -125,9 +125,7 @@ def test_a_damaged_file_stops_before_anything_is_written(store: Engine, tmp_path
     assert (tmp_path / "index.html").read_text() == "old"
 
 
-def test_hostile_names_stay_text_in_feed_badge_and_file_names(
-    store: Engine, tmp_path: Path
-) -> None:
+def test_hostile_names_stay_text_wherever_a_site_has_them(store: Engine, tmp_path: Path) -> None:
     store_hostile_project(store)
 
     publish_stored(store, tmp_path, HOSTILE_PROJECT)

@@ -206,7 +206,7 @@ def test_a_laptop_without_torch_measures_its_work_tree_on_a_runner(place: Place)
 
 
 @pytest.mark.slow
-def test_a_batch_job_of_slurm_takes_over_from_a_killed_runner_and_a_cancelled_job_ends(
+def test_a_batch_job_of_slurm_takes_over_from_a_killed_runner_until_its_job_is_cancelled(
     place: Place, tmp_path: Path
 ) -> None:
     (place.repository / "waits.py").write_text("import time\ntime.sleep(600)\n")
@@ -290,7 +290,7 @@ def test_a_submission_is_judged_on_a_runner(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_is_diagnosed_on_a_runner_anew_and_from_a_record_that_git_ignores(
+def test_a_kernel_is_diagnosed_on_a_runner_even_from_a_record_that_git_ignores(
     place: Place,
 ) -> None:
     record = "roofwatch-records/total.json"
@@ -329,7 +329,7 @@ def test_counters_of_nsight_compute_come_from_the_runner(place: Place, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_watch_plans_and_measures_on_a_runner_and_its_records_are_sent_from_here(
+def test_records_of_a_watch_on_a_runner_are_sent_from_here(
     place: Place,
 ) -> None:
     git(place.repository, "checkout", "--quiet", "--", "helper.py")
@@ -435,7 +435,9 @@ def test_ray_divides_the_cases_of_a_job_among_the_devices_of_its_runner(place: P
 
 
 @pytest.mark.slow
-def test_the_documented_job_of_kubernetes_carries_out_what_waits_and_ends(place: Place) -> None:
+def test_the_documented_job_of_kubernetes_ends_after_it_carried_out_what_waits(
+    place: Place,
+) -> None:
     import yaml  # missing where only tests of the GPU run
 
     (manifest,) = code_blocks(_PAGE, "yaml", section="Kubernetes")

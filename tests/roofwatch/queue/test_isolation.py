@@ -75,7 +75,7 @@ def probe(place: Path, network: str) -> dict[str, Any]:
     return dict(seen)
 
 
-def test_a_job_reaches_its_folder_and_neither_network_nor_secrets_nor_processes(
+def test_a_job_reaches_only_its_folder(
     place: Path,
 ) -> None:
     seen = probe(place, "no-network")
@@ -90,7 +90,7 @@ def test_a_job_reaches_its_folder_and_neither_network_nor_secrets_nor_processes(
     assert (place / "home" / ".netrc").read_text() == "a password"
 
 
-def test_a_job_with_network_reaches_servers_and_still_no_secret(place: Path) -> None:
+def test_a_job_with_network_reaches_servers_but_no_secret(place: Path) -> None:
     seen = probe(place, "network")
 
     assert seen["server"] == "connected"

@@ -38,7 +38,7 @@ def unpacked(repository: Path, revisions: list[str], folder: Path) -> Path:
     return folder
 
 
-def test_the_history_is_not_sent_and_records_name_commits_as_in_the_clone_that_has_it(
+def test_records_name_commits_of_a_history_that_is_not_sent(
     repository: Path, tmp_path: Path
 ) -> None:
     head, base = git(repository, "rev-parse", "HEAD", "HEAD~1").split()
@@ -144,7 +144,7 @@ def test_a_submodule_with_changes_is_refused(with_submodule: Path) -> None:
         pack_tree(with_submodule, [])
 
 
-def test_content_that_only_git_lfs_has_is_refused_and_a_pointer_is_sent(
+def test_content_that_only_git_lfs_has_is_refused_but_a_pointer_is_sent(
     repository: Path, tmp_path: Path
 ) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"

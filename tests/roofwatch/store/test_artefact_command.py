@@ -28,7 +28,7 @@ def recorded(folder: Path) -> RunRecord:
     return record
 
 
-def test_an_artefact_is_stored_with_its_record_and_read_back(
+def test_an_artefact_that_is_stored_with_its_record_reads_back(
     database_url: URL, tmp_path: Path
 ) -> None:
     record = recorded(tmp_path)
@@ -52,7 +52,7 @@ def test_an_artefact_is_stored_with_its_record_and_read_back(
     assert "file exists" in again.error
 
 
-def test_an_artefact_is_pushed_with_its_record_and_fetched(
+def test_an_artefact_that_is_pushed_with_its_record_can_be_fetched(
     database_url: URL, store: Engine, tmp_path: Path
 ) -> None:
     record = recorded(tmp_path)

@@ -29,7 +29,7 @@ def old_history(store: Engine) -> None:
         ingest_record(store, make_record(number, started_at=started_at, finished_at=finished_at))
 
 
-def test_a_database_is_pruned_exported_backed_up_and_restored(
+def test_a_database_goes_through_all_of_its_maintenance(
     store: Engine, db: Command, tmp_path: Path
 ) -> None:
     old_history(store)

@@ -27,7 +27,7 @@ def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
     )
 
 
-def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(
+def test_the_next_push_sends_only_what_is_left_in_the_spool(
     server: FakeServer, tmp_path: Path
 ) -> None:
     for number in range(2):
@@ -55,7 +55,7 @@ def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(
     assert len(list((tmp_path / "records").iterdir())) == 2
 
 
-def test_a_refused_record_is_named_with_the_reason_and_where_it_is(
+def test_a_refused_record_is_named_with_the_reason_for_it(
     server: FakeServer, tmp_path: Path
 ) -> None:
     make_record().write(tmp_path / "record.json")

@@ -156,7 +156,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
 }
 
 
-def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
+def test_every_question_has_the_answer_of_the_database_through_the_server_too(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(server_module, "_PAGE_SIZE", 2)
@@ -187,7 +187,7 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
 
 
 @pytest.mark.slow
-def test_commands_print_the_same_from_the_database_and_through_the_server(
+def test_commands_print_through_the_server_what_they_print_of_the_database(
     filled: Filled, database_url: URL, tmp_path: Path
 ) -> None:
     filled.pair[1].write(tmp_path / "head.json")
@@ -242,7 +242,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert projects.parsed["projects"] == [PROJECT]
 
 
-def test_stored_sides_need_a_project_and_a_reachable_server(tmp_path: Path) -> None:
+def test_stored_sides_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     make_record().write(tmp_path / "head.json")
     sides = (Path(sha_of(0)), tmp_path / "head.json")
 

@@ -37,7 +37,7 @@ def search(folder: Path, output: Path, good: str, case_id: str, server: ForkServ
     )
 
 
-def test_a_wrong_gradient_and_a_spill_are_located_without_timing(tmp_path: Path) -> None:
+def test_changes_that_need_no_timing_are_located_without_it(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "layers")
     good = commit_step(folder, STEPS[0])
     commit_file(folder, "notes.md", "one\n", "Write notes")

@@ -222,7 +222,7 @@ def test_a_server_that_is_away_for_a_day_gets_everything_once(
     assert stored_run_ids(store) == sorted(str(record.run_id) for record in records)
 
 
-def test_a_branch_that_was_rewritten_keeps_its_records_and_is_measured_once(
+def test_a_rewritten_branch_is_measured_once_beside_its_old_records(
     runner: Runner, store: Engine
 ) -> None:
     runner.run("--max-jobs", "2")

@@ -24,7 +24,7 @@ from tests.builders import (
 from tests.databases import ingest_all
 
 
-def test_series_and_pairs_of_records_are_those_of_the_database(store: Engine) -> None:
+def test_record_files_give_the_history_that_the_database_gives(store: Engine) -> None:
     complete = make_complete_record(0)
     cost = OperatorCost(
         case_id=complete.cases[0].case_id,

@@ -60,7 +60,7 @@ def test_the_records_of_one_runner_reach_the_other(store: Engine, url: str, tmp_
     assert stored_run_ids(store) == {str(record.run_id)}
 
 
-def test_two_runners_lease_different_jobs_and_a_repeated_one_its_own(
+def test_a_runner_that_asks_again_leases_its_own_job_rather_than_that_of_another(
     url: str, tmp_path: Path
 ) -> None:
     ours, theirs = service(url, tmp_path / "ours"), service(url, tmp_path / "theirs")

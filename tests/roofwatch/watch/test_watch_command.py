@@ -63,7 +63,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 # a test for each commit, in order: all fourteen take longer than one test may on a busy machine
 @pytest.mark.xdist_group("fourteen commits")
 @pytest.mark.parametrize("number", range(len(STEPS)))
-def test_each_of_fourteen_commits_raises_the_alert_of_its_change_and_no_other(
+def test_each_of_fourteen_commits_raises_only_the_alert_of_its_change(
     layers: Watched, number: int
 ) -> None:
     step = STEPS[number]
@@ -142,7 +142,7 @@ def test_a_rewritten_branch_is_measured_from_the_last_common_commit(tmp_path: Pa
     assert done.parsed["waiting"] == []
 
 
-def test_a_range_is_measured_from_its_newest_commit_and_the_same_command_continues(
+def test_the_same_command_continues_a_range_that_is_measured_from_its_newest_commit(
     tmp_path: Path,
 ) -> None:
     slowed = make_slowed_repository(tmp_path / "slowed")
