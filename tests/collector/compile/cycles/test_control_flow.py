@@ -1,8 +1,11 @@
 """Loops are found in listings as nvdisasm and AMD's compiler write them."""
 
+import pytest
+
 from roofwatch.collector.compile.cycles.control_flow import Loop, control_flow
+from roofwatch.collector.compile.cycles.costs import ISSUE
 from roofwatch.collector.compile.cycles.parse import parse_amdgcn, parse_sass
-from roofwatch.collector.compile.cycles.rates import RATES
+from roofwatch.collector.compile.cycles.rates import ISSUE_EFFICIENCY, RATES
 from roofwatch.collector.compile.cycles.regions import regions_of
 
 
@@ -69,6 +72,15 @@ def test_a_block_behind_a_condition_counts_half() -> None:
 
     assert root.work.clocks["special functions"] == 32 / 16
     assert root.guarded.clocks["special functions"] == 2 * 32 / 16
+
+
+def test_every_instruction_but_padding_takes_an_issue_slot() -> None:
+    rates = RATES["sm_90"]
+    text = listing("FADD R1, R1, R2", "NOP", "FADD R1, R1, R2", "EXIT")
+
+    root = regions_of(parse_sass(text), rates)
+
+    assert root.work.clocks[ISSUE] == pytest.approx(3 / (rates.issue * ISSUE_EFFICIENCY))
 
 
 def test_a_guard_of_a_loop_enters_it() -> None:
