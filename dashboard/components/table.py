@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 RowRead = TypeVar("RowRead", contravariant=True)
 
 NO_VALUE = "–"
-_WARNING, _MUTED = "background-color: rgba(213, 94, 0, 0.3)", "color: #888888"
+_WARNING = "background-color: rgba(213, 94, 0, 0.3)"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
 """Height of a table with more rows."""
@@ -188,7 +188,6 @@ def show_table(
     if_empty: str | None = None,
     omit_empty: bool = False,
     key: str | None = None,
-    is_muted: Callable[[Row], bool] | None = None,
 ) -> None:
     """Show one line per row; text from records is never interpreted.
 
@@ -198,10 +197,7 @@ def show_table(
         if_empty: Shown instead of a table without rows.
         omit_empty: Leave out columns in which no row has a value.
         key: Key of the table.
-        is_muted: Rows to show in grey.
     """
-    # read twice: for the cells, and for the rows in grey
-    rows = list(rows)
     frame = frame_of(rows, columns, omit_empty=omit_empty)
     if frame.empty and if_empty is not None:
         st.text(if_empty)
@@ -215,9 +211,6 @@ def show_table(
     for column in filled:
         if column.warn_above is not None:
             style.map(partial(_warn_above, column.warn_above), subset=[column.name])
-    if is_muted is not None:
-        muted = [_MUTED if is_muted(row) else "" for row in rows]
-        style.apply(lambda _: muted)
     st.dataframe(
         style,
         hide_index=True,
