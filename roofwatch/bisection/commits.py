@@ -96,6 +96,21 @@ def newest_commits(path: Path | None, branch: str, max_count: int) -> tuple[Comm
     return tuple(_parse_commits(listed, first_count=max(1, total - max_count + 1)))
 
 
+def find_commit(path: Path | None, branch: str, sha: str) -> CommitRef | None:
+    """The commit of a branch with this sha; None if the branch has none along first parents.
+
+    Raises:
+        GitError: the branch does not exist.
+    """
+    repository = repository_of(path)
+    tip = resolve_commit(repository, branch)
+    shas = run_git(repository, "rev-list", "--first-parent", tip, "--").split()
+    if sha not in shas:
+        return None
+    (commit,) = newest_commits(path, sha, 1)
+    return commit
+
+
 def _parse_commits(listed: str, *, first_count: int) -> list[CommitRef]:
     commits: list[CommitRef] = []
     for line in filter(None, listed.split("\n")):

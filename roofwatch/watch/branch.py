@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roofwatch.arguments import repository_of
-from roofwatch.bisection.commits import list_commits, newest_commits
+from roofwatch.bisection.commits import find_commit, list_commits, newest_commits
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -74,6 +74,20 @@ class Branch:
                 f"range {self.commit_range!r}: write A..B, for the commits after A up to B"
             )
         return list_commits(self.path, first, last).commits
+
+    def find(self, sha: str) -> CommitRef | None:
+        """A commit of the branch or of the range, if there is one, by its whole sha.
+
+        Raises:
+            GitError: the branch or an end of the range does not exist.
+        """
+        for commit in self.commits():
+            if commit.sha == sha:
+                return commit
+        if self.commit_range is not None:
+            return None
+        # people also ask about commits that are too old to be watched
+        return find_commit(self.path, self.name, sha)
 
     def documentation(self, commits: Sequence[CommitRef]) -> frozenset[str]:
         """The commits that change no file that a kernel may use."""

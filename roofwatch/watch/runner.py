@@ -206,9 +206,10 @@ class Watch:
         """The job of a requested pair, with the cases that changed between its commits; None unless
         both are of the branch.
         """
-        commits = {commit.sha: commit for commit in self.branch.commits()}
-        head = commits.get(request.head_sha)
-        base = commits.get(request.base_sha or "")
+        if request.base_sha is None:
+            return None
+        head = self.branch.find(request.head_sha)
+        base = self.branch.find(request.base_sha)
         if head is None or base is None:
             return None
         subjects: set[CaseKey] = set()
