@@ -51,6 +51,10 @@ def guess_input(name: str, annotation: str) -> str:
         None,
     )
     by_annotation = _BY_ANNOTATION.get(annotation)
+    # `scale` is a number by its name, and one for each column where a tensor is asked for
+    is_tensor = "Tensor" in annotation and "None" not in annotation
+    if is_tensor and by_name is not None and not by_name.startswith("make."):
+        return _VECTOR
     if by_annotation is None:
         return by_name or _MATRIX
     fitting = _VALUE_OF_ANNOTATION.get(annotation, "")
