@@ -232,10 +232,19 @@ def _cases_by_key(run: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
     return {case.case_key: case for case in run.cases}
 
 
-def _key(run: RunDetail, case_id: str, implementation: str, name: str) -> SeriesKey:
+def _key(
+    run: RunDetail,
+    case_id: str,
+    implementation: str,
+    name: str,
+) -> SeriesKey:
     summary = run.summary
     return SeriesKey(
-        summary.project, case_id, implementation, name, runner_class=summary.runner_class
+        summary.project,
+        case_id,
+        implementation,
+        name,
+        runner_class=summary.runner_class,
     )
 
 

@@ -126,13 +126,21 @@ def _require_access(subjects: Subjects) -> None:
         raise RestrictedError("this is not stored, or it is restricted to people who sign in")
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_READERS_KEPT, show_spinner=False)
+@st.cache_resource(
+    ttl=_FRESH_FOR_S,
+    max_entries=_READERS_KEPT,
+    show_spinner=False,
+)
 def _projects_of(run_ids: tuple[UUID, ...], regression_ids: tuple[UUID, ...]) -> Sequence[str]:
     with _reading() as source:
         return source.ask(questions.list_projects_of, run_ids, regression_ids)
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_READERS_KEPT, show_spinner=False)
+@st.cache_resource(
+    ttl=_FRESH_FOR_S,
+    max_entries=_READERS_KEPT,
+    show_spinner=False,
+)
 def _readable(projects: tuple[str, ...], reader_names: tuple[str, ...]) -> frozenset[str]:
     with _reading() as source:
         readable = source.ask(questions.list_readable, projects, reader_names)
@@ -190,7 +198,11 @@ def read_contents(*files: tuple[str, str]) -> list[bytes]:
     return _remembered_contents(*files)
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Reading the file …")
+@st.cache_resource(
+    ttl=_FRESH_FOR_S,
+    max_entries=_FILES_KEPT,
+    show_spinner="Reading the file …",
+)
 def _remembered_contents(*files: tuple[str, str]) -> list[bytes]:
     with _reading() as source:
         return [source.read_artefact(UUID(run_id), sha256) for run_id, sha256 in files]
@@ -253,7 +265,11 @@ def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     return _remembered_judgement(base_id, head_id)
 
 
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Judging the pair …")
+@st.cache_resource(
+    ttl=_FRESH_FOR_S,
+    max_entries=_FILES_KEPT,
+    show_spinner="Judging the pair …",
+)
 def _remembered_judgement(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     with _reading() as source:
         base, head = source.load_record(base_id), source.load_record(head_id)
@@ -261,7 +277,10 @@ def _remembered_judgement(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
 
 
 def decide(
-    project: str, triaged: TriagedRegression, decision: TriageDecision, by: Signature
+    project: str,
+    triaged: TriagedRegression,
+    decision: TriageDecision,
+    by: Signature,
 ) -> str:
     """Store a decision about a regression, and return it in words.
 

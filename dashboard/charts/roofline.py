@@ -160,7 +160,12 @@ class _Roofline:
             self.y(end * slope.per_s),
         )
         name = f"{slope.level or 'memory'} {rate_text('memory', slope.per_s)}"
-        return self._line(slope, places, name, is_at_start=True)
+        return self._line(
+            slope,
+            places,
+            name,
+            is_at_start=True,
+        )
 
     def _flat(self, flat: Ceiling) -> str:
         """Draw a compute roof from the fastest memory of the same source on."""
@@ -171,7 +176,12 @@ class _Roofline:
         y = self.y(flat.per_s)
         places = (self.x(start), y, float(_END), y)
         name = f"{flat.dtype or 'compute'} {rate_text('compute', flat.per_s)}"
-        return self._line(flat, places, name, is_at_start=False)
+        return self._line(
+            flat,
+            places,
+            name,
+            is_at_start=False,
+        )
 
     def _line(
         self,

@@ -44,7 +44,12 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     return f'<div class="rw-samples">{rows}<div class="axis">{ticks}</div></div>'
 
 
-def _side_html(name: str, side: Measurement, colour: str, scale: ValueScale) -> str:
+def _side_html(
+    name: str,
+    side: Measurement,
+    colour: str,
+    scale: ValueScale,
+) -> str:
     text = (
         f"{name}: {len(side.samples_ns)} samples in {len(side.blocks)} blocks, median "
         f"{format_ns(side.median_ns or 0.0)}"

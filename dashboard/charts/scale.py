@@ -91,7 +91,12 @@ def fit_dates(moments: Sequence[datetime]) -> DateScale:
 def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
     """Return round dates: hours, days, weeks, months or years."""
     start, end = scale.start.astimezone(zone), scale.end.astimezone(zone)
-    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = start.replace(
+        hour=0,
+        minute=0,
+        second=0,
+        microsecond=0,
+    )
     days = (end - start) / timedelta(days=1)
     # the widest unit whose dates still fit under the drawing
     if days > max_count * _DAY_STEPS[-1]:

@@ -24,7 +24,12 @@ from roofwatch.model.stored_results import RunDetail
 _FIGURE_PX = 200
 
 
-def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> None:
+def show_detail(
+    view: View,
+    row: ComparedRow,
+    base: RunDetail,
+    head: RunDetail,
+) -> None:
     """Show the command that decides a row, its trend and its samples."""
     show_markup(
         f"{_decision_html(view, row, base, head)}{_trend_html(view, row, base, head)}",
@@ -48,7 +53,12 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
     show_step_change(row, base_id, head_id)
 
 
-def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
+def _decision_html(
+    view: View,
+    row: ComparedRow,
+    base: RunDetail,
+    head: RunDetail,
+) -> str:
     title = f"{row.key.case_id} · {row.key.implementation}"
     roof = view.anchor("Its roof", "roof", **choices_of(row.key))
     parts = [
@@ -74,7 +84,12 @@ def _decision_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetai
     return "".join(parts)
 
 
-def _trend_html(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> str:
+def _trend_html(
+    view: View,
+    row: ComparedRow,
+    base: RunDetail,
+    head: RunDetail,
+) -> str:
     key = row.key
     # the share of the roof tells more than the time, where there is one
     if row.utilisations[1] is not None:

@@ -72,10 +72,19 @@ def matrix_html(
 
     def device_html(runner_class: str) -> str:
         name = f"<b>{escaped(device_text(runner_class))}</b>"
-        return view.anchor(name, view.name, runner=runner_class, **choices)
+        return view.anchor(
+            name,
+            view.name,
+            runner=runner_class,
+            **choices,
+        )
 
     def column(
-        title: str, cell: Callable[[RunnerSummary], str], *, help_text: str = "", kind: str = ""
+        title: str,
+        cell: Callable[[RunnerSummary], str],
+        *,
+        help_text: str = "",
+        kind: str = "",
     ) -> HtmlColumn[str]:
         def cell_html(runner_class: str) -> str:
             # a phone has no heads above its cells
@@ -105,13 +114,25 @@ def matrix_html(
     ]
     if any(summary.roofs is not None for summary in summaries.values()):
         roof_help = "Median case, share of what is achievable"
-        columns.append(column("Of achievable", _roofs_text, help_text=roof_help, kind="roof"))
+        columns.append(
+            column(
+                "Of achievable",
+                _roofs_text,
+                help_text=roof_help,
+                kind="roof",
+            )
+        )
 
     def attributes(runner_class: str) -> str:
         current = current_attribute(is_current=runner_class == chosen)
         return f'{current} title="{escaped(runner_class)}"'
 
-    return html_table(summaries, columns, kind="rw-matrix", attributes=attributes)
+    return html_table(
+        summaries,
+        columns,
+        kind="rw-matrix",
+        attributes=attributes,
+    )
 
 
 def _count_html(group: Group, summary: RunnerSummary) -> str:
@@ -198,7 +219,14 @@ class _Forest:
             # what did not change is looked for, not at
             is_open = group is not Group.UNCHANGED and number < _OPEN_KERNELS
             is_open = is_open or self.chosen in rows
-            body.append(self._kernel_html(kernel, rows, common, is_open=is_open))
+            body.append(
+                self._kernel_html(
+                    kernel,
+                    rows,
+                    common,
+                    is_open=is_open,
+                )
+            )
         further = ""
         if len(members) > ROWS_AT_FIRST:
             further = (
@@ -215,7 +243,12 @@ class _Forest:
         return f"{heading}{_heads(self.axis)}{''.join(body)}{further}"
 
     def _kernel_html(
-        self, kernel: str, rows: Sequence[ComparedRow], common: str, *, is_open: bool
+        self,
+        kernel: str,
+        rows: Sequence[ComparedRow],
+        common: str,
+        *,
+        is_open: bool,
     ) -> str:
         body = "".join(self._row_html(row, common, is_single=False) for row in rows)
         geomean = geomean_of(rows)

@@ -74,8 +74,20 @@ def _buttons(person: str) -> Sequence[_Button]:
             value="name or address",
             start=person,
         ),
-        _Button(DecisionKind.ACKNOWLEDGE, "On it", "O", "Someone works on it", reason="required"),
-        _Button(DecisionKind.ISSUE, "Issue", "I", "Link an issue", value="https://…"),
+        _Button(
+            DecisionKind.ACKNOWLEDGE,
+            "On it",
+            "O",
+            "Someone works on it",
+            reason="required",
+        ),
+        _Button(
+            DecisionKind.ISSUE,
+            "Issue",
+            "I",
+            "Link an issue",
+            value="https://…",
+        ),
         _Button(
             DecisionKind.EXPECTED,
             "Expected",
@@ -83,7 +95,13 @@ def _buttons(person: str) -> Sequence[_Button]:
             "Real and accepted",
             reason="required",
         ),
-        _Button(DecisionKind.NOT_REAL, "Not real", "N", "No regression", reason="required"),
+        _Button(
+            DecisionKind.NOT_REAL,
+            "Not real",
+            "N",
+            "No regression",
+            reason="required",
+        ),
         _Button(
             DecisionKind.SNOOZE,
             "Snooze",
@@ -93,7 +111,13 @@ def _buttons(person: str) -> Sequence[_Button]:
             start="7d",
             reason="optional",
         ),
-        _Button(DecisionKind.FIXED, "Fixed", "F", "Repaired", reason="required"),
+        _Button(
+            DecisionKind.FIXED,
+            "Fixed",
+            "F",
+            "Repaired",
+            reason="required",
+        ),
         _Button(DecisionKind.UNDO, "Undo", "U", "Undo the newest decision"),
     )
 
@@ -142,7 +166,12 @@ def show_decisions(project: str, row: CommitEntry, marked: Sequence[CommitEntry]
     )
 
 
-def _form_html(row: CommitEntry, marked: Sequence[CommitEntry], marks: str, person: str) -> str:
+def _form_html(
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
+    marks: str,
+    person: str,
+) -> str:
     choices = _choices(row, marked)
     which = ""
     if len(choices) > 1:
@@ -201,7 +230,10 @@ def _is_repeatable(part: TriagedRegression) -> bool:
 
 
 def _carry_out(
-    project: str, row: CommitEntry, marked: Sequence[CommitEntry], fields: Mapping[str, object]
+    project: str,
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
+    fields: Mapping[str, object],
 ) -> None:
     """Store a decision about each part; one that changed meanwhile keeps its state."""
     signature, why_not = signature_here(project)

@@ -97,7 +97,12 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     # a range of commits has no single subject or author
     if regression.is_range:
         where = escaped(regression.range_text)
-    link = view.anchor("Copy link", "ledger", attributes="data-copy", **row_choices(row))
+    link = view.anchor(
+        "Copy link",
+        "ledger",
+        attributes="data-copy",
+        **row_choices(row),
+    )
     owners = view.filters.owners_of(point.series.kernel for point in part.regression.change_points)
     owned = chips = ""
     if owners:

@@ -113,7 +113,12 @@ def rows_html(
         current = current_attribute(is_current=row == chosen)
         return f' data-row="{escape(row.key)}"{current}'
 
-    return html_table(rows, columns, kind="rw-ledger", attributes=attributes)
+    return html_table(
+        rows,
+        columns,
+        kind="rw-ledger",
+        attributes=attributes,
+    )
 
 
 def _mark_html(row: CommitEntry, *, is_marked: bool) -> str:
@@ -131,7 +136,12 @@ def marked_html(view: View, marked: Sequence[CommitEntry], chosen: CommitEntry |
     if not marked:
         return "<p class=rw-marked role=status></p>"
     row = chosen or marked[0]
-    unmark = view.anchor("Unmark all", "ledger", marked="", **row_choices(row))
+    unmark = view.anchor(
+        "Unmark all",
+        "ledger",
+        marked="",
+        **row_choices(row),
+    )
     return (
         f"<p class='rw-marked rw-note' role=status><b>{len(marked)} marked</b>: "
         f"a decision is about all of them. {unmark}</p>"
@@ -269,7 +279,12 @@ def _decides_html(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
 def _newest_link(view: View, change: KernelSuspicion) -> str:
     head = change.head
     name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
-    return view.anchor(name, "compare", base=change.base.sha, head=head.sha)
+    return view.anchor(
+        name,
+        "compare",
+        base=change.base.sha,
+        head=head.sha,
+    )
 
 
 def _deciding_job(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> StoredJob | None:

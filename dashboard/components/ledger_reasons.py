@@ -36,7 +36,10 @@ def suspects_html(regression: Regression) -> str:
 
 
 def reasons_html(
-    row: CommitEntry, part: TriagedRegression, change: ChangePoint, false_alarms: FalseAlarms
+    row: CommitEntry,
+    part: TriagedRegression,
+    change: ChangePoint,
+    false_alarms: FalseAlarms,
 ) -> str:
     reasons = [
         *_probability_reasons(row, false_alarms),

@@ -92,7 +92,12 @@ def state_of(machine: Machine, facts: FleetFacts) -> RunnerState:
     return runner_state(result_times, degraded_share, datetime.now(UTC))
 
 
-def card_html(view: View, machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
+def card_html(
+    view: View,
+    machine: Machine,
+    siblings: Sequence[Machine],
+    facts: FleetFacts,
+) -> str:
     """Write the card of a machine; siblings are the other machines of its runner class."""
     newest = machine.runs[0]
     name = view.anchor(
@@ -273,7 +278,12 @@ def _driver_html(view: View, machine: Machine) -> str:
     return " → ".join(lane[-3:])
 
 
-def _new_driver_html(view: View, driver: str, previous: FleetRun, run: FleetRun) -> str:
+def _new_driver_html(
+    view: View,
+    driver: str,
+    previous: FleetRun,
+    run: FleetRun,
+) -> str:
     when = escape(short_date(run.started_at, view.zone))
     # what the driver did is what changed between the last commit before it and the first
     compared = view.anchor(

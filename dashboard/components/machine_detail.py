@@ -176,7 +176,12 @@ def _show_history(view: View, runner_class: str) -> None:
     timed_lines = [line for line in lines if _has_value(line)]
     history = {line.key.implementation: line for line in timed_lines}
     if not history:
-        roof = view.anchor("Roof", "roof", case=case_id, runner=runner_class)
+        roof = view.anchor(
+            "Roof",
+            "roof",
+            case=case_id,
+            runner=runner_class,
+        )
         st.html(
             "<p>roofwatch has not timed this case on this runner class. "
             f"{roof} has the history of its other metrics.</p>"
@@ -214,7 +219,12 @@ def _show_histories(view: View, histories: Sequence[History], *, key: str) -> No
     for history in histories:
         series = history.series.key
         caption = f"<b>{escaped(history.metric.title)}</b> {escaped(series.label)}"
-        picture = history_html(history, view.zone, height_px=_FIGURE_PX, dates=dates)
+        picture = history_html(
+            history,
+            view.zone,
+            height_px=_FIGURE_PX,
+            dates=dates,
+        )
         figures.append(figure_html(caption, picture))
     show_markup("".join(figures), key=key)
 

@@ -219,7 +219,10 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
 def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     """Read project, filters and range of the address, and draw them as the header."""
     project = link.read(
-        "Project", projects, parameter="project", default=_linked_project(name, projects)
+        "Project",
+        projects,
+        parameter="project",
+        default=_linked_project(name, projects),
     )
     facets = data.ask(questions.read_filter_options, project)
     owners = data.owners_of(facets)

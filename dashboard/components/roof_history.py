@@ -48,7 +48,10 @@ def siblings_of(chosen: RoofRow, rows: Sequence[RoofRow]) -> list[RoofRow]:
 
 
 def histories_html(
-    view: View, chosen: RoofRow, rows: Sequence[RoofRow], cells: Sequence[RoofCell]
+    view: View,
+    chosen: RoofRow,
+    rows: Sequence[RoofRow],
+    cells: Sequence[RoofCell],
 ) -> str:
     """Draw a chosen row large, and its siblings small on the same date axis."""
     other_key = asked_series(view, chosen)
@@ -211,7 +214,11 @@ def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:
     """Return the share of the roof if the row has any, else what was measured."""
     name = row.key.metric if row.cell.utilisation is None else "utilisation"
     return SeriesKey(
-        key.project, key.case_id, key.implementation, name, runner_class=key.runner_class
+        key.project,
+        key.case_id,
+        key.implementation,
+        name,
+        runner_class=key.runner_class,
     )
 
 

@@ -172,7 +172,12 @@ def table_html(
     further = ""
     if len(drawn) < len(rows):
         label = f"Show all {count_of(len(rows), 'row')}"
-        further = view.anchor(label, view.name, rows="all", **choices_of(chosen.key))
+        further = view.anchor(
+            label,
+            view.name,
+            rows="all",
+            **choices_of(chosen.key),
+        )
     labels = row_labels(rows)
     columns = [
         HtmlColumn("Case", lambda row: _case_html(view, row, labels[row.key], tab), "case"),
@@ -234,7 +239,12 @@ def choices_of(key: SeriesKey) -> dict[str, str]:
     }
 
 
-def _case_html(view: View, row: RoofRow, label: str, tab: str) -> str:
+def _case_html(
+    view: View,
+    row: RoofRow,
+    label: str,
+    tab: str,
+) -> str:
     key = row.key
     name = f"<b>{escaped(shortened(key.kernel, length=40))}</b>"
     if label:

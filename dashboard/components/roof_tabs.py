@@ -96,7 +96,11 @@ def show_tabs(view: View, row: RoofRow) -> None:
 
 
 def _bar_html(
-    view: View, row: RoofRow, names: Sequence[str], chosen: str, found_run: KernelRun
+    view: View,
+    row: RoofRow,
+    names: Sequence[str],
+    chosen: str,
+    found_run: KernelRun,
 ) -> str:
     links: list[str] = []
     for name in names:

@@ -103,7 +103,13 @@ def dragged_range(name: str, zone: tzinfo) -> TimeRange | None:
         pattern = "%-d %b %H:%M"
     first = since.astimezone(zone).strftime(pattern)
     last = until.astimezone(zone).strftime(pattern)
-    return TimeRange(name, f"{first} to {last}", since, until, is_dragged=True)
+    return TimeRange(
+        name,
+        f"{first} to {last}",
+        since,
+        until,
+        is_dragged=True,
+    )
 
 
 def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:

@@ -58,7 +58,12 @@ def _changes_html(view: View, change: ChangePoint, functions: Sequence[SourceLin
     return f"<p class=rw-soft>Changed lines: {files_html}</p>"
 
 
-def changed_lines(folder: Path, base: str, head: str, files: Sequence[str]) -> list[str] | None:
+def changed_lines(
+    folder: Path,
+    base: str,
+    head: str,
+    files: Sequence[str],
+) -> list[str] | None:
     """Return a unified diff of files between two commits; None if no repository here has both."""
     try:
         repository = find_repository(folder)

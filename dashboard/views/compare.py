@@ -187,7 +187,13 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
     _show_rows(view, rows[chosen], *measured[chosen], choices)
 
 
-def _rows(view: View, base: RunDetail, head: RunDetail, *, is_judged: bool) -> list[ComparedRow]:
+def _rows(
+    view: View,
+    base: RunDetail,
+    head: RunDetail,
+    *,
+    is_judged: bool,
+) -> list[ComparedRow]:
     ids = [UUID(side.summary.run_id) for side in (base, head)]
     imported = [
         pair
@@ -275,12 +281,22 @@ def _chosen(view: View, rows: Sequence[ComparedRow]) -> ComparedRow | None:
 # --- two machines
 
 
-def _show_machines(view: View, base: CommitRef, head: CommitRef, sides: Sequence[str]) -> None:
+def _show_machines(
+    view: View,
+    base: CommitRef,
+    head: CommitRef,
+    sides: Sequence[str],
+) -> None:
     base_runner, head_runner = sides
     base_run, head_run = data.ask(
         questions.read_runs_on, view.project, base.sha, head.sha, base_runner, head_runner
     )
-    rows = _rows(view, base_run, head_run, is_judged=False)
+    rows = _rows(
+        view,
+        base_run,
+        head_run,
+        is_judged=False,
+    )
     names = [device_text(runner) for runner in sides]
     st.html(
         f"<h2>No verdict: {escape(names[0])} and {escape(names[1])} are different machines</h2>"

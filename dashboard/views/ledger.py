@@ -156,7 +156,12 @@ def _show_groups(
         limit = len(rows)
         if len(rows) > _ROWS_AT_FIRST and st.query_params.get("all") != "yes":
             limit = _ROWS_AT_FIRST
-        table = rows_html(view, rows[:limit], chosen=chosen, marked=marked)
+        table = rows_html(
+            view,
+            rows[:limit],
+            chosen=chosen,
+            marked=marked,
+        )
         st.html(f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>{table}")
         if limit < len(rows):
             st.html(f"<p>{view.anchor(f'Show all {len(rows)}', 'ledger', all='yes')}</p>")
@@ -204,7 +209,14 @@ def _show_settled(
     if rows:
 
         def show_rows() -> None:
-            st.html(rows_html(view, rows, chosen=chosen, marked=marked))
+            st.html(
+                rows_html(
+                    view,
+                    rows,
+                    chosen=chosen,
+                    marked=marked,
+                )
+            )
 
         view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
 

@@ -61,7 +61,12 @@ def show() -> None:
         show_tabs(view, chosen)
 
 
-def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[RoofCell]) -> None:
+def _show(
+    view: View,
+    rows: Sequence[RoofRow],
+    chosen: RoofRow,
+    cells: Sequence[RoofCell],
+) -> None:
     is_whole = view.link.asked_or_chosen("rows") == "all"
     tab = view.link.asked_or_chosen("tab") or ""
     classes = {runner.runner_class: device_text(runner.runner_class) for runner in view.runners}
