@@ -2,7 +2,8 @@
 
     python -m bench.public_bugs.run [--only swiglu] [--folder build/public-bugs]
 
-Each release is installed into a folder of its own, without its dependencies.
+Each release is installed into a folder of its own, without its dependencies. The row of a bug goes
+to standard error as soon as both of its releases are checked; the whole table is printed last.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,10 @@ def install(package: str, release: str, folder: Path) -> Path:
     target = folder / f"{package}-{release}"
     if not target.exists():
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
-        options = ["--no-deps", "--no-compile", "--target", str(target)]
         # a dependency such as torch is that of this environment
-        subprocess.run([*pip, *options, f"{package}=={release}"], check=True)
+        options = ["--no-deps", "--no-compile", "--target", str(target)]
+        requirement = f"{package}=={release}"
+        subprocess.run([*pip, *options, requirement], check=True)
         for module in target.iterdir():
             # Python prefers an installed package to a folder without one
             if module.is_dir() and any(module.glob("*/*.py")):
@@ -61,11 +64,19 @@ def check_release(
     folder: Path,
 ) -> CheckedSuite:
     """Run `roofwatch check` with the release on the import path."""
-    command = [sys.executable, "-m", "roofwatch", "check", str(HERE / suite), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "roofwatch",
+        "check",
+        str(HERE / suite),
+        "--json",
+    ]
     for kernel in kernels:
         command += ["--case", f"{kernel}/*"]
+    installed = install(package, release, folder)
     # the release comes before an installed one
-    import_path = [str(install(package, release, folder))]
+    import_path = [str(installed)]
     if os.environ.get("PYTHONPATH"):
         import_path.append(os.environ["PYTHONPATH"])
     checked = subprocess.run(
@@ -91,9 +102,11 @@ def check_release(
 
 def _known_fields(report: JsonObject) -> CheckReport:
     """Read a report without the printed fields that are not stored."""
-    # such as the command that repeats it
-    fields = CheckReport.model_fields
-    stored = {name: value for name, value in report.items() if name in fields}
+    stored: JsonObject = {}
+    for name, value in report.items():
+        # the command that repeats a check, for example, is printed only
+        if name in CheckReport.model_fields:
+            stored[name] = value
     return CheckReport.model_validate_json(json.dumps(stored))
 
 
@@ -116,12 +129,12 @@ def describe(bug: Bug, suite: CheckedSuite, other_release: CheckedSuite) -> tupl
     if bug.claim == "cost":
         base = analyses_of((), other_release.operator_costs)
         head = analyses_of((), suite.operator_costs)
-        changes = judge_analyses(base, head)
-        worse = [change for change in changes if change.verdict is Verdict.REGRESSED]
-        if not worse:
-            return False, "not regressed"
-        return True, str(worse[0].detail)
-    (claim,) = [claim for claim in proofs_of(suite) if claim.claim == bug.claim]
+        for change in judge_analyses(base, head):
+            if change.verdict is Verdict.REGRESSED:
+                return True, str(change.detail)
+        return False, "not regressed"
+    claims = [claim for claim in proofs_of(suite) if claim.claim == bug.claim]
+    (claim,) = claims
     is_flagged = claim.result is Proved.REFUTED
     return is_flagged, f"{claim.result}: {claim.detail}"
 
@@ -130,25 +143,101 @@ Release = tuple[str, str, str]
 """Package, release and suite."""
 
 
-def check_releases(bugs: Iterable[Bug], folder: Path) -> dict[Release, CheckedSuite]:
-    """Check the broken and the fixed release of each bug."""
-    kernels: dict[Release, list[str]] = defaultdict(list)
+def broken_release(bug: Bug) -> Release:
+    return bug.package, bug.broken, suite_of(bug)
+
+
+def fixed_release(bug: Bug) -> Release:
+    return bug.package, bug.fixed, suite_of(bug)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said of the broken and of the fixed release of a bug."""
+
+    bug: Bug
+    is_found: bool
+    detail: str
+    is_false_alarm: bool
+    false_alarm: str
+
+    def wrong_count(self) -> int:
+        """Both are errors: a bug that is missed, and a fixed release that is accused."""
+        is_missed = not self.is_found
+        return int(is_missed) + int(self.is_false_alarm)
+
+    def row(self) -> str:
+        """A row of a Markdown table."""
+        bug = self.bug
+        broken = bug.broken
+        if not self.is_found:
+            broken += " NOT FLAGGED"
+        fixed = bug.fixed
+        if self.is_false_alarm:
+            fixed += f" FLAGGED {self.false_alarm}"
+        cells = [
+            bug.package,
+            bug.kernel,
+            bug.symptom,
+            broken,
+            fixed,
+            self.detail,
+        ]
+        return f"| {' | '.join(cells)} |"
+
+
+def answer_of(bug: Bug, suites: Mapping[Release, CheckedSuite]) -> Answer:
+    # a release is checked for several bugs at once
+    broken = of_kernel(suites[broken_release(bug)], bug.kernel)
+    fixed = of_kernel(suites[fixed_release(bug)], bug.kernel)
+    is_found, detail = describe(bug, broken, fixed)
+    is_false_alarm, false_alarm = describe(bug, fixed, broken)
+    return Answer(
+        bug=bug,
+        is_found=is_found,
+        detail=detail,
+        is_false_alarm=is_false_alarm,
+        false_alarm=false_alarm,
+    )
+
+
+def check_releases(
+    bugs: Iterable[Bug],
+    folder: Path,
+) -> Iterator[tuple[Release, CheckedSuite]]:
+    """Check the broken and the fixed release of each bug; yield each answer when it is there."""
+    kernels = defaultdict[Release, list[str]](list)
     for bug in bugs:
-        for version in (bug.broken, bug.fixed):
-            # each release is checked once for all of its kernels
-            kernels[bug.package, version, suite_of(bug)].append(bug.kernel)
-    suites: dict[Release, CheckedSuite] = {}
+        # each release is checked once for all of its kernels
+        kernels[broken_release(bug)].append(bug.kernel)
+        kernels[fixed_release(bug)].append(bug.kernel)
     for release, names in kernels.items():
         package, version, suite = release
-        print(f"{package} {version}: {', '.join(names)}", file=sys.stderr, flush=True)
-        suites[release] = check_release(
+        _report(f"{package} {version}: {', '.join(names)}")
+        checked = check_release(
             package=package,
             release=version,
             suite=suite,
             kernels=names,
             folder=folder,
         )
-    return suites
+        yield release, checked
+
+
+def answer_bugs(bugs: Sequence[Bug], folder: Path) -> Iterator[Answer]:
+    """Yield the answer about each bug as soon as both of its releases are checked."""
+    suites: dict[Release, CheckedSuite] = {}
+    for release, checked in check_releases(bugs, folder):
+        suites[release] = checked
+        for bug in bugs:
+            releases = {broken_release(bug), fixed_release(bug)}
+            if release in releases and releases <= suites.keys():
+                yield answer_of(bug, suites)
+
+
+def _report(line: str) -> None:
+    """Print progress at once: an interruption loses nothing that was seen."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -156,32 +245,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="A kernel.")
     parser.add_argument("--folder", type=Path, default=Path("build/public-bugs"))
     options = parser.parse_args()
-    listed = (*BUGS, *LIGER_OPTION_BUGS, *FLAG_GEMS_BUGS)
-    bugs = [bug for bug in listed if options.only in ("", bug.kernel)]
-    suites = check_releases(bugs, options.folder)
+    bugs = [*BUGS, *LIGER_OPTION_BUGS, *FLAG_GEMS_BUGS]
+    if options.only:
+        bugs = [bug for bug in bugs if bug.kernel == options.only]
+    answers: list[Answer] = []
+    for answer in answer_bugs(bugs, options.folder):
+        _report(answer.row())
+        answers.append(answer)
+    # releases are shared, so bugs are not answered in their order
+    answers.sort(key=lambda answer: bugs.index(answer.bug))
     print("| package | kernel | bug | broken | fixed | the broken release |")
     print("|---|---|---|---|---|---|")
-    wrong_count = 0
-    for bug in bugs:
-        suite = suite_of(bug)
-        broken_suite = suites[bug.package, bug.broken, suite]
-        fixed_suite = suites[bug.package, bug.fixed, suite]
-        # a release is checked for several bugs at once
-        broken = of_kernel(broken_suite, bug.kernel)
-        fixed = of_kernel(fixed_suite, bug.kernel)
-        is_found, words = describe(bug, broken, fixed)
-        is_alarm, alarm = describe(bug, fixed, broken)
-        broken_mark = bug.broken
-        # both are errors: a bug that is missed, and a fixed release that is accused
-        if not is_found:
-            wrong_count += 1
-            broken_mark += " NOT FLAGGED"
-        fixed_mark = bug.fixed
-        if is_alarm:
-            wrong_count += 1
-            fixed_mark += f" FLAGGED {alarm}"
-        cells = [bug.package, bug.kernel, bug.symptom, broken_mark, fixed_mark, words]
-        print("|", " | ".join(cells), "|")
+    for answer in answers:
+        print(answer.row())
+    wrong_count = sum(answer.wrong_count() for answer in answers)
     print(f"\n{len(bugs)} bugs, {wrong_count} wrong answers")
     raise SystemExit(int(wrong_count > 0))
 
