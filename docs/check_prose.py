@@ -40,7 +40,8 @@ AVOIDED = {
     "beside it": "next to it, or name the place",
     "alike": "identical, or equal",
 }
-_AVOIDED = re.compile(rf"\b(?:{'|'.join(map(re.escape, AVOIDED))})", re.IGNORECASE)
+_AVOIDED_WORDS = "|".join(map(re.escape, AVOIDED))
+_AVOIDED = re.compile(rf"\b(?:{_AVOIDED_WORDS})", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\"(])|\n\s*\n")
 
 
@@ -57,7 +58,11 @@ class Passage:
 def passages() -> Iterator[Passage]:
     """All prose of the files that git tracks, tests excluded."""
     listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     for name in listed.splitlines():
         file = ROOT / name
@@ -108,8 +113,10 @@ def problems(passage: Passage) -> Iterator[str]:
         yield f"{where}: avoid {word!r}: {AVOIDED[word]}"
     if passage.is_document:
         for sentence in _SENTENCE_END.split(passage.text):
-            if (count := len(sentence.split())) > MAX_WORDS:
-                yield f"{where}: sentence of {count} words: {' '.join(sentence.split()[:8])} …"
+            words = sentence.split()
+            if len(words) > MAX_WORDS:
+                beginning = " ".join(words[:8])
+                yield f"{where}: sentence of {len(words)} words: {beginning} …"
 
 
 def main() -> int:

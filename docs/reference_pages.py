@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from roofwatch import Case, KernelSpec, __version__
+from roofwatch import KernelSpec, __version__
 from roofwatch.api.app import create_app
 from roofwatch.cli.main import app
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
@@ -44,7 +44,8 @@ def write_pages(folder: Path) -> None:
         "kernels": kernels_page,
     }
     for name, make in pages.items():
-        (folder / f"{name}.md").write_text(_GENERATED + "\n\n".join(make()) + "\n")
+        text = "\n\n".join(make())
+        (folder / f"{name}.md").write_text(f"{_GENERATED}{text}\n")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -57,7 +58,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return " ".join(str("" if value is None else value).split()).replace("|", "\\|")
+    if value is None:
+        return ""
+    words = str(value).split()
+    # a bar would end the cell
+    return " ".join(words).replace("|", "\\|")
 
 
 def cli_page() -> Iterator[str]:
@@ -203,9 +208,15 @@ def python_api_page() -> Iterator[str]:
     yield "What a benchmark file imports from `roofwatch`."
     classes = ("Case", "InputMaker", "Tolerance", "CudaKernel", "UnsupportedError")
     for name in ("KernelSpec", "cases", "workload", *classes):
-        module = "roofwatch.cuda" if name == "CudaKernel" else "roofwatch.spec"
-        directive = "autofunction" if name.islower() else "autoclass"
-        members = "" if name.islower() else "\n   :members:"
+        module = "roofwatch.spec"
+        if name == "CudaKernel":
+            module = "roofwatch.cuda"
+        if name.islower():
+            directive = "autofunction"
+            members = ""
+        else:
+            directive = "autoclass"
+            members = "\n   :members:"
         yield f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: {module}.{name}{members}\n```"
 
 
@@ -230,11 +241,15 @@ def kernels_page() -> Iterator[str]:
 
 def _models() -> Iterator[tuple[str, str, str]]:
     for model in (*LANGUAGE_MODELS, GEMMA_2_9B, GPT_OSS_120B):
-        experts = (
-            f", {model.experts_per_token} of {model.n_experts} experts" if model.n_experts else ""
-        )
-        size = f"hidden {model.hidden}, {model.n_heads} heads, {model.n_kv_heads} KV heads{experts}"
-        yield size, " ".join(f"`{tag}`" for tag in (model.name, model.scale) if tag), model.source
+        sizes = [
+            f"hidden {model.hidden}",
+            f"{model.n_heads} heads",
+            f"{model.n_kv_heads} KV heads",
+        ]
+        if model.n_experts:
+            sizes.append(f"{model.experts_per_token} of {model.n_experts} experts")
+        tags = [f"`{tag}`" for tag in (model.name, model.scale) if tag]
+        yield ", ".join(sizes), " ".join(tags), model.source
     for image in (SDXL, *DIFFUSION_TRANSFORMERS):
         yield (
             f"hidden {image.hidden}, {image.n_heads} heads, {image.n_tokens} tokens",
@@ -244,7 +259,7 @@ def _models() -> Iterator[tuple[str, str, str]]:
 
 
 def _kernel(spec: KernelSpec) -> str:
-    every_case: tuple[Case, ...] = (*spec.cases, *spec.edges)
+    every_case = [*spec.cases, *spec.edges]
     module = import_module(MODULES[spec.name])
     # a file of several kernels describes each at its launcher, or all of one form at its top
     documented: object = module
@@ -262,10 +277,11 @@ def _kernel(spec: KernelSpec) -> str:
         ]
     # from fwd to bwd
     directions = sorted({case.direction.value for case in every_case}, reverse=True)
+    dtypes = sorted({case.dtype for case in every_case})
     rows = [
         ("formula", f"`{spec.formula}`"),
         ("directions", ", ".join(directions)),
-        ("dtypes", ", ".join(sorted({case.dtype for case in every_case}))),
+        ("dtypes", ", ".join(dtypes)),
         ("implementations", ", ".join(spec.implementations)),
         ("FLOP", spec.flop_count.__doc__),
         ("bytes", spec.memory_bytes.__doc__),

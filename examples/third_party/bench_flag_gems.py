@@ -13,6 +13,15 @@ from torch.nn import functional
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
+
+def memory_bytes_of_product(case: Case) -> float:
+    """Both factors are read and their product is written."""
+    left_elements = case["M"] * case["K"]
+    right_elements = case["K"] * case["N"]
+    product_elements = case["M"] * case["N"]
+    return case.itemsize * (left_elements + right_elements + product_elements)
+
+
 ROWS = {
     "cases": cases(shapes=[{"rows": 2048, "cols": 4096}], dtypes=["bfloat16"]),
     # An odd number of rows, and columns that are no power of two.
@@ -27,15 +36,17 @@ PRODUCT = {
     "edges": cases(shapes=[{"M": 3, "N": 65, "K": 33}]),
     "interpreted_shape": {"M": 16, "N": 32, "K": 64},
     "flop_count": lambda case: 2 * case["M"] * case["N"] * case["K"],
-    "memory_bytes": lambda case: (
-        case.itemsize * (case["M"] * case["K"] + case["K"] * case["N"] + case["M"] * case["N"])
-    ),
+    "memory_bytes": memory_bytes_of_product,
 }
 
 
 def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
     """Declare an operator of the library; `launch` takes the inputs by name."""
-    spec = KernelSpec(name=f"gems.{name}", family="flag_gems", **declared)
+    spec = KernelSpec(
+        name=f"gems.{name}",
+        family="flag_gems",
+        **declared,
+    )
     spec.implementation("triton")(launch)
     return spec
 
@@ -157,7 +168,10 @@ mm = kernel(
 addmm = kernel(
     "addmm",
     lambda bias, a, b: flag_gems.addmm(bias, a, b),
-    inputs=lambda case, make: {"bias": make.normal(case["N"]), **factors(case, make)},
+    inputs=lambda case, make: {
+        "bias": make.normal(case["N"]),
+        **factors(case, make),
+    },
     reference=lambda bias, a, b: torch.addmm(bias, a, b),
     **PRODUCT,
 )

@@ -2,6 +2,7 @@
 fla-core==0.6.0
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ def token_elements(case: Case) -> int:
 
 def head_elements(case: Case) -> int:
     """Elements of a tensor [B, T, H, D]."""
-    return case["B"] * case["T"] * case["H"] * case["D"]
+    return math.prod(head_shape(case))
 
 
 def flop_count_of_tokens(case: Case) -> float:
@@ -110,7 +111,11 @@ RECURRENT = {
 
 def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
     """Declare a kernel of the library; `launch` takes the inputs by name."""
-    spec = KernelSpec(name=f"fla.{name}", family="flash-linear-attention", **declared)
+    spec = KernelSpec(
+        name=f"fla.{name}",
+        family="flash-linear-attention",
+        **declared,
+    )
     spec.implementation("triton")(launch)
     return spec
 
@@ -124,9 +129,19 @@ def only_tokens(case: Case, make: InputMaker) -> dict[str, Tensor]:
     return {"x": tokens(case, make)}
 
 
+def head_shape(case: Case) -> tuple[int, ...]:
+    """Lengths of a tensor [B, T, H, D]."""
+    return (
+        case["B"],
+        case["T"],
+        case["H"],
+        case["D"],
+    )
+
+
 def queries(case: Case, make: InputMaker) -> dict[str, Tensor]:
     """Queries, keys and values, all [B, T, H, D]."""
-    shape = case["B"], case["T"], case["H"], case["D"]
+    shape = head_shape(case)
     # Keys of length 1 keep the state of a delta rule bounded.
     keys = functional.normalize(make.normal(*shape), dim=-1)
     return {
@@ -160,7 +175,8 @@ def recurrence(
             # What the state already returns for this key is not added again.
             remembered = torch.einsum("bhk,bhkv->bhv", key, state)
             value = (value - remembered) * beta[:, step, :, None]
-        state = state + key[:, :, :, None] * value[:, :, None, :]
+        update = key[:, :, :, None] * value[:, :, None, :]
+        state = state + update
         output = torch.einsum("bhk,bhkv->bhv", q[:, step], state)
         outputs.append(output)
     return torch.stack(outputs, 1) / key_size**0.5
@@ -179,11 +195,18 @@ def group_norm_reference(x, weight, bias):
     return normalized.view_as(x)
 
 
+def l2_norm_reference(x):
+    squared_lengths = x.square().sum(-1, keepdim=True)
+    # The library's epsilon; a row of zeros stays one.
+    lengths = (squared_lengths + 1e-6).sqrt()
+    return x / lengths
+
+
 l2_norm_spec = kernel(
     "l2_norm",
     lambda x: l2norm(x),
     inputs=only_tokens,
-    reference=lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
+    reference=l2_norm_reference,
     **TOKENS,
 )
 
@@ -246,7 +269,8 @@ token_shift_spec = kernel(
 def convolution_reference(x, weight):
     """Each channel by itself over the last four tokens."""
     channels_first = functional.pad(x.mT, (3, 0))
-    convolved = functional.conv1d(channels_first, weight[:, None], groups=x.shape[-1])
+    channels = x.shape[-1]
+    convolved = functional.conv1d(channels_first, weight[:, None], groups=channels)
     return functional.silu(convolved.mT)
 
 
@@ -327,7 +351,7 @@ linear_attention_spec = kernel(
 
 def gla_inputs(case: Case, make: InputMaker) -> dict[str, Tensor]:
     """Queries, keys, values, and a gate for each element of the state's rows."""
-    logits = make.normal(case["B"], case["T"], case["H"], case["D"])
+    logits = make.normal(*head_shape(case))
     return {
         **queries(case, make),
         # The logarithm of a decay between 0 and 1.
@@ -370,7 +394,13 @@ delta_rule_spec = kernel(
     inputs=lambda case, make: {
         **queries(case, make),
         # How much of the old value is replaced.
-        "beta": make.uniform(case["B"], case["T"], case["H"], low=0, high=1),
+        "beta": make.uniform(
+            case["B"],
+            case["T"],
+            case["H"],
+            low=0,
+            high=1,
+        ),
     },
     reference=lambda q, k, v, beta: recurrence(q, k, v, beta=beta),
     source="Yang et al., Parallelizing Linear Transformers with the Delta Rule, 2024",

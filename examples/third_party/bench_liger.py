@@ -59,7 +59,11 @@ LOSS = {
 
 def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
     """Declare a kernel of the library; `launch` takes the inputs by name."""
-    spec = KernelSpec(name=f"liger.{name}", family="liger", **declared)
+    spec = KernelSpec(
+        name=f"liger.{name}",
+        family="liger",
+        **declared,
+    )
     spec.implementation("triton")(launch)
     return spec
 
@@ -120,10 +124,26 @@ def add_rms_norm_reference(x, residual, weight):
     return rms_norm_reference(total, weight), total
 
 
+def liger_rms_norm(x, weight):
+    # The function takes no keywords.
+    epsilon = 1e-6
+    # Gemma sets it to 1.
+    weight_offset = 0.0
+    casting = "llama"
+    is_in_place = False
+    return ops.LigerRMSNormFunction.apply(
+        x,
+        weight,
+        epsilon,
+        weight_offset,
+        casting,
+        is_in_place,
+    )
+
+
 rms_norm = kernel(
     "rms_norm",
-    # 0.0 is the offset of the weight, which Gemma sets to 1; `False`: not in place.
-    lambda x, weight: ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False),
+    liger_rms_norm,
     inputs=lambda case, make: {
         "x": matrix(case, make),
         "weight": make.normal(case["cols"]),
@@ -238,15 +258,18 @@ dynamic_tanh = kernel(
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
     """Rotate pairs of elements, one from each half of the last dim."""
     low, high = x.chunk(2, -1)
-    rotated_low = low * angle.cos() - high * angle.sin()
-    rotated_high = high * angle.cos() + low * angle.sin()
+    cos = angle.cos()
+    sin = angle.sin()
+    rotated_low = low * cos - high * sin
+    rotated_high = high * cos + low * sin
     return torch.cat((rotated_low, rotated_high), -1)
 
 
 def liger_rope(q, k, angle):
     # Liger expects an angle for each element, and rotates its inputs in place.
-    cos = torch.cat((angle.cos(), angle.cos()), -1)
-    sin = torch.cat((angle.sin(), angle.sin()), -1)
+    angles = torch.cat((angle, angle), -1)
+    cos = angles.cos()
+    sin = angles.sin()
     return ops.LigerRopeFunction.apply(q.clone(), k.clone(), cos, sin)
 
 
