@@ -24,7 +24,9 @@ def call(module: str, function: str) -> Callable[..., Any]:
     """A function of the release that is on the import path, imported when it is called."""
 
     def launch(*inputs: Any, **arguments: Any) -> Any:
-        launcher = getattr(import_module(f"fla.{module}"), function)
+        # only now: the suite can be listed without a release
+        release_module = import_module(f"fla.{module}")
+        launcher = getattr(release_module, function)
         return launcher(*inputs, **arguments)
 
     return launch
@@ -81,10 +83,35 @@ def analysed_only(**_inputs: torch.Tensor) -> torch.Tensor:
 
 BTHD = ("B", "T", "H", "D")
 BTH = ("B", "T", "H")
+QKV: Shapes = {"q": BTHD, "k": BTHD, "v": BTHD}
+LONG = {
+    "B": 16,
+    "T": 32_768,
+    "H": 64,
+    "D": 128,
+}
+ROWS = ("B", "T", "D")
+LONG_ROWS = {"B": 32, "T": 65_536, "D": 2_048}
+
+
+def l2norm_reference(x: torch.Tensor) -> torch.Tensor:
+    squared_lengths = x.square().sum(-1, keepdim=True)
+    return x * torch.rsqrt(squared_lengths + 1e-6)
+
+
+def rms_norm_reference(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+) -> torch.Tensor:
+    normed = F.rms_norm(x, weight.shape, weight, 1e-5)
+    return normed + bias
+
+
 declare(
     name="l2norm",
     launch=call("modules.l2norm", "l2norm"),
-    reference=lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6),
+    reference=l2norm_reference,
     shapes={"x": ("T", "D")},
     large={"T": 4_194_304, "D": 1_024},
     small={"T": 5, "D": 64},
@@ -92,18 +119,25 @@ declare(
 declare(
     name="rms_norm",
     launch=call("modules.layernorm", "rms_norm"),
-    reference=lambda x, weight, bias: F.rms_norm(x, weight.shape, weight, 1e-5) + bias,
-    shapes={"x": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    reference=rms_norm_reference,
+    shapes={
+        "x": ("T", "D"),
+        "weight": ("D",),
+        "bias": ("D",),
+    },
     large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
 declare(
     name="rms_norm_gated",
     launch=call("modules.fused_norm_gate", "rms_norm_gated"),
-    reference=lambda x, g, weight, bias: (
-        (F.rms_norm(x, weight.shape, weight, 1e-5) + bias) * F.silu(g)
-    ),
-    shapes={"x": ("T", "D"), "g": ("T", "D"), "weight": ("D",), "bias": ("D",)},
+    reference=lambda x, g, weight, bias: rms_norm_reference(x, weight, bias) * F.silu(g),
+    shapes={
+        "x": ("T", "D"),
+        "g": ("T", "D"),
+        "weight": ("D",),
+        "bias": ("D",),
+    },
     large={"T": 1_048_576, "D": 4_096},
     small={"T": 5, "D": 64},
 )
@@ -127,15 +161,15 @@ declare(
     name="token_shift",
     launch=call("modules.token_shift", "token_shift"),
     reference=lambda x: F.pad(x, (0, 0, 1, -1)) - x,
-    shapes={"x": ("B", "T", "D")},
-    large={"B": 32, "T": 65_536, "D": 2_048},
+    shapes={"x": ROWS},
+    large=LONG_ROWS,
     small={"B": 2, "T": 5, "D": 64},
 )
 declare(
     name="token_shift_long",
     launch=call("modules.token_shift", "token_shift"),
     reference=lambda x: F.pad(x, (0, 0, 1, -1)) - x,
-    shapes={"x": ("B", "T", "D")},
+    shapes={"x": ROWS},
     large={"B": 1, "T": 8_388_608, "D": 64},
 )
 
@@ -166,21 +200,30 @@ declare(
     large={"B": 16, "T": 17_477, "H": 64, "D": 128},
     directions=("fwd",),
 )
+
+
+def causal_conv1d_reference(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Each channel by itself over the last tokens; x is [B, T, D], the weight [D, width]."""
+    n_channels, width = weight.shape
+    # zeros come before the first token
+    padded = F.pad(x.mT, (width - 1, 0))
+    convolved = F.conv1d(padded, weight[:, None], groups=n_channels)
+    return convolved.mT
+
+
 declare(
     name="causal_conv1d",
     launch=lambda x, weight: call("modules.convolution", "causal_conv1d")(x=x, weight=weight)[0],
-    reference=lambda x, weight: (
-        F.conv1d(F.pad(x.mT, (weight.shape[1] - 1, 0)), weight[:, None], groups=weight.shape[0]).mT
-    ),
-    shapes={"x": ("B", "T", "D"), "weight": ("D", 4)},
-    large={"B": 32, "T": 65_536, "D": 2_048},
+    reference=causal_conv1d_reference,
+    shapes={"x": ROWS, "weight": ("D", 4)},
+    large=LONG_ROWS,
     small={"B": 1, "T": 5, "D": 64},
 )
 declare(
     name="attention",
     launch=lambda q, k, v: call("ops.attn.parallel", "parallel_attn")(q=q, k=k, v=v),
     reference=analysed_only,
-    shapes={"q": BTHD, "k": BTHD, "v": BTHD},
+    shapes=QKV,
     large={"B": 1, "T": 131_072, "H": 128, "D": 256},
 )
 declare(
@@ -193,7 +236,7 @@ declare(
         beta=beta.float().sigmoid(),
     )[0],
     reference=analysed_only,
-    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "w": BTHD, "beta": BTH},
+    shapes={**QKV, "w": BTHD, "beta": BTH},
     large={"B": 4, "T": 16_384, "H": 24, "D": 64},
 )
 declare(
@@ -205,8 +248,8 @@ declare(
         beta=beta.sigmoid(),
     )[0],
     reference=analysed_only,
-    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "beta": BTH},
-    large={"B": 16, "T": 32_768, "H": 64, "D": 128},
+    shapes={**QKV, "beta": BTH},
+    large=LONG,
 )
 declare(
     name="gla",
@@ -217,8 +260,8 @@ declare(
         g=F.logsigmoid(g),
     )[0],
     reference=analysed_only,
-    shapes={"q": BTHD, "k": BTHD, "v": BTHD, "g": BTHD},
-    large={"B": 16, "T": 32_768, "H": 64, "D": 128},
+    shapes={**QKV, "g": BTHD},
+    large=LONG,
 )
 declare(
     name="addcmul",
@@ -234,11 +277,11 @@ declare(
     ),
     reference=lambda h, d, r, w, k, v, a, g: tuple(h + d * x for x in (r, w, k, v, a, g)),
     shapes={
-        "h": ("B", "T", "D"),
-        "d": ("B", "T", "D"),
+        "h": ROWS,
+        "d": ROWS,
         **dict.fromkeys(("r", "w", "k", "v", "a", "g"), (1, 1, "D")),
     },
-    large={"B": 32, "T": 65_536, "D": 2_048},
+    large=LONG_ROWS,
     small={"B": 1, "T": 5, "D": 64},
 )
 declare(
@@ -265,7 +308,8 @@ def gated_sum(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     decay = g.sigmoid()
     states = [x[:, 0]]
     for token in range(1, x.shape[1]):
-        states.append(decay[:, token] * states[-1] + x[:, token])
+        decayed = decay[:, token] * states[-1]
+        states.append(decayed + x[:, token])
     return torch.stack(states, 1)
 
 
@@ -275,7 +319,7 @@ declare(
         x, F.logsigmoid(g)
     )[0],
     reference=gated_sum,
-    shapes={"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    shapes={"x": ROWS, "g": ROWS},
     large={"B": 65_536, "T": 128, "D": 64},
     small={"B": 2, "T": 5, "D": 16},
 )
@@ -283,7 +327,7 @@ declare(
     name="chunk_hgrn",
     launch=lambda x, g: call("ops.hgrn.chunk", "chunk_hgrn")(x, F.logsigmoid(g))[0],
     reference=gated_sum,
-    shapes={"x": ("B", "T", "D"), "g": ("B", "T", "D")},
+    shapes={"x": ROWS, "g": ROWS},
     large={"B": 16, "T": 131_072, "D": 1_024},
 )
 declare(
@@ -301,7 +345,9 @@ def levels_of(length: int) -> torch.Tensor:
     """Level of each pair of tokens [T, T]: the bits in which their positions differ."""
     positions = torch.arange(length)
     differing = positions[:, None] ^ positions
-    return (differing[..., None] >> torch.arange(32) > 0).sum(-1)
+    # the number of bits up to the highest one
+    shifted = differing[..., None] >> torch.arange(32)
+    return (shifted > 0).sum(-1)
 
 
 def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.Tensor:
@@ -310,8 +356,10 @@ def log_linear_reference(q: Any, k: Any, v: Any, g: Any, scales: Any) -> torch.T
     """
     decay = F.logsigmoid(g).cumsum(1).transpose(1, 2)
     pairs = decay[..., :, None] - decay[..., None, :]
-    levels = levels_of(q.shape[1]).to(q.device).expand(pairs.shape)
-    weights = pairs.exp().tril() * scales.transpose(1, 2).gather(-1, levels)
+    levels = levels_of(q.shape[1]).to(q.device)
+    levels_of_heads = levels.expand(pairs.shape)
+    scales_of_pairs = scales.transpose(1, 2).gather(-1, levels_of_heads)
+    weights = pairs.exp().tril() * scales_of_pairs
     scores = torch.einsum("btgk,bsgk->bgts", q, k)
     return torch.einsum("bhts,bshv->bthv", weights * scores, v)
 
@@ -336,23 +384,43 @@ declare(
 
 def comba_reference(q: Any, k: Any, v: Any, p: Any, gate: Any, beta: Any) -> torch.Tensor:
     """A decaying state that is corrected by what keys of its own read; Hu et al., 2025."""
-    heads_of_each = v.shape[2] // q.shape[2]
-    q, k, p = (F.normalize(x, dim=-1).repeat_interleave(heads_of_each, 2) for x in (q, k, p))
-    decay, rate = F.logsigmoid(gate).exp()[..., None, None], beta.sigmoid()[..., None]
-    state = v.new_zeros(v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])
+    batch, n_tokens, n_heads, value_width = v.shape
+    key_width = k.shape[-1]
+    heads_of_each = n_heads // q.shape[2]
+
+    def normalised(x: Any) -> Any:
+        """Vectors of length 1, shared by a group of heads."""
+        return F.normalize(x, dim=-1).repeat_interleave(heads_of_each, 2)
+
+    q = normalised(q)
+    k = normalised(k)
+    p = normalised(p)
+    decay = F.logsigmoid(gate).exp()[..., None, None]
+    rate = beta.sigmoid()[..., None]
+    state = v.new_zeros(batch, n_heads, key_width, value_width)
     outputs: list[torch.Tensor] = []
-    for t in range(v.shape[1]):
+    for t in range(n_tokens):
         # read before the decay
         known_values = torch.einsum("bhkv,bhk->bhv", state, p[:, t])
         correction = (v[:, t] - known_values) * rate[:, t]
-        state = state * decay[:, t] + torch.einsum("bhk,bhv->bhkv", k[:, t], correction)
-        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, t], state))
-    return torch.stack(outputs, 1) / math.sqrt(q.shape[-1])
+        update = torch.einsum("bhk,bhv->bhkv", k[:, t], correction)
+        state = state * decay[:, t] + update
+        output = torch.einsum("bhk,bhkv->bhv", q[:, t], state)
+        outputs.append(output)
+    return torch.stack(outputs, 1) / math.sqrt(key_width)
 
 
 def grouped_comba(q: Any, k: Any, v: Any, p: Any, gate: Any, beta: Any) -> Any:
-    q, k, p = (F.normalize(x, dim=-1) for x in (q, k, p))
-    return call("ops.comba", "chunk_comba")(q, k, v, p, F.logsigmoid(gate), beta.sigmoid())[0]
+    results = call("ops.comba", "chunk_comba")(
+        F.normalize(q, dim=-1),
+        F.normalize(k, dim=-1),
+        v,
+        F.normalize(p, dim=-1),
+        F.logsigmoid(gate),
+        beta.sigmoid(),
+    )
+    # the second result is the last state
+    return results[0]
 
 
 declare(
@@ -370,11 +438,6 @@ declare(
     small={"B": 1, "T": 40, "H": 2},
     directions=("fwd",),
 )
-
-QKV: Shapes = {"q": BTHD, "k": BTHD, "v": BTHD}
-LONG = {"B": 16, "T": 32_768, "H": 64, "D": 128}
-ROWS = ("B", "T", "D")
-LONG_ROWS = {"B": 32, "T": 65_536, "D": 2_048}
 
 
 def declare_long(
@@ -441,7 +504,13 @@ declare_long(
     lambda x, last, share, key, value: call("ops.rwkv7.channel_mixing", "channel_mixing_rwkv7")(
         x, last, share, key, value
     )[0],
-    {"x": ROWS, "last": ("B", "D"), "share": ("D",), "key": ("D", "F"), "value": ("F", "D")},
+    {
+        "x": ROWS,
+        "last": ("B", "D"),
+        "share": ("D",),
+        "key": ("D", "F"),
+        "value": ("F", "D"),
+    },
     {**LONG_ROWS, "F": 8_192},
 )
 declare_long(
@@ -449,7 +518,13 @@ declare_long(
     lambda w, u, k, v, state: call("ops.rwkv4.fused_recurrent", "fused_recurrent_rwkv4")(
         w, u, k, v, state
     )[0],
-    {"w": ("D",), "u": ("D",), "k": ROWS, "v": ROWS, "state": ("B", 3, 1, "D")},
+    {
+        "w": ("D",),
+        "u": ("D",),
+        "k": ROWS,
+        "v": ROWS,
+        "state": ("B", 3, 1, "D"),
+    },
     LONG_ROWS,
 )
 declare_long(

@@ -46,7 +46,8 @@ def slice_backward(x: torch.Tensor) -> torch.Tensor:
     """The gradient of the last rows but one of a matrix with four rows more."""
     n_rows, n_cols = x.shape
     size = [n_rows + 4, n_cols]
-    return flag_gems.slice_backward(x, size, 0, -n_rows - 1, -1, 1)
+    start = -n_rows - 1
+    return flag_gems.slice_backward(x, size, 0, start, -1, 1)
 
 
 declare(
@@ -59,7 +60,8 @@ declare(
 
 
 def broadcast_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    n_rows = case["n_rows"]
+    n_cols = case["n_cols"]
     return {
         "x": make.normal(n_cols),
         "first": make.normal(n_rows, n_cols),
@@ -77,7 +79,10 @@ declare(
 
 
 def image_loss_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    batch, classes, height, width = (case[name] for name in ("B", "C", "H", "W"))
+    batch = case["B"]
+    classes = case["C"]
+    height = case["H"]
+    width = case["W"]
     return {
         "x": make.logits(batch, classes, height, width, dtype="float32"),
         "target": make.integers(batch, height, width, high=classes),

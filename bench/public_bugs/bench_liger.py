@@ -57,10 +57,13 @@ def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **sha
     """Declare a function of matrices, at a small and a large size."""
 
     def make_inputs(case: Case, make: InputMaker) -> MadeInputs:
-        return {key: make.normal(case["n_rows"], case["n_cols"]) for key in inputs}
+        shape = (case["n_rows"], case["n_cols"])
+        return {key: make.normal(*shape) for key in inputs}
 
-    # backward passes of Liger write gradients into what the forward pass saved
-    mutates = tuple(inputs) if name in {"swiglu", "geglu"} else ()
+    mutates: tuple[str, ...] = ()
+    # backward passes of these write gradients into what the forward pass saved
+    if name in {"swiglu", "geglu"}:
+        mutates = tuple(inputs)
     declare(
         name=name,
         make_inputs=make_inputs,
@@ -76,11 +79,13 @@ def elementwise(name: str, inputs: list[str], reference: Any, launch: Any, **sha
 def sparsemax_reference(x: torch.Tensor) -> torch.Tensor:
     """The projection onto the simplex; Martins and Astudillo, 2016."""
     ordered = x.sort(-1, descending=True).values
-    counts = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    n_cols = x.shape[-1]
+    counts = torch.arange(1, n_cols + 1, device=x.device)
     # the largest values whose mean excess over 1 they all exceed
     excess = ordered.cumsum(-1) - 1
     support = (ordered * counts > excess).sum(-1, keepdim=True)
-    return torch.relu(x - excess.gather(-1, support - 1) / support)
+    threshold = excess.gather(-1, support - 1) / support
+    return torch.relu(x - threshold)
 
 
 elementwise(
@@ -191,8 +196,11 @@ def rope_inputs(case: Case, make: InputMaker) -> MadeInputs:
 
 def rope_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
     def rotated(x: Any) -> Any:
-        half = torch.cat((-x[..., 64:], x[..., :64]), -1)
-        return x * cos.unsqueeze(1) + half * sin.unsqueeze(1)
+        first = x[..., :64]
+        second = x[..., 64:]
+        swapped = torch.cat((-second, first), -1)
+        # heads share the angles
+        return x * cos.unsqueeze(1) + swapped * sin.unsqueeze(1)
 
     return rotated(q), rotated(k)
 
@@ -211,7 +219,11 @@ declare(
 
 
 def pair_of_values(case: Case, make: InputMaker) -> MadeInputs:
-    return {key: make.normal(case["n_rows"], case["n_cols"], dtype="float32") for key in "pq"}
+    shape = (case["n_rows"], case["n_cols"])
+    return {
+        "p": make.normal(*shape, dtype="float32"),
+        "q": make.normal(*shape, dtype="float32"),
+    }
 
 
 declare(
@@ -256,7 +268,9 @@ def cross_entropy_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
     function = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction
     # before 0.5, classes had no weights
     has_weights = "weight" in signature(function.forward).parameters
-    options = [None] if has_weights else []
+    options: list[None] = []
+    if has_weights:
+        options.append(None)
     return function.apply(x, target, *options)[0]
 
 
@@ -298,7 +312,10 @@ declare(
 
 def pair_of_logits(case: Case, make: InputMaker) -> MadeInputs:
     shape = (case["n_rows"], case["n_cols"])
-    return {key: make.logits(*shape, dtype="float32") for key in ("x", "target_logits")}
+    return {
+        "x": make.logits(*shape, dtype="float32"),
+        "target_logits": make.logits(*shape, dtype="float32"),
+    }
 
 
 def capped_loss(x: torch.Tensor, target: torch.Tensor) -> Any:
@@ -324,7 +341,9 @@ def jsd_reference(x: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     """The mean of both divergences from the mixture, in the logarithm throughout."""
     q = x.log_softmax(-1)
     p = target_logits.log_softmax(-1)
-    mixture = torch.logsumexp(torch.stack((p, q)), 0) - math.log(2)
+    total = torch.logsumexp(torch.stack((p, q)), 0)
+    # half of the sum of both
+    mixture = total - math.log(2)
     divergence_of_p = (p.exp() * (p - mixture)).sum()
     divergence_of_q = (q.exp() * (q - mixture)).sum()
     return (divergence_of_p + divergence_of_q) / 2 / x.shape[0]
@@ -392,19 +411,25 @@ def sections_inputs(case: Case, make: InputMaker) -> MadeInputs:
     batch = case["batch"]
     tokens = case["tokens"]
     heads = case["heads"]
-    inputs = {key: make.normal(batch, heads, tokens, 128) for key in ("q", "k")}
-    angles = {key: make.weights(3, batch, tokens, 128) for key in ("cos", "sin")}
-    return {**inputs, **angles}
+    return {
+        "q": make.normal(batch, heads, tokens, 128),
+        "k": make.normal(batch, heads, tokens, 128),
+        "cos": make.weights(3, batch, tokens, 128),
+        "sin": make.weights(3, batch, tokens, 128),
+    }
 
 
 def sections_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
     """Each third of the columns has the angles of its own coordinate: time, height, width."""
     # the sections of Qwen2-VL: 16 columns for time, 24 each for height and width
-    coordinates = torch.tensor([0] * 16 + [1] * 24 + [2] * 24)
+    coordinates = [0] * 16 + [1] * 24 + [2] * 24
 
     def of_coordinates(angles: Any) -> Any:
-        chosen = [angles[int(axis), :, :, column] for column, axis in enumerate(coordinates)]
-        return torch.stack(chosen, -1).repeat(1, 1, 2)
+        columns: list[torch.Tensor] = []
+        for column, axis in enumerate(coordinates):
+            columns.append(angles[axis, :, :, column])
+        # both halves of the columns have the same angles
+        return torch.stack(columns, -1).repeat(1, 1, 2)
 
     return rope_reference(
         q=q,

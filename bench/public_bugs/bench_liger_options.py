@@ -14,7 +14,9 @@ MadeInputs = dict[str, Any]
 
 def apply(module: str, function: str, *arguments: Any) -> Any:
     """Call an autograd function of the release that is on the import path."""
-    return getattr(import_module(f"liger_kernel.ops.{module}"), function).apply(*arguments)
+    # only now: the suite can be listed without a release
+    operators = import_module(f"liger_kernel.ops.{module}")
+    return getattr(operators, function).apply(*arguments)
 
 
 def declare(
@@ -39,16 +41,20 @@ def declare(
             tags=["quick"],
         ),
         gradients=gradients,
+        # only right and wrong count here, and no speed
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
         interpreted_shape=shape,
     )
     spec.implementation("triton")(launch)
+    # the suite finds its kernels among the names of the module
     globals()[name] = spec
 
 
 def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
-    tokens, hidden, vocabulary = case["tokens"], case["hidden"], case["vocabulary"]
+    tokens = case["tokens"]
+    hidden = case["hidden"]
+    vocabulary = case["vocabulary"]
     return {
         "x": make.normal(tokens, hidden),
         "weight": make.normal(vocabulary, hidden, scale=0.1),
@@ -58,9 +64,25 @@ def head_inputs(case: Case, make: InputMaker) -> MadeInputs:
 
 
 def fused_head_loss(x: Any, weight: Any, bias: Any, target: Any, reduction: str) -> Any:
-    options = (None, -100, 0.0, 0.0, reduction)
-    function = "LigerFusedLinearCrossEntropyFunction"
-    return apply("fused_linear_cross_entropy", function, x, weight, target, bias, *options)[0]
+    class_weights = None
+    ignored_target = -100
+    log_sum_penalty = 0.0
+    smoothing = 0.0
+    results = apply(
+        "fused_linear_cross_entropy",
+        "LigerFusedLinearCrossEntropyFunction",
+        x,
+        weight,
+        target,
+        bias,
+        class_weights,
+        ignored_target,
+        log_sum_penalty,
+        smoothing,
+        reduction,
+    )
+    # the loss comes first
+    return results[0]
 
 
 HEAD = {"tokens": 8, "hidden": 32, "vocabulary": 100}
@@ -95,7 +117,8 @@ declare(
 
 
 def norm_inputs(case: Case, make: InputMaker) -> MadeInputs:
-    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    n_rows = case["n_rows"]
+    n_cols = case["n_cols"]
     return {
         "x": make.normal(n_rows, n_cols),
         "weight": make.weights(n_cols),
@@ -142,14 +165,20 @@ def rotate_halves(x: Any, angles: Any) -> Any:
     """Rotate the first columns, twice as many as there are angles."""
     rotated_count = 2 * angles.shape[-1]
     first, second = x[..., :rotated_count].chunk(2, -1)
-    cos, sin = angles.cos(), angles.sin()
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-    return torch.cat((rotated, x[..., rotated_count:]), -1)
+    cos = angles.cos()
+    sin = angles.sin()
+    rotated_first = first * cos - second * sin
+    rotated_second = second * cos + first * sin
+    unchanged = x[..., rotated_count:]
+    return torch.cat((rotated_first, rotated_second, unchanged), -1)
 
 
 def partial_rotary(q: Any, k: Any, angles: Any) -> Any:
+    # Liger expects an angle for each element of both halves
     of_both_halves = torch.cat((angles, angles), -1)[None]
-    return apply("rope", "LigerRopeFunction", q, k, of_both_halves.cos(), of_both_halves.sin())
+    cos = of_both_halves.cos()
+    sin = of_both_halves.sin()
+    return apply("rope", "LigerRopeFunction", q, k, cos, sin)
 
 
 declare(
@@ -163,7 +192,9 @@ declare(
 
 
 def policy_inputs(case: Case, make: InputMaker) -> MadeInputs:
-    batch, tokens, vocabulary = case["batch"], case["tokens"], case["vocabulary"]
+    batch = case["batch"]
+    tokens = case["tokens"]
+    vocabulary = case["vocabulary"]
     return {
         "logits": make.logits(batch, tokens + 1, vocabulary),
         "old_logp": make.normal(batch, tokens, scale=0.3),
@@ -174,25 +205,50 @@ def policy_inputs(case: Case, make: InputMaker) -> MadeInputs:
 
 
 def policy_reference(
-    logits: Any, old_logp: Any, ref_logp: Any, token: Any, advantage: Any
+    logits: Any,
+    old_logp: Any,
+    ref_logp: Any,
+    token: Any,
+    advantage: Any,
 ) -> torch.Tensor:
     """Losses of group sequence policy optimisation, with a divergence weighted by the ratio."""
-    logp = logits[:, :-1].log_softmax(-1).gather(-1, token[..., None])[..., 0]
+    # the last position predicts no token
+    vocabulary_logp = logits[:, :-1].log_softmax(-1)
+    logp = vocabulary_logp.gather(-1, token[..., None])[..., 0]
+    # one ratio for the whole sequence
     ratio = (logp - old_logp).mean(-1, keepdim=True).exp()
     surprise = ref_logp - logp
     divergence = (surprise.exp() - surprise - 1) * ratio
-    gain = advantage[:, None]
-    return 0.5 * divergence - torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
+    advantage_column = advantage[:, None]
+    gain = ratio * advantage_column
+    clipped_gain = ratio.clamp(0.8, 1.2) * advantage_column
+    return 0.5 * divergence - torch.minimum(gain, clipped_gain)
 
 
 def policy_loss(
-    logits: Any, old_logp: Any, ref_logp: Any, token: Any, advantage: Any
+    logits: Any,
+    old_logp: Any,
+    ref_logp: Any,
+    token: Any,
+    advantage: Any,
 ) -> torch.Tensor:
-    no_mask, in_place, length, is_reduced, delta = None, False, None, False, None
+    no_mask = None
+    in_place = False
+    length = None
+    is_reduced = False
+    delta = None
     clipping = (1.0, 0.5, 0.2, 0.2)
     options = (in_place, "grpo", length, is_reduced, "sequence", 1.0, 1.05, None, delta, True)
-    inputs = (logits, old_logp, ref_logp, token, advantage, no_mask)
-    loss: torch.Tensor = apply("grpo_loss", "GrpoLossFunction", *inputs, *clipping, *options)[0]
+    inputs = (
+        logits,
+        old_logp,
+        ref_logp,
+        token,
+        advantage,
+        no_mask,
+    )
+    results = apply("grpo_loss", "GrpoLossFunction", *inputs, *clipping, *options)
+    loss: torch.Tensor = results[0]
     return loss
 
 
