@@ -53,7 +53,12 @@ _PLACES = StepPlaces(
     values_after=50,
     values_without_step=_LONG,
 )
-_SPANS = ((_LEARNING, _LONG), (_LEARNING, 50), (50, 200), (200, _LONG))
+_SPANS = (
+    (_LEARNING, _LONG),
+    (_LEARNING, 50),
+    (50, 200),
+    (200, _LONG),
+)
 """Values seen, from and to: a young series alerts more easily than an old one."""
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
@@ -141,7 +146,8 @@ def _score_series(planted: PlantedSeries, total: AlertScore) -> None:
 
 def _is_repeated(step: Step, alarm_indices: Sequence[int]) -> bool:
     """Whether a step is one that has raised an alarm, seen again with more values."""
-    return any(abs(step.index - alarm_index) <= _MARGIN for alarm_index in alarm_indices)
+    distances = (abs(step.index - alarm_index) for alarm_index in alarm_indices)
+    return any(distance <= _MARGIN for distance in distances)
 
 
 def _delay(planted: PlantedSeries, step: Step, seen: int) -> int | None:
@@ -198,8 +204,10 @@ def _series(
 def _print_reliability(scores: Mapping[str, AlertScore]) -> None:
     """How many alarms are real, by the probability stated before each."""
     print("\nReal alarms by their stated probability\n")
-    bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
-    print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
+    columns = [f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS)]
+    print(f"| source | {' | '.join(columns)} |")
+    # and one for the source
+    print(f"|{'---|' * (len(columns) + 1)}")
     all_real_count = 0
     alarm_count = 0
     for score_of_source in scores.values():

@@ -25,7 +25,9 @@ def main(paths: list[str]) -> None:
     pooled = defaultdict[CaseKey, list[float]](list)
     of_blocks = defaultdict[CaseKey, list[float]](list)
     for path in paths:
-        for measurement in RunRecord.read(Path(path)).measurements:
+        record = RunRecord.read(Path(path))
+        for measurement in record.measurements:
+            # a failed case has no samples
             if measurement.median_ns is not None:
                 key = measurement.case_key
                 pooled[key].append(pooled_median(measurement))
@@ -40,7 +42,8 @@ def main(paths: list[str]) -> None:
             continue
         ratios.append(block_spread.deviation / pooled_spread.deviation)
         noise = f"{pooled_spread.deviation:8.2%} {block_spread.deviation:8.2%}"
-        print(f"{noise}  {' '.join(key)}")
+        case = " ".join(key)
+        print(f"{noise}  {case}")
     if ratios:
         lower_count = sum(ratio < 1 for ratio in ratios)
         median_ratio = statistics.median(ratios)

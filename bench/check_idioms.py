@@ -46,8 +46,10 @@ def problems_of(tree: ast.AST) -> Iterator[PackedIdiom]:
             yield PackedIdiom(node.lineno, "nested ternary: write `if` statements")
         elif isinstance(node, Comprehension):
             yield from _problems_of_comprehension(node)
-        elif isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
-            yield PackedIdiom(node.lineno, "literal splat: write the values, one a line")
+        elif isinstance(node, ast.Starred):
+            # a splat of a value with a name is fine
+            if isinstance(node.value, ast.Tuple | ast.List):
+                yield PackedIdiom(node.lineno, "literal splat: write the values, one a line")
         elif isinstance(node, ast.stmt):
             yield from _problems_of_statement(node)
     for name, line in _bound_names(tree):
@@ -72,8 +74,8 @@ def _problems_of_statement(node: ast.stmt) -> Iterator[PackedIdiom]:
     for expression in ast.iter_child_nodes(node):
         if not isinstance(expression, ast.expr):
             continue
-        n_walruses = sum(isinstance(inner, ast.NamedExpr) for inner in ast.walk(expression))
-        if n_walruses > 1:
+        walruses = [inner for inner in ast.walk(expression) if isinstance(inner, ast.NamedExpr)]
+        if len(walruses) > 1:
             yield PackedIdiom(expression.lineno, "two walruses in an expression: assign first")
 
 
@@ -86,8 +88,9 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
     fields: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            declarations = [child for child in node.body if isinstance(child, ast.AnnAssign)]
-            fields.update(declaration.target for declaration in declarations)
+            for child in node.body:
+                if isinstance(child, ast.AnnAssign):
+                    fields.add(child.target)
         elif isinstance(node, ast.Name):
             is_bound = isinstance(node.ctx, ast.Store)
             if is_bound and node not in fields:
@@ -120,7 +123,8 @@ def main(folders: list[str]) -> int:
     files = _tracked_files(folders)
     for file in files:
         for problem in sorted(problems_of(ast.parse(file.read_text()))):
-            print(f"{file.relative_to(ROOT)}:{problem.line}: {problem.advice}")
+            path = file.relative_to(ROOT)
+            print(f"{path}:{problem.line}: {problem.advice}")
             n_problems += 1
     if n_problems == 0:
         print(f"idioms: no problem found in {len(files)} files")

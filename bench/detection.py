@@ -81,9 +81,11 @@ def _ruptures(values: Values) -> list[int]:
     """Kernel change points of ruptures, with the penalty of the BIC."""
     import ruptures
 
-    # The penalty of the Bayesian information criterion for a mean and a variance.
     detector = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values)
-    ends: list[int] = detector.predict(pen=2 * math.log(len(values)))
+    # The penalty of the Bayesian information criterion for a mean and a variance.
+    penalty = 2 * math.log(len(values))
+    ends: list[int] = detector.predict(pen=penalty)
+    # the last one ends the series
     return ends[:-1]
 
 
@@ -129,7 +131,8 @@ def _perfherder(values: Values) -> list[int]:
     change_points: list[int] = []
     for index in range(1, count):
         # neighbours of a step have large statistics too
-        is_local_maximum = sizes[index] >= max(sizes[index - 1], sizes[index + 1])
+        highest_neighbour = max(sizes[index - 1], sizes[index + 1])
+        is_local_maximum = sizes[index] >= highest_neighbour
         if sizes[index] >= _MIN_T and is_local_maximum:
             change_points.append(index)
     return change_points
@@ -139,7 +142,8 @@ def _t(last_values: Values, next_values: Values) -> float:
     """Student's t, with weights by proximity; the nearest values come first."""
 
     def mean(values: Values) -> float:
-        return float(np.average(values, weights=np.arange(len(values), 0, -1)))
+        weights = np.arange(len(values), 0, -1)
+        return float(np.average(values, weights=weights))
 
     def squared_error(values: Values) -> float:
         squares = float(((values - mean(values)) ** 2).sum())
@@ -186,7 +190,9 @@ def main() -> None:
                 lambda values, _=None, detect=detector: detect(values.copy()), rows
             )
             (rates,) = results.values()
-            quality = f"{rates['f1']:.2f} ({rates['precision']:.2f} / {rates['recall']:.2f})"
+            precision = rates["precision"]
+            recall = rates["recall"]
+            quality = f"{rates['f1']:.2f} ({precision:.2f} / {recall:.2f})"
             false_alarms = f"{rates['fa_per_1000']:.2f}"
             print(f"| {name} | {quality} | {false_alarms} |", flush=True)
 

@@ -128,8 +128,11 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
             degrees=degrees,
             correlation=correlation,
         )
-    is_met = statistics.median(found_counts) >= 11 and statistics.median(extra_counts) <= 1
-    return 0 if is_met else 1
+    median_found = statistics.median(found_counts)
+    median_extra = statistics.median(extra_counts)
+    if median_found >= 11 and median_extra <= 1:
+        return 0
+    return 1
 
 
 def judge_planted(seed: int) -> Score:
@@ -188,7 +191,8 @@ def quiet_day(
             steps = rng.standard_t(degrees, commit_count)
         values = steps.copy()
         for index in range(1, commit_count):
-            values[index] = correlation * values[index - 1] + innovation * steps[index]
+            carried_over = correlation * values[index - 1]
+            values[index] = carried_over + innovation * steps[index]
         width = rng.uniform(0.01, 0.04)
         times_ns = 1e6 * np.exp(width * values)
         points = tuple(

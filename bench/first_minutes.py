@@ -76,7 +76,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="first-minutes-") as name:
         folder = Path(name)
         _write_repository(folder)
-        print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
+        load = os.getloadavg()[0]
+        core_count = len(os.sched_getaffinity(0))
+        print(f"load {load:.1f} on {core_count} cores")
         peer = _measure_peers(folder)
         print(f"{'command':56} {'goal':>4} {'wall':>6} {'CPU':>6} {'CPU / peer':>11}")
         for goal_s, command in _GOALS:
@@ -156,7 +158,12 @@ def _times(name: str, spent: CommandCost) -> str:
     return f"{name}: {spent.wall_s:.1f} s, {spent.cpu_s:.1f} s of CPU, status {spent.status}"
 
 
-def _print_row(command: str, goal_s: int, spent: CommandCost, peer: CommandCost | None) -> None:
+def _print_row(
+    command: str,
+    goal_s: int,
+    spent: CommandCost,
+    peer: CommandCost | None,
+) -> None:
     """Print the cost of a command beside that of the peer."""
     ratio = ""
     if peer is not None:
@@ -167,11 +174,13 @@ def _print_row(command: str, goal_s: int, spent: CommandCost, peer: CommandCost 
 
 def _print_promise(spent: CommandCost) -> None:
     """How long the first blocks of `ab` took, and what it had said before."""
-    promised_s = said_at_s = None
+    promised_s = None
+    said_at_s = None
     for at_s, line in spent.times_s:
         promise = _PROMISE.search(line)
         if promise is not None:
-            promised_s, said_at_s = int(promise[1]), at_s
+            promised_s = int(promise[1])
+            said_at_s = at_s
         elif promised_s is not None and said_at_s is not None and _FIRST_LOOK.search(line):
             # the promise counts from the line that made it
             taken_s = at_s - said_at_s

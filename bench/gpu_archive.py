@@ -16,6 +16,7 @@ def write_archive(folder: Path, archive: Path) -> list[str]:
     Returns:
         Names of the files that were left out.
     """
+    # an archive in the folder does not contain itself
     files = [file for file in folder.rglob("*") if file.is_file() and file != archive]
     # the largest file is popped from the end
     files.sort(key=lambda file: file.stat().st_size)

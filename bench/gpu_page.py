@@ -46,7 +46,8 @@ def page(folder: Path, failures: Mapping[str, str]) -> str:
         lines.extend(_prediction_lines(folder / PREDICTIONS, record))
     lines.extend(_submitted_lines(folder / "submit.json"))
     lines.extend(_heading("Missing"))
-    lines.extend(f"- {name}: {why}" for name, why in failures.items())
+    for name, why in failures.items():
+        lines.append(f"- {name}: {why}")
     return "\n".join(lines) + "\n"
 
 
@@ -118,7 +119,9 @@ def _timer_lines(folder: Path) -> Iterator[str]:
         yield "do_bench of Triton empties the cache before each launch; the others do not."
         yield ""
         for name, times in first_times.items():
-            texts = [f"{timer} {_time_text(time)}" for timer, time in times.items()]
+            texts: list[str] = []
+            for timer, time in times.items():
+                texts.append(f"{timer} {_time_text(time)}")
             yield f"- {name}: {', '.join(texts)}"
     timer_records: dict[str, RunRecord] = {}
     for timer in TIMERS:

@@ -194,7 +194,19 @@ def _tests(tests: str, results: Path) -> list[str]:
     # each process keeps GPU memory of its own, up to 36 GB in a check of a quick case
     workers = "0" if tests in _ALONE else "2"
     report = results / f"{_test_name(tests)}.xml"
-    options = ["-m", "gpu", "-o", "addopts=", "-n", workers, "-q", "-rfE", "--durations", "20"]
+    options = [
+        "-m",
+        "gpu",
+        # not the options of pyproject.toml
+        "-o",
+        "addopts=",
+        "-n",
+        workers,
+        "-q",
+        "-rfE",
+        "--durations",
+        "20",
+    ]
     pytest = [sys.executable, "-m", "pytest", f"tests/{tests}"]
     return [*pytest, *options, "--junitxml", str(report)]
 

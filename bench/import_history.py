@@ -32,7 +32,8 @@ def made_up_history(commit_count: int, series_count: int) -> str:
     """A `data.js` of github-action-benchmark, with steps of single series and one of all."""
     numbers = np.random.default_rng(7)
     # about 60 µs, from microseconds to milliseconds
-    levels = [math.exp(numbers.normal(11, 1)) for _ in range(series_count)]
+    log_levels = [numbers.normal(11, 1) for _ in range(series_count)]
+    levels = [math.exp(log_level) for log_level in log_levels]
     runs: list[dict[str, Any]] = []
     for position in range(commit_count):
         for series in range(series_count):
@@ -78,7 +79,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "data.js"
         results.write_text(made_up_history(options.commits, options.series))
-        environment = os.environ | {"ROOFWATCH_DATA_DIR": str(Path(folder) / "store")}
+        store = Path(folder) / "store"
+        environment = os.environ | {"ROOFWATCH_DATA_DIR": str(store)}
         program = [sys.executable, "-m", "roofwatch"]
         total_s = 0.0
         for arguments in (
@@ -100,8 +102,10 @@ def main() -> None:
             total_s += seconds
             print(f"{arguments[0]}: {seconds:.1f} s, busy {busy:.2f} cores")
         findings = json.loads(done.stdout)["regressions"]
-    print(f"{options.commits} commits x {options.series} series: {total_s:.1f} s in all, ", end="")
-    print(f"{len(findings)} findings")
+    print(
+        f"{options.commits} commits x {options.series} series: {total_s:.1f} s in all, "
+        f"{len(findings)} findings"
+    )
 
 
 def _busy_s() -> float:

@@ -196,6 +196,7 @@ def grow(engine: Engine, millions: int) -> None:
         stored = set(connection.scalars(text("SELECT name FROM project")))
         existing = set(connection.scalars(text("SELECT indexname::text FROM pg_indexes")))
     shapes = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
+    # an earlier call may have filled a part
     missing = [(shape, pair) for shape, pair in shapes if shape.project(pair) not in stored]
     indexes = sorted(
         Base.metadata.tables[MeasurementRow.__tablename__].indexes,
@@ -220,8 +221,10 @@ def grow(engine: Engine, millions: int) -> None:
 
 def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]:
     """Run both queries this many times in each database, the databases in turn."""
-    # in turn, so that a busy minute slows all databases
-    times_ms = {name: _times_ms(engines, ask, question_count) for name, ask in _QUESTIONS.items()}
+    times_ms: dict[str, dict[int, list[float]]] = {}
+    for name, ask in _QUESTIONS.items():
+        # in turn, so that a busy minute slows all databases
+        times_ms[name] = _times_ms(engines, ask, question_count)
     for millions, engine in engines.items():
         with engine.connect() as connection:
             count = connection.execute(

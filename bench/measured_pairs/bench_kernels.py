@@ -174,15 +174,17 @@ def expert_grad_with(block_k: int) -> Callable[..., torch.Tensor]:
 
     def launch(dy: torch.Tensor, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         n_experts = len(ends) - 1
-        dw = dy.new_empty(n_experts, dy.shape[1], x.shape[1])
+        n_out = dy.shape[1]
+        n_in = x.shape[1]
+        dw = dy.new_empty(n_experts, n_out, n_in)
         _expert_grad_kernel[(304,)](
             dy,
             x,
             dw,
             ends,
             n_experts,
-            dy.shape[1],
-            x.shape[1],
+            n_out,
+            n_in,
             BLOCK_M=256,
             BLOCK_N=256,
             BLOCK_K=block_k,
@@ -212,7 +214,14 @@ expert_grad = kernel(
     {"k64": expert_grad_with(64), "k32": expert_grad_with(32)},
     inputs=expert_inputs,
     cases=cases(
-        shapes=[{"tokens": 65536, "experts": 64, "n_out": 1408, "n_in": 2048}],
+        shapes=[
+            {
+                "tokens": 65536,
+                "experts": 64,
+                "n_out": 1408,
+                "n_in": 2048,
+            }
+        ],
         dtypes=["bfloat16"],
         directions=("fwd",),
     ),
@@ -275,9 +284,12 @@ def wide_attention_with(block_m: int, block_n: int, warps: int) -> Callable[...,
 
     def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         n_tokens, n_heads, width = q.shape
-        group = n_heads // k.shape[1]
+        n_kv_heads = k.shape[1]
+        group = n_heads // n_kv_heads
         out = torch.empty(q.shape, dtype=torch.bfloat16, device=q.device)
-        grid = (triton.cdiv(n_tokens, block_m // group), k.shape[1])
+        # the query heads of a group share the rows of a block
+        tokens_of_block = block_m // group
+        grid = (triton.cdiv(n_tokens, tokens_of_block), n_kv_heads)
         _wide_attention_kernel[grid](
             q,
             k,
@@ -301,7 +313,8 @@ def wide_attention_with(block_m: int, block_n: int, warps: int) -> Callable[...,
 
 def wide_attention_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     """Queries [tokens, heads, width], keys and values [tokens, kv_heads, width], in fp8."""
-    tokens, width = case["tokens"], case["width"]
+    tokens = case["tokens"]
+    width = case["width"]
     fp8 = torch.float8_e4m3fnuz
     return {
         "q": make.normal(tokens, case["heads"], width).to(fp8),
@@ -320,7 +333,14 @@ wide_attention = kernel(
     },
     inputs=wide_attention_inputs,
     cases=cases(
-        shapes=[{"tokens": 16384, "heads": 32, "kv_heads": 4, "width": 512}],
+        shapes=[
+            {
+                "tokens": 16384,
+                "heads": 32,
+                "kv_heads": 4,
+                "width": 512,
+            }
+        ],
         dtypes=["bfloat16"],
         directions=("fwd",),
     ),

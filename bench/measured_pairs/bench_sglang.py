@@ -38,7 +38,8 @@ def import_kernels_only() -> ModuleType:
     root = Path(installed.origin).parent.parent
     for package in PACKAGES:
         stand_in = ModuleType(package)
-        stand_in.__path__ = [str(root.joinpath(*package.split(".")))]
+        folder = root.joinpath(*package.split("."))
+        stand_in.__path__ = [str(folder)]
         sys.modules[package] = stand_in
     # without a GPU, as on the machine that compiles
     device = ModuleType("sglang.srt.utils")
@@ -58,8 +59,10 @@ extend = import_kernels_only()
 
 
 def inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    tokens, prefix = case["tokens"], case["prefix"]
-    heads, kv_heads = case["heads"], case["kv_heads"]
+    tokens = case["tokens"]
+    prefix = case["prefix"]
+    heads = case["heads"]
+    kv_heads = case["kv_heads"]
     return {
         "q": make.normal(tokens, heads, case["width"]),
         "k": make.normal(tokens, kv_heads, case["width"]),
@@ -70,17 +73,25 @@ def inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def attend(
-    tensors: dict[str, torch.Tensor], *, tile: tuple[int, int, int], has_options: bool
+    tensors: dict[str, torch.Tensor],
+    *,
+    tile: tuple[int, int, int],
+    has_options: bool,
 ) -> torch.Tensor:
     """Attend from the new tokens of one sequence to all of its tokens."""
-    q, k_buffer, v_buffer = tensors["q"], tensors["k_buffer"], tensors["v_buffer"]
-    width, value_width = q.shape[2], v_buffer.shape[2]
+    q = tensors["q"]
+    k_buffer = tensors["k_buffer"]
+    v_buffer = tensors["v_buffer"]
+    n_tokens, n_heads, width = q.shape
+    value_width = v_buffer.shape[2]
+    widths = (width, 0, value_width)
     # wide queries of 512 latent columns have 64 with positions, in a product of their own
-    widths = (512, 64, 512) if width == 576 else (width, 0, value_width)
+    if width == 576:
+        widths = (512, 64, 512)
     # the launcher asks these for its options, such as `matrix_instr_nonkdim`, and its tile
     extend._is_hip = has_options  # type: ignore[attr-defined]
     extend._get_block_sizes_for_extend_attention = lambda *_: widths + tile  # type: ignore[attr-defined]
-    output = q.new_empty(q.shape[0], q.shape[1], value_width)
+    output = q.new_empty(n_tokens, n_heads, value_width)
     prefix = k_buffer.shape[0]
     extend.extend_attention_fwd(
         q,
@@ -89,13 +100,13 @@ def attend(
         output,
         k_buffer,
         v_buffer,
-        qo_indptr=torch.tensor([0, q.shape[0]], dtype=torch.int32, device=q.device),
+        qo_indptr=torch.tensor([0, n_tokens], dtype=torch.int32, device=q.device),
         kv_indptr=torch.tensor([0, prefix], dtype=torch.int32, device=q.device),
         kv_indices=torch.arange(prefix, device=q.device),
         custom_mask=None,
         is_causal=True,
         mask_indptr=None,
-        max_len_extend=q.shape[0],
+        max_len_extend=n_tokens,
         k_scale=1.0,
         v_scale=1.0,
     )
@@ -104,7 +115,9 @@ def attend(
 
 def pairs_of_tokens(case: Case) -> float:
     tokens = case["tokens"]
-    return case["heads"] * tokens * (case["prefix"] + tokens / 2)
+    # causal: on average, a token attends to half of the new ones
+    keys_of_token = case["prefix"] + tokens / 2
+    return case["heads"] * tokens * keys_of_token
 
 
 def kernel(
@@ -119,13 +132,18 @@ def kernel(
     def launch_with(tile: tuple[int, int, int]) -> Callable[..., torch.Tensor]:
         return lambda **tensors: attend(tensors, tile=tile, has_options=has_options)
 
+    def flop_count(case: Case) -> float:
+        """A product with the keys and one with the values."""
+        widths = case["width"] + case["value_width"]
+        return 2.0 * pairs_of_tokens(case) * widths
+
     launches = {label: launch_with(tile) for label, tile in tiles.items()}
     spec = KernelSpec(
         name=name,
         reference=next(iter(launches.values())),
         inputs=inputs,
         cases=cases(shapes=[shape], dtypes=["bfloat16"], directions=("fwd",)),
-        flop_count=lambda case: 2.0 * pairs_of_tokens(case) * (case["width"] + case["value_width"]),
+        flop_count=flop_count,
         memory_bytes=lambda _case: 0.0,
     )
     for label, launch in launches.items():
@@ -162,12 +180,15 @@ def grouped_heads(width: int) -> dict[str, int]:
     }
 
 
-heads_of_64 = kernel("extend_attention_64", grouped_heads(64), {"triton": TILE, "m128": WIDE_TILE})
-heads_of_128 = kernel(
-    "extend_attention_128", grouped_heads(128), {"triton": TILE, "m128": WIDE_TILE}
-)
+NARROW_AND_WIDE = {"triton": TILE, "m128": WIDE_TILE}
+heads_of_64 = kernel("extend_attention_64", grouped_heads(64), NARROW_AND_WIDE)
+heads_of_128 = kernel("extend_attention_128", grouped_heads(128), NARROW_AND_WIDE)
 heads_of_256 = kernel(
     "extend_attention_256",
     grouped_heads(256),
-    {"triton": TILE, "m128": WIDE_TILE, "n128": (128, 128, 8), "m256": (256, 64, 8)},
+    {
+        **NARROW_AND_WIDE,
+        "n128": (128, 128, 8),
+        "m256": (256, 64, 8),
+    },
 )

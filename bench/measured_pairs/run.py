@@ -291,14 +291,23 @@ def import_path(packages: Path) -> Iterator[None]:
 
 @cache
 def compiled(
-    file: str, target: str, requirement: str | None, triton: str | None, folder: Path
+    file: str,
+    target: str,
+    requirement: str | None,
+    triton: str | None,
+    folder: Path,
 ) -> tuple[StaticFacts, ...]:
     """Compile all pairs of a file for a target, with one release and one compiler."""
     source = suite_source(HERE / file)
-    kernels = tuple({pair.kernel for pair in PAIRS if pair.file == file and pair.target == target})
+    pairs = [pair for pair in PAIRS if (pair.file, pair.target) == (file, target)]
+    kernels = tuple({pair.kernel for pair in pairs})
     plan = RunPlan(targets=(target,), kernels=kernels)
-    toolchain = None if triton is None else find_toolchain(triton).packages
-    library = Path() if requirement is None else install(requirement, folder)
+    toolchain = None
+    if triton is not None:
+        toolchain = find_toolchain(triton).packages
+    library = Path()
+    if requirement is not None:
+        library = install(requirement, folder)
     with import_path(library):
         return analyse_suite(
             source=source,
@@ -310,7 +319,13 @@ def compiled(
 
 def facts_of(pair: MeasuredPair, side: MeasuredSide, folder: Path) -> list[StaticFacts]:
     """Facts of one side of a pair, under a name that both sides share."""
-    every = compiled(pair.file, pair.target, side.requirement, side.triton, folder)
+    every = compiled(
+        pair.file,
+        pair.target,
+        side.requirement,
+        side.triton,
+        folder,
+    )
     selected: list[StaticFacts] = []
     for facts in every:
         kernel, _, case = facts.case_id.partition("/")
@@ -331,8 +346,11 @@ def verdict_of(pair: MeasuredPair, folder: Path) -> tuple[Verdict, float]:
     ratio = 1.0
     for change in judge_static(base, head).changes:
         evidence = change.evidence
-        prediction = evidence.prediction if isinstance(evidence, CodeEvidence) else None
-        ratio = math.exp(change.log_ratio if prediction is None else prediction.log_ratio)
+        log_ratio = change.log_ratio
+        # without a prediction of times, the change of a size has to do
+        if isinstance(evidence, CodeEvidence) and evidence.prediction is not None:
+            log_ratio = evidence.prediction.log_ratio
+        ratio = math.exp(log_ratio)
         # the first change that decides is the worst one
         if change.verdict in FASTER | SLOWER:
             return change.verdict, ratio
@@ -349,12 +367,17 @@ def main() -> None:
         verdict, ratio = verdict_of(pair, options.folder)
         is_right = verdict in pair.expected
         right_count += is_right
-        print(
-            f"| {pair.kernel} {pair.direction} | {pair.base} | {pair.head} | {pair.target} "
-            f"| {pair.measured} | {verdict}, time × {ratio:.2f} "
-            f"| {'right' if is_right else 'wrong'} |",
-            flush=True,
-        )
+        cells = [
+            f"{pair.kernel} {pair.direction}",
+            str(pair.base),
+            str(pair.head),
+            pair.target,
+            pair.measured,
+            f"{verdict}, time × {ratio:.2f}",
+            "right" if is_right else "wrong",
+        ]
+        # compiling a pair takes a while, so each is printed at once
+        print(f"| {' | '.join(cells)} |", flush=True)
     print(f"\n{right_count} of {len(PAIRS)} right")
 
 
