@@ -129,7 +129,8 @@ async def attempt(ticket: Ticket, folder: Path) -> Attempt:
         prompt_text = prompt.messages[0].content.text  # type: ignore[union-attr]
         first_tool = _FIRST_TOOL.search(prompt_text.replace(f"`{ticket.file}`", ""))
         assert first_tool is not None, f"the prompt {ticket.prompt} names no tool"
-        tool, arguments = first_tool[1], ticket.arguments
+        tool = first_tool[1]
+        arguments = ticket.arguments
         while len(attempt.calls) < MOST_CALLS:
             answer = await _call(client, attempt, tool, arguments)
             while answer.get("exit_status") is None and len(attempt.calls) < MOST_CALLS:
@@ -140,7 +141,8 @@ async def attempt(ticket: Ticket, folder: Path) -> Attempt:
             # the same call again waits for a change of the code, which this client cannot make
             if (next_call["tool"], next_call["arguments"]) == (tool, arguments):
                 break
-            tool, arguments = next_call["tool"], next_call["arguments"]
+            tool = next_call["tool"]
+            arguments = next_call["arguments"]
     attempt.seconds = time.monotonic() - started_s
     return attempt
 

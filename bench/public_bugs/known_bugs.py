@@ -16,7 +16,9 @@ class Bug:
     """Benchmark file; by default the package's."""
 
 
-LIGER, FLA, UNSLOTH = "liger-kernel", "fla-core", "unsloth"
+LIGER = "liger-kernel"
+FLA = "fla-core"
+UNSLOTH = "unsloth"
 ROW = "32-bit row offset"
 BUGS = (
     Bug(

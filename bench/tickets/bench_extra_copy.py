@@ -17,7 +17,9 @@ def _square_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def square(x):
     x = x.contiguous()  # VERSION
     y = torch.empty_like(x)
-    _square_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    n = x.numel()
+    grid = (triton.cdiv(n, 1024),)
+    _square_kernel[grid](x, y, n, BLOCK=1024)
     return y
 
 

@@ -20,7 +20,8 @@ def double(x):
     x = x.contiguous()
     y = torch.zeros_like(x)
     n_rows, n_cols = x.shape
-    _double_kernel[(n_rows,)](x, y, n_cols, BLOCK=triton.next_power_of_2(n_cols))
+    block = triton.next_power_of_2(n_cols)
+    _double_kernel[(n_rows,)](x, y, n_cols, BLOCK=block)
     return y
 
 
