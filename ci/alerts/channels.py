@@ -203,7 +203,7 @@ def open_issues(
     api_url: str,
     name: str,
     token: str,
-    labels: tuple[str, ...] = (),
+    labels: tuple[str, ...],
 ) -> Send:
     """Use issues on GitHub: one per episode, opened when the alert fires, then commented on and
     closed.
@@ -224,7 +224,11 @@ def open_issues(
         # a stranger may write our marker into an issue of theirs
         trusted = [issue for issue in repository.list_issues(_ISSUE_LABEL) if issue.is_trusted]
         matching = [issue for issue in trusted if _first_line(issue.body) == marker]
-        return min(matching, key=lambda issue: issue.number, default=None)
+        return min(
+            matching,
+            key=lambda issue: issue.number,
+            default=None,
+        )
 
     def send(delivery: Delivery) -> None:
         try:
@@ -296,6 +300,10 @@ def to_markdown(delivery: Delivery) -> str:
 
 def to_document(delivery: Delivery) -> JsonObject:
     alert = delivery.alert
+    # only alerts of regressions have one
+    regression_id = None
+    if alert.regression_id is not None:
+        regression_id = str(alert.regression_id)
     return {
         "version": 1,
         "key": str(delivery.key),
@@ -305,7 +313,7 @@ def to_document(delivery: Delivery) -> JsonObject:
         "project": alert.project,
         "rules": alert.rules,
         "severity": alert.severity,
-        "regression_id": None if alert.regression_id is None else str(alert.regression_id),
+        "regression_id": regression_id,
         "fired_at": alert.fired_at.isoformat(),
         **asdict(delivery.alert.message),
     }

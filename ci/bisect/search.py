@@ -173,9 +173,12 @@ def with_pair(
     commits = list(progress.commits)
     measured = commits[position]
     log_ratios = (*measured.log_ratios, *pair.log_ratios)
+    status = CommitStatus.MEASURED
+    if pair.error:
+        status = CommitStatus.SKIPPED
     commits[position] = replace(
         measured,
-        status=CommitStatus.SKIPPED if pair.error else CommitStatus.MEASURED,
+        status=status,
         reason=pair.error or measured.reason,
         pair_count=len(log_ratios),
         relative_change=_relative_change(log_ratios),
@@ -299,7 +302,7 @@ def next_move(
     commits: Sequence[BisectionCommit],
     plan: SearchPlan,
     *,
-    current: int | None = None,
+    current: int | None,
 ) -> Measure | SearchEnd:
     """Choose the commit to measure next, or end the search. The ends are known to differ.
 
@@ -383,7 +386,11 @@ def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int |
     measurable = [index for index in remaining if not _is_skipped(commits[index])]
     if any(len(commits[index].log_ratios) >= _FIRST_PAIRS for index in measurable):
         return None
-    return min(measurable, key=lambda index: abs(index - position), default=None)
+    return min(
+        measurable,
+        key=lambda index: abs(index - position),
+        default=None,
+    )
 
 
 def _halving_commit(
@@ -404,4 +411,8 @@ def _halving_commit(
         return len(commit.log_ratios) < plan.max_pairs
 
     useful = filter(is_useful, range(len(commits)))
-    return min(useful, key=lambda position: abs(cumulative[position] - 0.5), default=None)
+    return min(
+        useful,
+        key=lambda position: abs(cumulative[position] - 0.5),
+        default=None,
+    )

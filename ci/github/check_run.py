@@ -15,7 +15,7 @@ from roofwatch.ci.report.change_words import counted_changes, line_of, name_of, 
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
+from roofwatch.model.claim import CheckPolicy
 from roofwatch.model.files import JsonObject
 from roofwatch.model.source_line import SourceLine
 from roofwatch.model.verdict import Verdict
@@ -55,11 +55,15 @@ class Annotation:
     """Plain text."""
 
     def to_json(self) -> JsonObject:
+        """Write it as GitHub's API takes it."""
+        level = "notice"
+        if self.is_failure:
+            level = "failure"
         return {
             "path": self.file,
             "start_line": self.line,
             "end_line": self.line,
-            "annotation_level": "failure" if self.is_failure else "notice",
+            "annotation_level": level,
             "title": self.title,
             "message": self.message,
         }
@@ -130,7 +134,7 @@ def not_measured(
     reason: str,
     title: str = "no result: not measured",
     *,
-    policy: CheckPolicy = DEFAULT_POLICY,
+    policy: CheckPolicy,
 ) -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
     text = f"Nothing was compared: {code(reason, limit=1_000)}."
@@ -154,7 +158,7 @@ def _required(policy: CheckPolicy) -> str:
     return f"Required: {', '.join(policy.requires)}."
 
 
-def without_records(note: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) -> CheckRun:
+def without_records(note: NotMeasured, *, policy: CheckPolicy) -> CheckRun:
     """Write the check-run of a measurement that ended without records."""
     conclusion = Conclusion.SUCCESS
     if note.error:
