@@ -178,7 +178,12 @@ def _newest(state: WatchState) -> Iterator[Job]:
 
 def _bridges(state: WatchState) -> Iterator[Job]:
     """Measure the last commit before a change of the environment in the new one too."""
-    for bridge in sorted(state.bridges, key=lambda bridge: bridge.commit, reverse=True):
+    newest_first = sorted(
+        state.bridges,
+        key=lambda bridge: bridge.commit,
+        reverse=True,
+    )
+    for bridge in newest_first:
         differences = ", ".join(bridge.differences)
         yield Job(
             kind=JobKind.BRIDGE,

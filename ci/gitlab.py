@@ -149,7 +149,12 @@ class GitLabProject:
 
     def comments(self, number: int) -> list[Comment]:
         def read() -> list[Any]:
-            return list(self._notes(number).list(iterator=True, sort="asc", per_page=100))
+            notes = self._notes(number).list(
+                iterator=True,
+                sort="asc",
+                per_page=100,
+            )
+            return list(notes)
 
         comments: list[Comment] = []
         for note in self._call(read):

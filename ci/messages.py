@@ -182,7 +182,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
     """Write lines behind a summary that opens on a click."""
-    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+    return [
+        f"<details><summary>{summary}</summary>",
+        "",
+        *lines,
+        "",
+        "</details>",
+    ]
 
 
 def join_sections(

@@ -48,7 +48,9 @@ class SubmissionVerdict(StrEnum):
         """0 for faster, 1 if the candidate is rejected, 2 if nothing was decided."""
         if self is SubmissionVerdict.FASTER:
             return 0
-        return 1 if self in _REJECTED else 2
+        if self in _REJECTED:
+            return 1
+        return 2
 
 
 _REJECTED = {SubmissionVerdict.NOT_FASTER, SubmissionVerdict.INCORRECT, SubmissionVerdict.INVALID}

@@ -210,13 +210,19 @@ def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
             continue
         # below the floor, an error is rounding
         if max(base_error, head_error) > error_floor(head.case_id):
-            is_worse = head_error > base_error
+            reason = Reason.MORE_ACCURATE
+            if head_error > base_error:
+                reason = Reason.LESS_ACCURATE
             yield counted_change(
-                subject=ChangeSubject(head.case_id, head.implementation, part=tensor.tensor),
+                subject=ChangeSubject(
+                    head.case_id,
+                    head.implementation,
+                    part=tensor.tensor,
+                ),
                 name="rmse_ratio",
                 base=base_error,
                 head=head_error,
-                reason=Reason.LESS_ACCURATE if is_worse else Reason.MORE_ACCURATE,
+                reason=reason,
             )
 
 

@@ -60,7 +60,8 @@ def _in_words(value: object) -> str:
 
 def refuse_whole(pairing: Pairing) -> list[Remark]:
     """Why the two records are not compared at all; empty if they may be."""
-    base, head = pairing.base, pairing.head
+    base = pairing.base
+    head = pairing.head
     refusals = []
     if base.project != head.project:
         projects = (base.project, head.project)
@@ -186,7 +187,8 @@ def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
 
 def notes_on(pairing: Pairing) -> Iterator[Remark]:
     """List other differences that may explain a change."""
-    base, head = pairing.base, pairing.head
+    base = pairing.base
+    head = pairing.head
     # without alternation, the machine may have changed between the two
     if not pairing.is_interleaved and base.measurements and head.measurements:
         yield Remark(
@@ -244,7 +246,8 @@ def _function_of(case_id: str, choice: Autotuning) -> tuple[str, str]:
 
 def note_on_requirements(pairing: Pairing) -> Remark | None:
     """Say which required packages differ, and with which both sides ran; None if none differ."""
-    base, head = pairing.base, pairing.head
+    base = pairing.base
+    head = pairing.head
     # without provenance, nobody read the files that name the packages
     if not base.provenance or not head.provenance:
         return None

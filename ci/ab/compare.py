@@ -178,7 +178,9 @@ def compare(
     half = critical(_degrees(pairs.count), level) * error
     interval = (pairs.centre - half, pairs.centre + half)
     verdict, reason = judge_interval(interval, edge)
-    is_open = verdict is Verdict.INCONCLUSIVE
+    more_blocks = None
+    if verdict is Verdict.INCONCLUSIVE:
+        more_blocks = _more_blocks(pairs, edge)
     return replace(
         comparison,
         verdict=verdict,
@@ -186,7 +188,7 @@ def compare(
         log_interval=interval,
         # corrected for all interim analyses: this one spends the share `level`
         p_value=min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level),
-        more_blocks=_more_blocks(pairs, edge) if is_open else None,
+        more_blocks=more_blocks,
         block_deviation=error * math.sqrt(pairs.count / 2),
     )
 

@@ -108,7 +108,11 @@ def _changes(base: CaseProfile, head: CaseProfile) -> Iterator[Change[LaunchEvid
         base_launched = base_kernels.get(base_name, _NOT_LAUNCHED)
         head_launched = head_kernels.get(head_name, _NOT_LAUNCHED)
         yield Change(
-            subject=ChangeSubject(head.case_id, head.implementation, part=head_name or base_name),
+            subject=ChangeSubject(
+                head.case_id,
+                head.implementation,
+                part=head_name or base_name,
+            ),
             metric="launch_count",
             base=base_launched.count,
             head=head_launched.count,

@@ -336,14 +336,17 @@ def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
     }
     presets = {pair.preset for pair in calibrations}
     newest_pair = calibrations[0]
+    # noise of several presets is that of none
+    preset = None
+    if len(presets) == 1:
+        preset = newest_pair.preset
     return NoiseFloor(
         project=newest_pair.project,
         runner_class=newest_pair.runner_class,
         harness_version=newest_pair.harness_version,
         commit_sha=newest_pair.head.sha,
         measured_at=newest_pair.measured_at,
-        # noise of several presets is that of none
-        preset=presets.pop() if len(presets) == 1 else None,
+        preset=preset,
         cases=tuple(reversed(newest.values())),
     )
 

@@ -99,18 +99,23 @@ def _new_episode(
     now: datetime,
 ) -> Alert:
     """Begin an episode of an alert, the first or the next."""
+    episode = 1
+    told_at: Mapping[str, datetime] = {}
+    if previous is not None:
+        episode = previous.episode + 1
+        # the cool-down goes on
+        told_at = previous.told_at
     return Alert(
         project=project,
         cause=condition.cause,
         rules=(condition.rule,),
         severity=condition.severity,
         state=AlertState.FIRING,
-        episode=1 if previous is None else previous.episode + 1,
+        episode=episode,
         message=condition.message,
         fired_at=now,
         regression_id=condition.regression_id,
-        # the cool-down goes on
-        told_at={} if previous is None else previous.told_at,
+        told_at=told_at,
     )
 
 
@@ -261,7 +266,9 @@ def _channels_to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
         # a rule may have been removed since
         if rule is None:
             continue
-        channels = notified if rule.notify_resolved else silent
-        channels.update(rule.channels, rule.escalate_to)
+        if rule.notify_resolved:
+            notified.update(rule.channels, rule.escalate_to)
+        else:
+            silent.update(rule.channels, rule.escalate_to)
     muted = silent - notified
     return [channel for channel in told_channels if channel not in muted]

@@ -126,7 +126,10 @@ def _levels_by_subject(
             state,
             now,
         ):
-            kernel = "" if rule.over == "geomean" else level.series.kernel
+            # a geometric mean is over the cases of all kernels
+            kernel = ""
+            if rule.over != "geomean":
+                kernel = level.series.kernel
             groups[kernel, device].append(level)
     return groups
 
@@ -324,8 +327,13 @@ def _condition(
         for level in levels[:MAX_CHANGES]
     ]
     event = f"{rule.name}\n{device}"
+    head_sha = None
     if began_here:
         event = worst.since.sha
+        head_sha = worst.since.sha
+    base_sha = None
+    if worst.previous is not None:
+        base_sha = worst.previous.sha
     message = Message(
         title=f"{subject}: {rule.definition.title} {_change_text(rule, levels)} on {device}",
         facts=tuple(_facts(rule, worst)),
@@ -338,8 +346,8 @@ def _condition(
         ),
         kernels=kernels,
         devices=(device,),
-        base_sha=None if worst.previous is None else worst.previous.sha,
-        head_sha=worst.since.sha if began_here else None,
+        base_sha=base_sha,
+        head_sha=head_sha,
         changes=tuple(changes),
     )
     return AlertCondition(

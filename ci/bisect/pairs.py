@@ -120,7 +120,11 @@ def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> li
 def series_to_bisect(regression: Regression) -> ChangePoint | None:
     """Return the largest step of a time; None if no time changed in a step."""
     steps = filter(is_time_step, regression.change_points)
-    return max(steps, key=lambda point: abs(point.relative_change or 0.0), default=None)
+    return max(
+        steps,
+        key=lambda point: abs(point.relative_change or 0.0),
+        default=None,
+    )
 
 
 def range_of(

@@ -145,7 +145,10 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
     if metric == "peak_allocated_bytes":
         sentence = "the launcher allocates the memory, and the commit may have changed it"
         # another version of torch may allocate differently
-        code = Odds(_POSSIBLE if is_toolchain_suspected else AT_STEP, sentence)
+        against_unknown = AT_STEP
+        if is_toolchain_suspected:
+            against_unknown = _POSSIBLE
+        code = Odds(against_unknown, sentence)
     elif metric == "host_ns":
         sentence = (
             "the commit may have changed what the host does to launch it; the kernel on "
@@ -289,9 +292,11 @@ def _clock(context: ChangeContext) -> Odds | None:
 
 def _throttled(context: ChangeContext) -> str:
     """What throttled most runs of the slower level alone; empty if nothing did."""
-    slower, faster = context.before, context.after
+    slower = context.before
+    faster = context.after
     if context.log_change > 0:
-        slower, faster = context.after, context.before
+        slower = context.after
+        faster = context.before
     usual_reasons = {reason for run in faster for reason in run.degraded_by}
     new_reasons: set[str] = set()
     throttled_count = 0

@@ -19,10 +19,12 @@ def two_sided_p(t: float, degrees: int) -> float:
     angle = math.atan(abs(t) / math.sqrt(degrees))
     cosine_squared = math.cos(angle) ** 2
     is_odd = degrees % 2 == 1
-    term, first_k = 1.0, 2
+    term = 1.0
+    first_k = 2
     # the series begins with other terms for odd degrees
     if is_odd:
-        term, first_k = math.cos(angle), 3
+        term = math.cos(angle)
+        first_k = 3
     total = term
     if degrees == 1:
         total = 0.0

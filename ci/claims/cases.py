@@ -145,7 +145,9 @@ def _judge_case(
 
 
 def _summary(results: CaseResults) -> SideResult | None:
-    return results.summary if results.has_run else None
+    if not results.has_run:
+        return None
+    return results.summary
 
 
 def _judge_times(
@@ -175,9 +177,12 @@ def _judge_times(
         )
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
+        reason = case.reason
+        if is_paired:
+            reason = Reason.THROTTLED
         return replace(
             case,
-            reason=Reason.THROTTLED if is_paired else case.reason,
+            reason=reason,
             detail=pairs.remark,
             evidence=replace(case.evidence, left_out=pairs.left_out),
         )
@@ -304,15 +309,23 @@ def with_claim(
         is_compiled=is_compiled,
         why=why,
     )
-    return replace(case, evidence=replace(evidence, claim=claim, why_untimed=why))
+    claimed_evidence = replace(
+        evidence,
+        claim=claim,
+        why_untimed=why,
+    )
+    return replace(case, evidence=claimed_evidence)
 
 
 def _cause_of(pairing: Pairing, case: Change[CaseEvidence]) -> Cause | None:
     """`toolchain` if equal sources changed their time with another toolchain; else not known."""
-    base, head = pairing.base, pairing.head
+    base = pairing.base
+    head = pairing.head
     if not case.is_decided or has_one_toolchain(base.environment, head.environment):
         return None
     digest = base.source_digests.get(case.subject.kernel)
     head_digest = head.source_digests.get(case.subject.kernel)
-    is_same_source = digest is not None and digest == head_digest
-    return Cause.TOOLCHAIN if is_same_source else None
+    # without a digest, the source may have changed as well
+    if digest is None or digest != head_digest:
+        return None
+    return Cause.TOOLCHAIN

@@ -60,7 +60,9 @@ class CodeStates:
 
     @classmethod
     def of(cls, pairing: Pairing, changes: Iterable[StaticChange]) -> "CodeStates":
-        base, head = pairing.base, pairing.head
+        """Compare the sources and the machine code of both sides by case."""
+        base = pairing.base
+        head = pairing.head
         is_one_toolchain = has_one_toolchain(base.environment, head.environment)
         compiled = _compiled(pairing.base_results) & _compiled(pairing.head_results)
         head_sources: dict[str, str] = {}
@@ -134,8 +136,9 @@ def judge_outcomes(
         # what failed before is not the change's fault
         if base is not None and base.failure is not None:
             return Ruling(Verdict.UNCHANGED, Reason.ALREADY_FAILING)
-        is_wrong = head.failure is Outcome.INCORRECT
-        return Ruling(Verdict.REGRESSED, Reason.WRONG_RESULT if is_wrong else Reason.FAILED)
+        if head.failure is Outcome.INCORRECT:
+            return Ruling(Verdict.REGRESSED, Reason.WRONG_RESULT)
+        return Ruling(Verdict.REGRESSED, Reason.FAILED)
     if base is None:
         return Ruling(Verdict.INCONCLUSIVE, Reason.NEW_CASE)
     if base.failure is not None:
@@ -260,8 +263,9 @@ def claim_of_regression(regression: Regression) -> str:
             return text
         return f"{text}, not confirmed by a pair"
     if times or Layer.ACCURACY in layers:
-        is_fixed = regression.verdict is Verdict.IMPROVED
-        return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
+        if regression.verdict is Verdict.IMPROVED:
+            return reason_words(Reason.FIXED)
+        return reason_words(Reason.FAILED)
     if layers <= {Layer.STATIC, Layer.OPERATORS}:
         return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
     if layers == {Layer.IMPORTED}:

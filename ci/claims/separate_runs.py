@@ -32,8 +32,8 @@ def judge_runs(base: RunDetail, head: RunDetail) -> list[Change[CaseEvidence]]:
         change = Change(
             subject=ChangeSubject(*key),
             metric=TIME.key,
-            base=None if base_case is None else base_case.median_ns,
-            head=None if head_case is None else head_case.median_ns,
+            base=_median_ns(base_case),
+            head=_median_ns(head_case),
             verdict=Verdict.INCONCLUSIVE,
             reason=Reason.NOT_COMPARABLE,
             evidence=CaseEvidence(base=_result(base_case), head=_result(head_case)),
@@ -90,6 +90,12 @@ def _may_be_compared(
     return refuse_method(base_case, head_case) is None
 
 
+def _median_ns(case: MeasuredCase | None) -> float | None:
+    if case is None:
+        return None
+    return case.median_ns
+
+
 def _result(case: MeasuredCase | None) -> SideResult | None:
     if case is None:
         return None
@@ -118,11 +124,15 @@ def _code(base: RunDetail, head: RunDetail) -> CodeStates:
         and head.environment is not None
         and has_one_toolchain(base.environment, head.environment)
     )
+    # equal sources excuse no code that another compiler made
+    head_sources: Mapping[str, str] = {}
+    if is_one_toolchain:
+        head_sources = head.source_digests
     return CodeStates(
         changed=frozenset(changed),
         compiled=frozenset(both),
         base_sources=base.source_digests,
-        head_sources=head.source_digests if is_one_toolchain else {},
+        head_sources=head_sources,
     )
 
 

@@ -45,7 +45,7 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
             text=f"A block of {where} needs more than a multiprocessor has.",
             words=words,
             advice="Use a smaller tile, or a smaller num_stages.",
-            weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
+            weight=_weight_of_failure(evidence),
         )
 
 
@@ -61,8 +61,15 @@ def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
             text=f"The compiler reports for {where}: {{}}",
             words=(*words, message),
             advice="See `roofwatch static` for the whole message.",
-            weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
+            weight=_weight_of_failure(evidence),
         )
+
+
+def _weight_of_failure(evidence: Evidence) -> Weight:
+    """A failure for the device itself puts the measurement in doubt; for another, it is a hint."""
+    if evidence.has_own_facts:
+        return Weight.DOUBT
+    return Weight.HINT
 
 
 def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:

@@ -93,13 +93,16 @@ def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     # of several kernels, the share of each in the time of the call is unknown
     is_single_kernel = len(evidence.counters) == 1
     for saved_share, function, message in savings[:_MAX_PROFILER_FINDINGS]:
+        most_speedup = None
+        if is_single_kernel:
+            most_speedup = 1 / (1 - saved_share)
         yield DiagnosisFinding(
             title="a rule of Nsight Compute",
             text=f"{{}} could save {saved_share:.0%} of its time: {{}}",
             words=(function, message),
             advice="Open the report that `roofwatch ncu --output` keeps. The saving is an "
             "estimate of Nsight Compute.",
-            most_speedup=1 / (1 - saved_share) if is_single_kernel else None,
+            most_speedup=most_speedup,
         )
 
 

@@ -36,7 +36,11 @@ FAR = 0.6
 """Share below which no ceiling explains the time; between `FAR` and `NEAR` the nearer ceiling
 binds.
 """
-FIXED_COST_NS = {"cpu": 3_000.0, "cuda": 2_000.0, "hip": 3_000.0}
+FIXED_COST_NS = {
+    "cpu": 3_000.0,
+    "cuda": 2_000.0,
+    "hip": 3_000.0,
+}
 """Typical time of an empty launch, or of one torch operator on a CPU; used if the record has no
 measurement.
 """

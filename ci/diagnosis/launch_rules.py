@@ -132,13 +132,16 @@ def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     reachable_ns = evidence.reachable_ns
     # large kernels hide the cost of their launches
     if mean_ns < SMALL_KERNEL_NS:
+        most_speedup = None
+        if reachable_ns is not None:
+            most_speedup = timing.median_ns / reachable_ns
         yield DiagnosisFinding(
             title="many small kernels",
             text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on "
             f"average.",
             advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate "
             "values in registers.",
-            most_speedup=None if reachable_ns is None else timing.median_ns / reachable_ns,
+            most_speedup=most_speedup,
         )
 
 

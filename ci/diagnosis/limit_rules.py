@@ -141,11 +141,14 @@ def _at_counted_ceiling(
         most_by_roof = 1 / (evidence.utilisation or 1.0)
         most_speedup = min(excess_ratio / share, most_by_roof)
     if evidence.limit is not Limit.MEMORY:
-        source, advice = "the cache", _REUSE_DATA
+        source = "the cache"
+        advice = _REUSE_DATA
     elif has_excess:
-        source, advice = "device memory", _MOVE_NO_EXCESS
+        source = "device memory"
+        advice = _MOVE_NO_EXCESS
     else:
-        source, advice = "device memory", _MOVE_FEWER_BYTES
+        source = "device memory"
+        advice = _MOVE_FEWER_BYTES
     text = (
         f"The hardware counted {format_bytes(level.byte_count)} through {source} in "
         f"{format_ns(timing.median_ns)}: "

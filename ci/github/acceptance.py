@@ -177,7 +177,11 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_FindingSize]:
                 code.reason,
             )
             for measure, size in _code_sizes(code).items():
-                yield _FindingSize((*function, measure), least=size, most=size)
+                yield _FindingSize(
+                    (*function, measure),
+                    least=size,
+                    most=size,
+                )
     for launch in judgement.secondary_changes:
         if launch.verdict is Verdict.REGRESSED:
             yield _relative_size(launch, measure=launch.metric)
@@ -212,7 +216,10 @@ def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_FindingSize]:
         yield _FindingSize((*name, str(head.failure)))
         return
     base = case.evidence.base
-    tensor_count = 1 if base is None else base.tensor_count
+    # without results of the base, at least one tensor is expected
+    tensor_count = 1
+    if base is not None:
+        tensor_count = base.tensor_count
     # a tensor with NaN or infinity has no error, so it is missing among the tensors
     is_finite = head.tensor_count >= tensor_count
     for measure in ("rmse_ratio", "max_abs_error"):

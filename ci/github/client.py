@@ -217,7 +217,11 @@ class GitHubRepository:
             check_run_id = newest.check_run_id
             self.update_check_run(check_run_id, first)
         else:
-            new = {"name": name, "head_sha": head_sha, "external_id": f"roofwatch:{order}"} | first
+            new = {
+                "name": name,
+                "head_sha": head_sha,
+                "external_id": f"roofwatch:{order}",
+            } | first
             check_run_id = self._create_once(new, order)
         for batch in more:
             self.update_check_run(check_run_id, batch)
@@ -279,16 +283,24 @@ def _is_later(check_run: FoundCheckRun, order: RunOrder) -> bool:
 
 def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
     ours = [check_run for check_run in check_runs if check_run.order == order]
-    return max(ours, key=lambda check_run: check_run.check_run_id, default=None)
+    return max(
+        ours,
+        key=lambda check_run: check_run.check_run_id,
+        default=None,
+    )
 
 
 def _found_check_run(document: Mapping[str, Any]) -> FoundCheckRun:
     output = document.get("output") or {}
     ours = _EXTERNAL_ID.fullmatch(document.get("external_id") or "")
+    # a check-run of another program has no order
+    order = None
+    if ours is not None:
+        order = RunOrder(int(ours[1]), int(ours[2]))
     return FoundCheckRun(
         check_run_id=int(document["id"]),
         is_completed=document["status"] == "completed",
-        order=RunOrder(int(ours[1]), int(ours[2])) if ours else None,
+        order=order,
         conclusion=document.get("conclusion"),
         title=str(output.get("title") or ""),
         summary=str(output.get("summary") or ""),

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 TellService = Callable[[str, PullRequestAcceptance], None]
 """Stores an acceptance of a project in the service, or raises `ForgeError`."""
-AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
+AGREED = "+1"
+CONFUSED = "confused"
+REFUSED = "-1"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ def carry_out(
         accept_by,
         tell_service,
     )
-    verbs, answers, reaction = [], [], AGREED
+    verbs = []
+    answers = []
+    reaction = AGREED
     for line in lines:
         try:
             command = parse_command(line)

@@ -157,7 +157,8 @@ def post_comment(
     Raises:
         ForgeError: GitHub refuses.
     """
-    order, uncertain = read_state(body).order, None
+    order = read_state(body).order
+    uncertain = None
     for _ in range(_MAX_ATTEMPTS):
         ours = _with_marker(repository.comments(number), _kind(body))
         if not ours:
@@ -175,7 +176,9 @@ def post_comment(
         for comment in others:  # two jobs posted at the same time
             repository.delete_comment(comment)
         if oldest.body.split() == body.split():  # GitHub may change line endings
-            return CommentAction.POSTED if uncertain else CommentAction.LEFT
+            if uncertain:
+                return CommentAction.POSTED
+            return CommentAction.LEFT
         if repository.edit_comment(oldest, body):
             return CommentAction.EDITED
     reason = "is something deleting it?"

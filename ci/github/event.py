@@ -304,7 +304,9 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
 
 def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job:
     head_sha = _matched(SHA, measuring_run["head_sha"])
-    named, label, queued = [], None, None
+    named = []
+    label = None
+    queued = None
     if measuring_run["event"] == "merge_group":
         queued = queued_pull_request(str(measuring_run.get("head_branch", "")))
     if measuring_run["event"] in _PULL_REQUEST_EVENTS:
@@ -344,4 +346,6 @@ def _matched(form: re.Pattern[str], value: Any) -> str:
 
 def safe_link(url: str) -> str | None:
     """Return an address, or None if it cannot be a Markdown link."""
-    return url if _URL.fullmatch(url) else None
+    if not _URL.fullmatch(url):
+        return None
+    return url

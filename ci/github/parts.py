@@ -14,7 +14,11 @@ from roofwatch.ci.messages import code, listed, plain
 UNNAMED = "default"
 """Shown for the part without a name."""
 _SEVERITY = (Conclusion.FAILURE, Conclusion.NEUTRAL, Conclusion.SUCCESS)
-_MARKS = {Conclusion.FAILURE: "❌", Conclusion.NEUTRAL: "⚪", Conclusion.SUCCESS: "✅"}
+_MARKS = {
+    Conclusion.FAILURE: "❌",
+    Conclusion.NEUTRAL: "⚪",
+    Conclusion.SUCCESS: "✅",
+}
 _MAX_TEXT = 18_000
 """Characters of one of several parts; together they fit into a comment."""
 _HEADING = "### "

@@ -77,4 +77,8 @@ def _open(
 def _with_marker(issues: Sequence[Issue], marker: str) -> Issue | None:
     matching = [issue for issue in issues if issue.body.partition("\n")[0].rstrip() == marker]
     # two runners at the same time may both have opened one: the first counts
-    return min(matching, key=lambda issue: issue.number, default=None)
+    return min(
+        matching,
+        key=lambda issue: issue.number,
+        default=None,
+    )

@@ -108,11 +108,12 @@ def analyse_project(
                 method=METHOD,
                 row_ids=list(cases),
             )
-        everything = replace(due, case_ids=list(cases))
+        if is_full:
+            due = replace(due, case_ids=list(cases))
         _analyse_due(
             engine=engine,
             project=project,
-            due=everything if is_full else due,
+            due=due,
             cases=cases,
         )
         try:
@@ -122,7 +123,7 @@ def analyse_project(
             _analyse_due(
                 engine=engine,
                 project=project,
-                due=everything,
+                due=replace(due, case_ids=list(cases)),
                 cases=cases,
             )
             analysis = _read_analysis(engine, project)

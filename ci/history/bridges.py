@@ -53,7 +53,9 @@ def find_bridges(line: Timeline) -> Iterator[MeasuredBridge]:
             continue
         after = first_software(others)
         setting = after[0].setting
-        new_software = None if setting is None else setting.software
+        new_software = None
+        if setting is not None:
+            new_software = setting.software
         # a later bridge to the same software replaces the earlier one
         last_bridges[new_software] = MeasuredBridge(
             commit=commit,

@@ -84,12 +84,20 @@ class CommitEntry:
         timed = [point for point in self.change_points if point.series.is_performance]
         # compiled code has no cost in time
         any_point = self.parts[0].regression.change_points[0]
-        return max(timed, key=_absolute_cost, default=any_point)
+        return max(
+            timed,
+            key=_absolute_cost,
+            default=any_point,
+        )
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """That of the worst change first, then the most affected."""
-        by_size = sorted(self.change_points, key=_absolute_cost, reverse=True)
+        by_size = sorted(
+            self.change_points,
+            key=_absolute_cost,
+            reverse=True,
+        )
         ordered = [self.worst, *by_size]
         kernels = (point.series.kernel for point in ordered)
         return tuple(dict.fromkeys(kernels))
@@ -101,7 +109,11 @@ class CommitEntry:
             for point in self.change_points
             if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
         ]
-        return max(points, key=_absolute_cost, default=None)
+        return max(
+            points,
+            key=_absolute_cost,
+            default=None,
+        )
 
     @property
     def is_confirmed(self) -> bool:
@@ -120,7 +132,9 @@ class CommitEntry:
         # an improvement that nobody settled needs no word
         if not waiting and self.verdict is not Verdict.REGRESSED:
             settled = self.parts[0].settled_by
-            return "" if settled == "open" else settled
+            if settled == "open":
+                return ""
+            return settled
         if not waiting:
             return self.parts[0].settled_by
         # the state that asks for action wins

@@ -33,6 +33,10 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     new_runs = line.runs(count - NEAR_RUNS, count)
     weeks = weeks_since(line.dates)
     rate = _rate_in_words(line, drift)
+    # a history that spans less than a week has a rate by commit
+    weekly_change = None
+    if weeks is not None:
+        weekly_change = drift.rate
     change = make_change(
         line=line,
         index=start + 1,
@@ -40,8 +44,7 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
         after=after,
         evidence=f"{rate}, {levels_in_words(before, after)}, {end - start} commits",
         is_gradual=True,
-        # a history that spans less than a week has a rate by commit
-        weekly_change=None if weeks is None else drift.rate,
+        weekly_change=weekly_change,
     )
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
@@ -74,7 +77,9 @@ def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
 
 
 def _rate_in_words(line: Timeline, drift: Drift) -> str:
-    unit = "a commit" if weeks_since(line.dates) is None else "a week"
+    unit = "a week"
+    if weeks_since(line.dates) is None:
+        unit = "a commit"
     rate = f"{drift.rate:+.2%} {unit}"
     if drift.end is None:
         return f"median time drifts by {rate} since then"

@@ -380,7 +380,12 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
     size = size_of([finding.log_cost_change for finding in findings])
     # the clock explains single times, and not why all changed at once
     change_points = [
-        replace(change, verdict=verdict, reason=None) for change in regression.change_points
+        replace(
+            change,
+            verdict=verdict,
+            reason=None,
+        )
+        for change in regression.change_points
     ]
     state = regression.state
     # one refuted finding speaks for all
@@ -404,7 +409,9 @@ def _together_in_words(changes: Iterable[_CommonChange], verdict: Verdict) -> st
     """`12 of 20 time series on H200 and 8 of 9 time series on B200 got slower together`."""
     by_runner = sorted(changes, key=lambda change: change.runner_class)
     subject = " and ".join(map(_in_words, by_runner))
-    direction = "slower" if verdict is Verdict.REGRESSED else "faster"
+    direction = "faster"
+    if verdict is Verdict.REGRESSED:
+        direction = "slower"
     return f"{subject} got {direction} together"
 
 
@@ -424,8 +431,9 @@ def _is_bridged(findings: Sequence[TrendFinding]) -> bool:
 def _kind_of(site: Site) -> str:
     metrics = {finding.change.series.metric for finding in site.findings}
     # rates and values of other tools are no times
-    is_measured = metrics == {TIME.key}
-    return "time series" if is_measured else "series"
+    if metrics == {TIME.key}:
+        return "time series"
+    return "series"
 
 
 def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Suspect, ...]:

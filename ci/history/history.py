@@ -130,7 +130,11 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
                 verdict=Verdict.INCONCLUSIVE,
                 reason=Reason.COST_SHIFT,
             )
-            yield replace(finding, change=note, p_value=None)
+            yield replace(
+                finding,
+                change=note,
+                p_value=None,
+            )
         elif any(step.change.verdict is change.verdict for step in nearby):
             yield replace(finding, p_value=None)
 

@@ -33,7 +33,8 @@ _FEWEST = 3
 _CLEAR_GAP = math.log(1.25)
 _GAPS = 3.0
 """Without a known noise, a gap between two levels counts from this and from so many scatters."""
-_ERRORS_OF_ONE, _ERRORS_OF_MORE = 6.0, 4.0
+_ERRORS_OF_ONE = 6.0
+_ERRORS_OF_MORE = 4.0
 """Standard deviations that a single run, or each of several, must lie off."""
 
 

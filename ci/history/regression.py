@@ -197,6 +197,14 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     reason = reported[0].change.reason
     if reason in _NOTES:
         summary += f"; {_NOTES[reason]}"
+    state = RegressionState.OPEN
+    if is_refuted:
+        state = RegressionState.DISMISSED
+    typical_change = None
+    change_spread = None
+    if size is not None:
+        typical_change = size.typical_change
+        change_spread = size.spread
     return Regression(
         project=changes[0].series.project,
         commit=commit,
@@ -205,12 +213,12 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
         cause=cause_of(suspects),
         summary=summary,
         change_points=changes,
-        state=RegressionState.DISMISSED if is_refuted else RegressionState.OPEN,
+        state=state,
         is_confirmed=bool(confirmed),
         suspects=suspects,
         family=family,
-        typical_change=None if size is None else size.typical_change,
-        change_spread=None if size is None else size.spread,
+        typical_change=typical_change,
+        change_spread=change_spread,
         outline=ordered[0].outline,
     )
 

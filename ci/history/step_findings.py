@@ -324,13 +324,17 @@ def _time_finding(
     new_level = [commits[index], commits[step.end - 1]]
     levels = (old_level, new_level)
     again = _measured_again(line, step)
+    # a pair explains only the step that it confirmed
+    confirming_pair = None
+    if status is Status.CONFIRMED:
+        confirming_pair = comparison
     context = ChangeContext(
         before=old_runs,
         after=new_runs,
         log_change=log_change,
         candidates=frozenset(commits[position] for position in step.candidates),
         code=code,
-        paired=comparison if status is Status.CONFIRMED else None,
+        paired=confirming_pair,
         counters=evidence.counters_around(line.key, levels),
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
@@ -346,10 +350,13 @@ def _time_finding(
             window=window,
             reach=reach,
         )
+    runner_changed = None
+    if again is not None:
+        runner_changed = again.has_changed
     return replace(
         finding,
         measured_on=line.dates[index],
-        runner_changed=None if again is None else again.has_changed,
+        runner_changed=runner_changed,
         outline=line.outline(index),
     )
 

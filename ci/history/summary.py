@@ -12,7 +12,8 @@ from roofwatch.model.verdict import Verdict
 
 # 97.5 % quantile of the normal distribution
 _Z_95 = 1.959964
-_PRIOR_COUNT, _PRIOR_SHARE = 10, 0.5
+_PRIOR_COUNT = 10
+_PRIOR_SHARE = 0.5
 """Alerts that a project begins with, and their share of real ones: `bench/alert_rates.py`.
 """
 
@@ -65,7 +66,8 @@ class FalseAlarms:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of the rate by Wilson (1927), which is valid for few decisions too."""
-        rate, count = self.rate, self.decided_count
+        rate = self.rate
+        count = self.decided_count
         if rate is None:
             return None
         spread = _Z_95**2 / count

@@ -44,14 +44,17 @@ def _value_finding(
     before = runs_before[-NEAR_RUNS:]
     after = line.runs(step.index, step.end)[:NEAR_RUNS]
     is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
-    is_infinite = is_exact or math.isinf(step.standard_errors)
+    # an exact value has no noise to count errors in
+    standard_errors = None
+    if not is_exact and not math.isinf(step.standard_errors):
+        standard_errors = step.standard_errors
     change = make_change(
         line=line,
         index=step.index,
         before=step.before,
         after=step.after,
         evidence=_describe_value_step(line, step, is_exact=is_exact),
-        standard_errors=None if is_infinite else step.standard_errors,
+        standard_errors=standard_errors,
     )
     candidates = step.candidates
     if is_exact:
@@ -66,7 +69,12 @@ def _value_finding(
         # the environment's, so no alert
         if sources is not None and not sources.has_changed:
             chance = None
-        suspects = explain(replace(context, sources=sources, is_imported=True))
+        imported_context = replace(
+            context,
+            sources=sources,
+            is_imported=True,
+        )
+        suspects = explain(imported_context)
     else:
         code = compiled.code_change(
             line.key,
@@ -88,10 +96,13 @@ def _value_finding(
             window=window,
             reach=reach,
         )
+    measured_on = None
+    if is_imported:
+        measured_on = line.dates[step.index]
     return replace(
         finding,
         p_value=chance,
-        measured_on=line.dates[step.index] if is_imported else None,
+        measured_on=measured_on,
         outline=line.outline(step.index),
     )
 

@@ -70,7 +70,9 @@ class CaseResults:
 
     @property
     def summary(self) -> SideResult:
-        measured, utilisation = None, None
+        """What both outcomes say of the case, with its time and its largest error."""
+        measured = None
+        utilisation = None
         if self.measurement is not None:
             measured = self.measurement.outcome
             utilisation = self.measurement.utilisation
@@ -84,6 +86,9 @@ class CaseResults:
                 rmse_ratio=None,
             )
         worst = self.accuracy.worst
+        rmse_ratio = None
+        if worst is not None:
+            rmse_ratio = worst.rmse_ratio
         tensors = self.accuracy.tensors
         return SideResult(
             measured=measured,
@@ -91,7 +96,7 @@ class CaseResults:
             message=self._message,
             median_ns=self.median_ns,
             utilisation=utilisation,
-            rmse_ratio=None if worst is None else worst.rmse_ratio,
+            rmse_ratio=rmse_ratio,
             max_abs_error=max((tensor.max_abs_error for tensor in tensors), default=None),
             tensor_count=len(tensors),
         )

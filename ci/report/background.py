@@ -58,7 +58,13 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     rows = [_case_row(case) for case in (*slower, *_undescribed(judgement))]
     return Section(
         title=f"{count_of(len(rows), 'case')} in full",
-        columns=("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason"),
+        columns=(
+            "change (95% interval)",
+            "benchmark",
+            "base → head",
+            "% of roofline",
+            "reason",
+        ),
         rows=rows,
         is_folded=True,
     )

@@ -161,9 +161,9 @@ def _case_text(case: Change[CaseEvidence]) -> str:
         parts.append(f"cause: {case.cause}, the sources are equal")
     is_explained = evidence.comparison is not None or case.detail is not None
     # the compiler's message is the whole explanation
-    if case.verdict is Verdict.REGRESSED and not is_explained:
-        message = None if evidence.head is None else evidence.head.message
-        parts.append(message or "")
+    needs_message = case.verdict is Verdict.REGRESSED and not is_explained
+    if needs_message and evidence.head is not None:
+        parts.append(evidence.head.message or "")
     return ": ".join(filter(None, parts))
 
 

@@ -29,7 +29,11 @@ MAX_BYTES = 40_000
 acceptance.
 """
 
-_MARKS = {0: "✅", 1: "❌", 2: "⚪"}
+_MARKS = {
+    0: "✅",
+    1: "❌",
+    2: "⚪",
+}
 """By exit status."""
 _CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.WITHIN_THRESHOLD, Reason.NEW_CASE})
 """Reasons that need no explanation."""
@@ -296,7 +300,10 @@ def _command(
     """
     words = ["roofwatch", verb]
     suite = judgement.suite or ""
-    words.append(suite if _SAFE_IN_A_SHELL.fullmatch(suite) else "FILE")
+    if _SAFE_IN_A_SHELL.fullmatch(suite):
+        words.append(suite)
+    else:
+        words.append("FILE")
     if options:
         words.append(options)
     kernel = _worst_kernel(judgement)

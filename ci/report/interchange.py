@@ -61,7 +61,11 @@ def _junit_suite(title: str, cases: Sequence[ElementTree.Element]) -> ElementTre
         tagged = [case for case in cases if case.find(tag) is not None]
         counts[tag] = str(len(tagged))
     suite = ElementTree.Element("testsuite", name=title)
-    suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
+    suite.attrib |= {
+        "tests": str(len(cases)),
+        "failures": counts["failure"],
+        "errors": "0",
+    }
     suite.attrib |= {"skipped": counts["skipped"]}
     suite.extend(cases)
     return suite
@@ -81,7 +85,11 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
         "name": "roofwatch",
         "version": version,
         "rules": [
-            {"id": rule, "shortDescription": {"text": reason_words(rule)}, "helpUri": rule.url}
+            {
+                "id": rule,
+                "shortDescription": {"text": reason_words(rule)},
+                "helpUri": rule.url,
+            }
             for rule in rules
         ],
     }
@@ -92,8 +100,13 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
         "invocations": [_sarif_invocation(judgement)],
         "columnKind": "unicodeCodePoints",
     }
-    document = {"$schema": SARIF_SCHEMA_URL, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    document = {
+        "$schema": SARIF_SCHEMA_URL,
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return f"{text}\n"
 
 
 def _junit_case(change: Change[Any]) -> ElementTree.Element:

@@ -20,7 +20,12 @@ from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
 from roofwatch.model.results import StaticFacts
 
-_SHOWN_FACTS = ("registers", "local_bytes", "shared_bytes", "theoretical_occupancy")
+_SHOWN_FACTS = (
+    "registers",
+    "local_bytes",
+    "shared_bytes",
+    "theoretical_occupancy",
+)
 # more make the cell of the table unreadable
 _MAX_RIVALS = 4
 _MAX_FACTS = 6

@@ -65,7 +65,9 @@ class NotMeasured(BaseModel):
         """Exit status: 0 nothing to measure, 1 the change broke the benchmark, 2 not decided."""
         if not self.error:
             return 0
-        return 1 if self.is_failure else 2
+        if self.is_failure:
+            return 1
+        return 2
 
     @property
     def title(self) -> str:
@@ -93,7 +95,14 @@ class NotMeasured(BaseModel):
         elif self.side is not None:
             advice = "The base cannot be loaded. **Next:** fix the target branch."
         return "\n".join(
-            [f"### {heading}", "", advice, "", *code_block(self.error, most=_MAX_LINES), ""]
+            [
+                f"### {heading}",
+                "",
+                advice,
+                "",
+                *code_block(self.error, most=_MAX_LINES),
+                "",
+            ]
         )
 
     @classmethod

@@ -16,7 +16,11 @@ def note_to_junit(note: NotMeasured) -> str:
         name="roofwatch measured",
         tests="1",
     )
-    suite.attrib |= {"failures": str(int(note.is_failure)), "errors": "0", "skipped": "0"}
+    suite.attrib |= {
+        "failures": str(int(note.is_failure)),
+        "errors": "0",
+        "skipped": "0",
+    }
     case = ElementTree.SubElement(
         suite,
         "testcase",
@@ -52,7 +56,20 @@ def note_to_sarif(note: NotMeasured, *, version: str) -> str:
         "executionSuccessful": not note.error,
         "toolExecutionNotifications": notifications,
     }
-    driver = {"name": "roofwatch", "version": version, "rules": []}
-    run = {"tool": {"driver": driver}, "results": [], "invocations": [invocation]}
-    document = {"$schema": SARIF_SCHEMA_URL, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    driver = {
+        "name": "roofwatch",
+        "version": version,
+        "rules": [],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "results": [],
+        "invocations": [invocation],
+    }
+    document = {
+        "$schema": SARIF_SCHEMA_URL,
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return f"{text}\n"

@@ -197,6 +197,12 @@ def judge_pull_request(
     requirements = [
         _requirement(pairing, case, code) for case in cases if case.evidence.head is not None
     ]
+    detectable_change = None
+    if is_paired:
+        detectable_change = _detectable_change(comparisons)
+    floor_used = None
+    if noise_floor is not None:
+        floor_used = FloorUsed.of(noise_floor, thresholds)
     predictions: tuple[StepChange, ...] = ()
     shares = [*shares_of(base.imported), *steps]
     # times of separate jobs predict nothing
@@ -216,7 +222,7 @@ def judge_pull_request(
         cases=tuple(cases),
         static=static.changes,
         unchanged_by_target=static.unchanged_by_target,
-        detectable_change=_detectable_change(comparisons) if is_paired else None,
+        detectable_change=detectable_change,
         counter_changes=tuple(judge_counters(pairing)) if has_times else (),
         launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
@@ -228,7 +234,7 @@ def judge_pull_request(
         skipped=head.skipped,
         dependencies=note_on_requirements(pairing),
         new_implementations=find_new_implementations(pairing, _new_implementation_keys(cases)),
-        noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
+        noise_floor=floor_used,
         step_predictions=predictions,
         policy=policy,
         missing=missing_evidence(policy, requirements, is_refused=not has_times),
@@ -297,7 +303,8 @@ def _judge_static(
     baseline: Baseline,
     policy: CheckPolicy,
 ) -> tuple[JudgedCode, tuple[Remark, ...]]:
-    base, head = pairing.base, pairing.head
+    base = pairing.base
+    head = pairing.head
     judged = judge_static(
         base.static_facts,
         head.static_facts,

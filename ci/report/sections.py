@@ -68,6 +68,9 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     # a reader should look at the compiler before the commit
     if any(item.cause is Cause.TOOLCHAIN for item in judgement.static):
         text_on_code += " The toolchains differ, which may be the cause."
+    text_on_new = ""
+    if judgement.new_implementations:
+        text_on_new = _TEXT_ON_NEW
     text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
         Section(
@@ -79,7 +82,7 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
             title="new implementations",
             columns=("new", "result"),
             rows=[*rows.new_implementations()],
-            text=_TEXT_ON_NEW if judgement.new_implementations else "",
+            text=text_on_new,
         ),
         Section(
             title="times",

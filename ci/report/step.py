@@ -18,7 +18,8 @@ _FUSED = re.compile(r"(?:triton_[a-z]+|cpp|graph_\d+_cpp)_fused_(\w+?)_\d+$")
 
 def what_a_step_is(ledger: StepLedger) -> str:
     """Say what the times are means of."""
-    base, head = ledger.base, ledger.head
+    base = ledger.base
+    head = ledger.head
     counts = f"{base.step_count} of the base, {head.step_count} of the head"
     # a record has means of calls, and no trace
     if not base.has_order:
@@ -57,7 +58,8 @@ class Term(NamedTuple):
 
 def terms(ledger: StepLedger) -> list[Term]:
     """List the step and the terms that its change is the sum of."""
-    base, head = ledger.base, ledger.head
+    base = ledger.base
+    head = ledger.head
 
     def sides(name: str) -> tuple[float, float]:
         base_ns = getattr(base, name) / base.step_count
@@ -89,8 +91,16 @@ def terms(ledger: StepLedger) -> list[Term]:
             head_ns=None,
             change_ns=-ledger.removed_ns,
         ),
-        Term("+ gaps", *sides("gap_ns"), ledger.gap_change_ns),
-        Term("- overlap", *sides("overlap_ns"), -ledger.overlap_change_ns),
+        Term(
+            "+ gaps",
+            *sides("gap_ns"),
+            ledger.gap_change_ns,
+        ),
+        Term(
+            "- overlap",
+            *sides("overlap_ns"),
+            -ledger.overlap_change_ns,
+        ),
         Term(
             name="residual",
             base_ns=None,
@@ -109,7 +119,8 @@ def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
 
 def kernels_text(row: LedgerRow) -> str:
     """For example `3 kernels -> 1: pow, mean, mul -> rms_norm`."""
-    before, after = _names_text(row.base_names), _names_text(row.head_names)
+    before = _names_text(row.base_names)
+    after = _names_text(row.head_names)
     if row.change is LedgerKind.MATCHED:
         return before
     if row.change in {LedgerKind.ADDED, LedgerKind.REMOVED, LedgerKind.CODE_CHANGED}:
@@ -151,4 +162,7 @@ def sentences(ledger: StepLedger) -> Iterator[str]:
 
 
 def signed_ns(ns: float) -> str:
-    return ("+" if ns > 0 else "") + format_ns(ns + 0.0)  # never -0
+    text = format_ns(ns + 0.0)  # never -0
+    if ns > 0:
+        return f"+{text}"
+    return text

@@ -267,7 +267,9 @@ def _no_change(judgement: PullRequestJudgement) -> str:
     parts = []
     if timed:
         # what became better or only differs is no regression, and not nothing
-        claim = "no change" if is_silent(judgement) else "no regression"
+        claim = "no regression"
+        if is_silent(judgement):
+            claim = "no change"
         parts.append(f"{claim} in {_benchmarks(timed)}")
     # without any time, the check of results is what the judgement stands on
     if same_code and not timed:
@@ -323,7 +325,9 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
     kernel_names: list[str] = []
     largest = _largest_change(judgement)
     if largest is not None:
-        which = "worst" if largest.verdict is Verdict.REGRESSED else "best"
+        which = "best"
+        if largest.verdict is Verdict.REGRESSED:
+            which = "worst"
         # a name is untrusted, so it is quoted where the remark is shown
         size = percent(largest.relative_change)
         parts.append(f"{which} {size} ({{}})")
@@ -390,5 +394,7 @@ def _changed_launches(judgement: PullRequestJudgement) -> str:
     }
     if not cases:
         return ""
-    direction = "more" if judgement.verdict is Verdict.REGRESSED else "less"
+    direction = "less"
+    if judgement.verdict is Verdict.REGRESSED:
+        direction = "more"
     return f"{direction} memory or host time in {_benchmarks(list(cases))}"

@@ -12,7 +12,14 @@ from roofwatch.model.verdict import Reason, Verdict
 
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.PREDICTED_SLOWER})
 _BETTER = frozenset({Verdict.IMPROVED, Verdict.PREDICTED_FASTER})
-_COLUMNS = ("no longer compiles", "worse", "better", "compiles again", "changed", "same code")
+_COLUMNS = (
+    "no longer compiles",
+    "worse",
+    "better",
+    "compiles again",
+    "changed",
+    "same code",
+)
 _MAX_ROWS = 200
 _MAX_TEXT = 240
 
@@ -73,8 +80,10 @@ def _column_of(change: StaticChange) -> str:
         return "no longer compiles"
     if change.reason is Reason.FIXED:
         return "compiles again"
-    if is_worse or is_better:
-        return "worse" if is_worse else "better"
+    if is_worse:
+        return "worse"
+    if is_better:
+        return "better"
     return "changed"
 
 

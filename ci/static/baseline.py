@@ -44,7 +44,12 @@ _STORED_FACTS = {
     "theoretical_occupancy",
     "instruction_count",
 }
-_STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
+_STORED_INSTRUCTIONS = (
+    "tensor",
+    "global_load",
+    "async_copy",
+    "global_store",
+)
 _HEADING = """\
 # Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds
 # entries, `roofwatch static --tighten` updates those that got better and removes those of deleted

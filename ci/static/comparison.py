@@ -234,12 +234,15 @@ def code_change(
     facts = iter(evidence.moved_facts.items())
     name, values = next(facts, ("code_hash", None))
     base, head = values or (None, None)
+    log_ratio = 0.0
+    if base is not None and head is not None:
+        log_ratio = log_ratio_of(base, head)
     return Change(
         subject=subject,
         metric=name,
         base=base,
         head=head,
-        log_ratio=0.0 if base is None or head is None else log_ratio_of(base, head),
+        log_ratio=log_ratio,
         verdict=verdict,
         reason=reason,
         cause=cause,
@@ -335,7 +338,8 @@ def _cause_of(
     base_toolchain: Mapping[str, str],
     head_toolchain: Mapping[str, str],
 ) -> Cause:
-    base, head = evidence.base, evidence.head
+    base = evidence.base
+    head = evidence.head
     # code of one side alone was not made twice
     if base is None or head is None:
         return Cause.CODE
@@ -345,7 +349,9 @@ def _cause_of(
         base_toolchain,
         head_toolchain,
     )
-    return Cause.TOOLCHAIN if is_changed else Cause.CODE
+    if is_changed:
+        return Cause.TOOLCHAIN
+    return Cause.CODE
 
 
 def _toolchains_differ(

@@ -52,7 +52,9 @@ class TimePrediction:
         if self.has_other_trips:
             return Verdict.UNCHANGED
         low, high = self.log_interval
-        least = _MIN_OF_OTHER_WARPS if self.has_other_warps else _MIN_PREDICTED
+        least = _MIN_PREDICTED
+        if self.has_other_warps:
+            least = _MIN_OF_OTHER_WARPS
         is_slower = self.log_ratio >= least and low >= _MIN_OF_EACH
         is_faster = self.log_ratio <= -least and high <= -_MIN_OF_EACH
         # a time that moves against the work comes from occupancy alone
@@ -154,7 +156,16 @@ def _variants(estimates: Sequence[CodeEstimate]) -> list[float]:
 
 def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
     """Amounts of work, of all launches together."""
-    amounts = dict.fromkeys(("requested_bytes", _LOCAL, "instructions", "atomics", _SERIAL), 0.0)
+    amounts = dict.fromkeys(
+        (
+            "requested_bytes",
+            _LOCAL,
+            "instructions",
+            "atomics",
+            _SERIAL,
+        ),
+        0.0,
+    )
     for estimate in estimates:
         elements = estimate.element_count
         amounts["requested_bytes"] += estimate.requested_bytes

@@ -74,7 +74,11 @@ class Race(Generic[Entrant]):
     @property
     def leader(self) -> Entrant | None:
         """The one with the smallest mean log time."""
-        return min(self.remaining, key=self._mean_log_ns, default=None)
+        return min(
+            self.remaining,
+            key=self._mean_log_ns,
+            default=None,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -85,7 +89,9 @@ class Race(Generic[Entrant]):
     def median_ns(self, entrant: Entrant) -> float | None:
         """Median of the medians of its blocks."""
         medians = [statistics.median(block) for block in self.blocks[entrant]]
-        return statistics.median(medians) if medians else None
+        if not medians:
+            return None
+        return statistics.median(medians)
 
     def _eliminate(self) -> None:
         """Drop what is surely slower than the leader, and look whether the rest is tied."""

@@ -99,10 +99,13 @@ def suspicion_of(
     """
 
     def since(decided_at: CommitRef | None) -> Suspicion | None:
+        level_start = 0
+        if decided_at is not None:
+            level_start = bisect_left(commits, decided_at)
         return find_suspicion(
             values,
             min_relative_change=THRESHOLDS.relative_change,
-            level_start=0 if decided_at is None else bisect_left(commits, decided_at),
+            level_start=level_start,
         )
 
     suspicion = since(decisions.last_changed(subject))
