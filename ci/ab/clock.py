@@ -212,6 +212,7 @@ class ClockStep:
         return log_change_in_cycles < math.log1p(min_relative_change)
 
     def in_words(self) -> str:
+        """Say how the clock moved, and the change in cycles, which it does not affect."""
         clocks = f"from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz"
         change = math.expm1(self.log_cycles)
         return f"the SM clock moved {clocks}, and in clock cycles the change is {change:+.1%}"

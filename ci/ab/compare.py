@@ -355,7 +355,11 @@ class _BlockRatios:
         mean = math.fsum(winsorised) / count
         centre = math.fsum(middle) / len(middle)
         squares = [(log_ratio - mean) ** 2 for log_ratio in winsorised]
-        return cls(count, centre, math.fsum(squares) / count)
+        return cls(
+            count=count,
+            centre=centre,
+            variance=math.fsum(squares) / count,
+        )
 
     def error_at(self, count: int) -> float:
         """Standard error of the centre of so many pairs with the same noise."""

@@ -225,6 +225,7 @@ class FloorUsed:
 
     @property
     def remark(self) -> Remark:
+        """When the noise was calibrated, and how many cases it gives a larger threshold."""
         effect = "no case needs a larger threshold"
         if self.most is not None:
             count = count_of(self.case_count, "case")

@@ -227,6 +227,7 @@ def _shares_of_steps(
 
 
 def _sum_of(shares: Iterable[StepShare]) -> _Share:
+    """Add shares of one step, with 95 % bounds from their quartiles, within 0 and 1."""
     total = spread = 0.0
     for share in shares:
         total += share.share

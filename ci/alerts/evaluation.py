@@ -350,6 +350,7 @@ def _attempt(
 
 
 def _send(delivery: Delivery, channel: Send | str) -> None:
+    """Send a message, or raise `SendError`; a text says why the channel cannot be used."""
     if delivery.attempt_count > MAX_ATTEMPTS:
         raise SendError("every process that tried to send it died", is_uncertain=True)
     if isinstance(channel, str):

@@ -21,6 +21,7 @@ class AcknowledgeLinks:
     secret: str
 
     def of(self, alert: Alert) -> Link:
+        """Return the signed link to acknowledge the current episode of an alert."""
         subject = f"{alert.alert_id.hex}.{alert.episode}"
         token = f"{subject}.{self._signature(subject)}"
         return Link("Acknowledge", f"{self.url}{PATH}?token={token}")

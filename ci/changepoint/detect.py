@@ -179,12 +179,21 @@ class _Scale:
 
     @classmethod
     def of(cls, raw: Values, min_relative_change: float) -> "_Scale":
+        """Take logarithms of positive values; divide others by the largest."""
         if raw.min() > 0:
-            return cls(np.log(raw), True, min_relative_change)
+            return cls(
+                values=np.log(raw),
+                is_log=True,
+                min_relative_change=min_relative_change,
+            )
         largest = float(np.max(np.abs(raw)))
         if largest > 0:
             raw = raw / largest
-        return cls(raw, False, min_relative_change)
+        return cls(
+            values=raw,
+            is_log=False,
+            min_relative_change=min_relative_change,
+        )
 
     @property
     def smallest_noise(self) -> float:

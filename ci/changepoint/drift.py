@@ -76,6 +76,7 @@ class _Ramp:
         return abs(log_change) >= math.log1p(min_relative_change)
 
     def noise(self, floor: float) -> Noise:
+        """Estimate the noise around the ramp; `floor` is the smallest that is believed."""
         nothing = np.zeros(len(self.residuals), dtype=bool)
         is_sticky = stickiness_of_differences(self.residuals) > 0
         return estimate_noise(

@@ -175,6 +175,7 @@ class Evidence:
 
     @cached_property
     def roof(self) -> Roof:
+        """Lower bounds of the time, with the cache as hot or cold as it was measured."""
         cache = CacheState.HOT
         if self.measurement is not None:
             cache = self.measurement.cache
@@ -256,6 +257,7 @@ class Evidence:
 
     @cached_property
     def levels(self) -> tuple[LevelPosition, ...]:
+        """How close the counted bytes come to the ceiling of each level of memory."""
         if self.timing is None:
             return ()
         return level_positions(self.counted, self.timing.median_ns, self.ceilings)

@@ -77,7 +77,8 @@ class GitHubRepository:
 
     def create_comment(self, number: int, body: str) -> Comment:
         path = f"issues/{number}/comments"
-        return to_comment(self._requests.call("POST", path, {"body": body}), number)
+        document = self._requests.call("POST", path, {"body": body})
+        return to_comment(document, number)
 
     def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
@@ -168,7 +169,9 @@ class GitHubRepository:
     def branch_and_head(self, number: int) -> tuple[str, str]:
         """Return the target branch and the head commit of a pull request."""
         document = self._requests.call("GET", f"pulls/{number}")
-        return str(document["base"]["ref"]), str(document["head"]["sha"])
+        branch = str(document["base"]["ref"])
+        head_sha = str(document["head"]["sha"])
+        return branch, head_sha
 
     def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]:
         """List the check-runs of that name on a commit."""

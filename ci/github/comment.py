@@ -80,6 +80,7 @@ def check_name(name: str) -> None:
 
 
 def report_marker(name: str) -> str:
+    """The hidden first line of a report, which finds the comment again."""
     if name == DEFAULT_NAME:
         return COMMENT_MARKER
     return f"<!-- roofwatch:report {name} -->"

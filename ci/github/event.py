@@ -340,7 +340,8 @@ def _invalid_event(error: Exception) -> ForgeError:
 
 def _matched(form: re.Pattern[str], value: Any) -> str:
     if not isinstance(value, str) or not form.fullmatch(value):
-        raise ValueError(f"{str(value)[:100]!r} is not valid")
+        start = str(value)[:100]
+        raise ValueError(f"{start!r} is not valid")
     return value
 
 

@@ -75,7 +75,11 @@ def _open(
 
 
 def _with_marker(issues: Sequence[Issue], marker: str) -> Issue | None:
-    matching = [issue for issue in issues if issue.body.partition("\n")[0].rstrip() == marker]
+    matching: list[Issue] = []
+    for issue in issues:
+        first_line, _, _ = issue.body.partition("\n")
+        if first_line.rstrip() == marker:
+            matching.append(issue)
     # two runners at the same time may both have opened one: the first counts
     return min(
         matching,

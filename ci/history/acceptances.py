@@ -139,6 +139,7 @@ def _smallest_change(point: ChangePoint) -> float | None:
 
 
 def _covers_failure(acceptance: PullRequestAcceptance, point: ChangePoint) -> bool:
+    """Whether the failure was accepted; a wrong result must be accepted as one."""
     series = point.series
     subject = series.case_key
     if series.definition.layer is Layer.ACCURACY:

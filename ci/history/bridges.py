@@ -34,6 +34,7 @@ class MeasuredBridge:
 
     @property
     def log_change(self) -> float:
+        """ln(new / old) of the median in both environments."""
         new_level = _median(self.after)
         return math.log(new_level / _median(self.before))
 

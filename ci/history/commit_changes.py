@@ -72,7 +72,14 @@ class _Facts:
     def has_compiled(self) -> bool:
         return self.point.outcome is Outcome.OK
 
+    def value_of(self, name: str) -> float | None:
+        """A fact; None if the function did not compile, whose facts say nothing."""
+        if not self.has_compiled:
+            return None
+        return self.values.get(name)
+
     def verdict_on(self, head: "_Facts") -> Verdict:
+        """Judge the facts of a later commit against these, without instruction counts."""
         base_facts = CodeFacts(self.values, {})
         head_facts = CodeFacts(head.values, {})
         verdict, *_ = judge_code(base_facts, head_facts)
@@ -195,7 +202,11 @@ def _findings_of(by_commit: Mapping[CommitRef, _Facts]) -> Iterator[TrendFinding
     for base, head in pairwise(in_order):
         for change in _changes(base, head):
             # compiling again would give the same, so nothing needs a second measurement
-            yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(base, head))
+            yield TrendFinding.at_commit(
+                change=change,
+                status=Status.CONFIRMED,
+                suspects=_suspects(base, head),
+            )
 
 
 def _suspects(base: _Facts, head: _Facts) -> tuple[Suspect, ...]:
@@ -246,8 +257,8 @@ def _changes(base: _Facts, head: _Facts) -> Iterator[ChangePoint]:
             commit=head.commit,
             previous_commit=base.commit,
             verdict=verdict,
-            before=base.values.get(name) if base.has_compiled else None,
-            after=head.values.get(name) if head.has_compiled else None,
+            before=base.value_of(name),
+            after=head.value_of(name),
             evidence=evidence,
         )
 
@@ -334,7 +345,11 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
             evidence=_outcomes_in_words(series.key, before, after),
         )
         suspects = explain_outcome(before, after, earlier)
-        yield TrendFinding.at_commit(change, status, suspects)
+        yield TrendFinding.at_commit(
+            change=change,
+            status=status,
+            suspects=suspects,
+        )
 
 
 def _end_of(runs: Sequence[SeriesPoint]) -> SeriesPoint:

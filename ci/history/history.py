@@ -45,6 +45,7 @@ class SeriesAnalysis:
     controls: Controls = field(default_factory=Controls)
 
     def add(self, analysis: "SeriesAnalysis") -> None:
+        """Take over what was found in other series of the same project."""
         self.findings += analysis.findings
         self.population.merge(analysis.population)
         self.series_by_date.update(analysis.series_by_date)

@@ -52,6 +52,7 @@ def describe_counts(step: Step) -> str:
 
 
 def levels_in_words(before: float, after: float) -> str:
+    """`1.00 ms to 1.10 ms (+10.0%)`, of times in ns."""
     time = metric(TIME)
     relative_change = after / before - 1
     levels = f"{time.format(before)} to {time.format(after)}"

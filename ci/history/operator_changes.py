@@ -21,7 +21,11 @@ def operator_findings(series: Series) -> Iterator[TrendFinding]:
         change = _change(series, by_commit[base], by_commit[head])
         if change is not None:
             suspects = weigh({Cause.CODE: Odds(_CODE_ODDS, "counted without running the kernel")})
-            yield TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+            yield TrendFinding.at_commit(
+                change=change,
+                status=Status.CONFIRMED,
+                suspects=suspects,
+            )
 
 
 def _change(

@@ -251,12 +251,16 @@ def _evidence_rank(change: ChangePoint, commit: CommitRef) -> tuple[Any, ...]:
     was not slowed down, those whose machine code is known, and those of the most standard errors.
     """
     layer, size = _rank(change)
+    # an exact change is the most certain
+    standard_errors = math.inf
+    if change.standard_errors is not None:
+        standard_errors = change.standard_errors
     return (
         layer,
         change.commit != commit,
         bool(change.degraded_by),
         not change.has_code,
-        -math.inf if change.standard_errors is None else -change.standard_errors,
+        -standard_errors,
         size,
         change.series,
         change.commit,

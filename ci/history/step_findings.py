@@ -224,7 +224,11 @@ def _pair_finding(
         code=code,
         paired=comparison,
     )
-    finding = TrendFinding.at_commit(change, Status.CONFIRMED, explain(context))
+    finding = TrendFinding.at_commit(
+        change=change,
+        status=Status.CONFIRMED,
+        suspects=explain(context),
+    )
     return replace(
         finding,
         measured_on=line.dates[index],
@@ -267,6 +271,7 @@ def _drift_after(
     """
 
     def drift_since(step_count: int) -> Drift | None:
+        """The drift after so many steps, if there is one."""
         start = _start_of_level(steps, step_count)
         return find_slow_drift(line.values[start:], line.dates[start:])
 
@@ -339,7 +344,11 @@ def _time_finding(
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
     )
-    finding = TrendFinding.at_commit(change, status, explain(context))
+    finding = TrendFinding.at_commit(
+        change=change,
+        status=status,
+        suspects=explain(context),
+    )
     # without a pair, the step may lie at a neighbouring commit
     if status is not Status.CONFIRMED:
         first = min(step.candidates)

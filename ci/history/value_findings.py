@@ -84,7 +84,11 @@ def _value_finding(
         )
         suspects = explain_secondary(replace(context, code=code), line.key.metric)
     if is_exact:
-        finding = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+        finding = TrendFinding.at_commit(
+            change=change,
+            status=Status.CONFIRMED,
+            suspects=suspects,
+        )
     else:
         first = min(candidates)
         last = max(candidates)

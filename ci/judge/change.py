@@ -134,9 +134,13 @@ class Change(Generic[EvidenceT]):
     def in_words(self) -> str:
         """`peak allocated memory 1 MiB → 2 MiB (+100.0%)`."""
         definition = metric(self.metric)
-        sides = [
-            "–" if value is None else definition.format(value) for value in (self.base, self.head)
-        ]
+        sides: list[str] = []
+        for value in (self.base, self.head):
+            # a side without the value
+            if value is None:
+                sides.append("–")
+            else:
+                sides.append(definition.format(value))
         text = f"{definition.title} {' → '.join(sides)}"
         if math.isinf(self.relative_change):
             return text

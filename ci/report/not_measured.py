@@ -46,6 +46,7 @@ class NotMeasured(BaseModel):
         error: str = "",
         side: str | None = None,
     ) -> Self:
+        """Keep the last characters of an error, where compilers and test runners sum up."""
         named_side = None
         if side is not None:
             named_side = Side(side)

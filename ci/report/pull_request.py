@@ -197,6 +197,12 @@ def judge_pull_request(
     requirements = [
         _requirement(pairing, case, code) for case in cases if case.evidence.head is not None
     ]
+    counter_changes: tuple[Change[None], ...] = ()
+    if has_times:
+        counter_changes = tuple(judge_counters(pairing))
+    library_ratios: tuple[Change[LibraryEvidence], ...] = ()
+    if not refusals:
+        library_ratios = tuple(judge_library_ratios(pairing))
     detectable_change = None
     if is_paired:
         detectable_change = _detectable_change(comparisons)
@@ -223,11 +229,11 @@ def judge_pull_request(
         static=static.changes,
         unchanged_by_target=static.unchanged_by_target,
         detectable_change=detectable_change,
-        counter_changes=tuple(judge_counters(pairing)) if has_times else (),
+        counter_changes=counter_changes,
         launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
-        library_ratios=() if refusals else tuple(judge_library_ratios(pairing)),
+        library_ratios=library_ratios,
         limit_changes=tuple(judge_limits(pairing, _slowest(cases))),
         suite=head.suite,
         source_lines=head.source_lines,

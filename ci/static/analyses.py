@@ -87,6 +87,7 @@ def analyses_of_record(record: RunRecord) -> tuple[Analysis, ...]:
 
 
 def _of_proof(proof: OverflowProof) -> Analysis:
+    """The largest safe size of each dimension, and whether an offset overflows."""
     values = {_UNSAFE: int(proof.proof is Proof.UNSAFE)}
     for limit in proof.limits:
         values[_LARGEST + limit.dimension] = limit.largest

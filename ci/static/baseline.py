@@ -83,6 +83,7 @@ class Accepted(StaticFacts):
         )
 
     def judge(self, head: StaticFacts) -> Verdict:
+        """Compare a function with the accepted facts; a failure was accepted as such."""
         was_compiled = self.outcome is Outcome.OK
         compiles = head.outcome is Outcome.OK
         if was_compiled and compiles:
@@ -92,6 +93,7 @@ class Accepted(StaticFacts):
         return Verdict.of_change(is_worse=was_compiled)
 
     def describe_excess(self, head: StaticFacts) -> Remark:
+        """Say how a function is worse than accepted."""
         if head.outcome is not Outcome.OK:
             return Remark(f"the accepted code compiles, this one ends with {head.outcome}")
         changed = facts_in_words(fact_values(self), fact_values(head))
@@ -126,6 +128,7 @@ class AcceptedAnalysis(BaseModel):
         )
 
     def judge(self, head: Analysis) -> Verdict:
+        """Compare an analysis with the accepted values."""
         accepted = Analysis(
             case_id=self.case_id,
             implementation=self.implementation,
@@ -154,6 +157,7 @@ class AppliedBaseline:
 
     @property
     def notes(self) -> tuple[Remark, ...]:
+        """Ask to tighten entries that are better by now, or belong to deleted functions."""
         notes: list[Remark] = []
         for entry, _ in self.better:
             text = "{} for {} is better than the baseline: update it with --tighten"

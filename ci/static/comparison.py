@@ -106,6 +106,7 @@ def moved_facts_of(change: StaticChange) -> dict[str, tuple[float, float]]:
 
 
 def word_of(change: StaticChange) -> str:
+    """The reason in a word where it has one, else the verdict."""
     if change.reason in _WORDS:
         return _WORDS[change.reason]
     if change.verdict is Verdict.UNCHANGED:

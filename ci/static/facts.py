@@ -167,9 +167,12 @@ def fact_values(facts: StaticFacts) -> dict[str, float]:
 def moved_facts(base: Mapping[str, float], head: Mapping[str, float]) -> tuple[str, ...]:
     """Return the facts known on both sides that differ, decisive ones first."""
     names = dict.fromkeys((*DECISIVE_FACTS, *FACTS))
-    return tuple(
-        name for name in names if name in base and name in head and base[name] != head[name]
-    )
+    moved: list[str] = []
+    for name in names:
+        is_known = name in base and name in head
+        if is_known and base[name] != head[name]:
+            moved.append(name)
+    return tuple(moved)
 
 
 def facts_in_words(base: Mapping[str, float], head: Mapping[str, float]) -> str:

@@ -70,6 +70,7 @@ def list_news(
 
 
 def _is_told(candidate: News, earlier: Sequence[News]) -> bool:
+    """Whether messages of the same change make this one needless."""
     same_change = [message for message in earlier if message.is_about(candidate)]
     told_kinds = {message.kind for message in same_change}
     was_regression_told = NewsKind.REGRESSED in told_kinds
@@ -83,20 +84,33 @@ def _is_told(candidate: News, earlier: Sequence[News]) -> bool:
 
 
 def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[News]:
+    """News of open regressions that are confirmed, and do not wait for a second pair."""
     for regression in regressions:
         is_open = regression.state is RegressionState.OPEN
         if regression.verdict is not Verdict.REGRESSED or not is_open:
             continue
         if not regression.is_confirmed or _waits(state, regression):
             continue
-        yield _news_of(NewsKind.REGRESSED, regression, regression.summary)
-        yield _news_of(NewsKind.LOCATED, regression, regression.summary)
+        yield _news_of(
+            kind=NewsKind.REGRESSED,
+            regression=regression,
+            text=regression.summary,
+        )
+        yield _news_of(
+            kind=NewsKind.LOCATED,
+            regression=regression,
+            text=regression.summary,
+        )
         if regression.recovered_at is not None and not _is_suspected(
             state=state,
             regression=regression,
             commit=regression.recovered_at,
         ):
-            yield _news_of(NewsKind.RECOVERED, regression, regression.ended or "")
+            yield _news_of(
+                kind=NewsKind.RECOVERED,
+                regression=regression,
+                text=regression.ended or "",
+            )
 
 
 def _news_of(
