@@ -275,6 +275,7 @@ class GitLabProject:
         *,
         is_uncertain: bool,
     ) -> NoReturn:
+        """Raise the error that fits a status, or no answer, without the token."""
         # an error may quote the request with its headers
         description = f"{type(error).__name__}: {error}"
         message = description.replace(self._token, "***")

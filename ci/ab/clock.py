@@ -79,6 +79,7 @@ class CyclesEvidence:
 
     @property
     def remark(self) -> Remark:
+        """Say how the clock moved, and the change in cycles, which a clock does not affect."""
         low, high = self.comparison.relative_interval
         interval = f"{low:+.1%} to {high:+.1%}"
         change = f"{self.comparison.relative_change:+.1%} ({interval})"
@@ -248,6 +249,7 @@ class _LevelClock:
 
 
 def _clock_of(runs: Sequence[SeriesPoint]) -> _LevelClock | None:
+    """Typical clock of a level in MHz; None if too few of its runs have one."""
     clocks: list[float] = []
     log_times: list[float] = []
     log_cycles: list[float] = []

@@ -168,7 +168,10 @@ def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCas
 
 def _refuse(facts: _Facts) -> Remark | None:
     """Name what differs; None if nothing does."""
-    differing = [f"{name} {base} and {head}" for name, base, head in facts if base != head]
+    differing: list[str] = []
+    for name, base, head in facts:
+        if base != head:
+            differing.append(f"{name} {base} and {head}")
     if not differing:
         return None
     return Remark("; ".join(differing))
@@ -217,15 +220,20 @@ def notes_on(pairing: Pairing) -> Iterator[Remark]:
 
 def _notes_on_pinned(base: RunRecord, head: RunRecord) -> Iterator[Remark]:
     """Say whether the autotuner had no part in the times, and where it had."""
-    pinned_choices = ((case_id, choice) for case_id, choice in _choices(base) if choice.is_pinned)
-    pinned = {_function_of(*choice) for choice in pinned_choices}
+    pinned: set[tuple[str, str]] = set()
+    for case_id, choice in _choices(base):
+        if choice.is_pinned:
+            pinned.add((case_id, choice.function))
     if not pinned:
         return
     yield Remark(
         f"the autotuner's choices are pinned to the base's, for "
         f"{count_of(len(pinned), 'autotuned function')} of the cases: a change is one of code"
     )
-    free = {_function_of(*choice) for choice in _choices(head) if not choice[1].is_pinned}
+    free: set[tuple[str, str]] = set()
+    for case_id, choice in _choices(head):
+        if not choice.is_pinned:
+            free.add((case_id, choice.function))
     for case_id, function in sorted(pinned & free):
         yield Remark(
             "{} of {} is not pinned: the head has no such configuration",
@@ -238,10 +246,6 @@ def _choices(record: RunRecord) -> Iterator[tuple[str, Autotuning]]:
     for measurement in record.measurements:
         for choice in measurement.autotuning:
             yield measurement.case_id, choice
-
-
-def _function_of(case_id: str, choice: Autotuning) -> tuple[str, str]:
-    return case_id, choice.function
 
 
 def note_on_requirements(pairing: Pairing) -> Remark | None:

@@ -281,6 +281,7 @@ def _kind(base: Sequence[Slot], head: Sequence[Slot]) -> LedgerKind:
 
 
 def _kind_of_one(base: Slot, head: Slot) -> LedgerKind:
+    """Compare two matched launches by machine code where it is known, else by name."""
     is_code_known = bool(base.code and head.code)
     is_same_code = base.code == head.code
     if base.name == head.name:

@@ -120,12 +120,13 @@ def _levels_by_subject(
         if not rule.covers_runner(runner_class):
             continue
         device = state.device_of(runner_class)
-        for level in _levels(
+        levels = _levels(
             rule,
             runner_class,
             state,
             now,
-        ):
+        )
+        for level in levels:
             # a geometric mean is over the cases of all kernels
             kernel = ""
             if rule.over != "geomean":

@@ -164,6 +164,7 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
 
 
 def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
+    """Odds that the code of the commit did it, from its machine code and a pair."""
     code = context.code
     if code is not None and not code.changed_targets:
         # odds of 0 exclude the cause

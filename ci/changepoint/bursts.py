@@ -144,6 +144,7 @@ class _Segment:
 
 
 def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
+    """The levels of a cut, each with those before and after it."""
     levels = cut.levels
     segments = []
     bounds = pairwise([0, *cut.starts, count])

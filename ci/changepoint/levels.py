@@ -212,6 +212,7 @@ class _Learner:
         )
 
     def _noise_of(self, cut: Segmentation, masked: Flags) -> Noise:
+        """Estimate the noise around the levels of a cut, in units of each value's width."""
         residuals = self._segmenter.values - cut.fitted(self._count)
         if self._segmenter.widths is not None:
             residuals = residuals / self._segmenter.widths

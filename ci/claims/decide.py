@@ -317,6 +317,7 @@ def missing_evidence(
 
 
 def _has(evidence: RequiredEvidence, case: Requirement) -> bool:
+    """Whether a case has a kind of evidence that a policy requires."""
     claim = case.claim
     # a new case has no base that could lack something
     is_new = claim.reason is Reason.NEW_CASE

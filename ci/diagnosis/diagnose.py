@@ -225,6 +225,7 @@ def _news(base: Diagnosis, head: Diagnosis) -> list[Remark]:
 
 
 def _headline(evidence: Evidence) -> Remark:
+    """Time, limit and share of the ceiling; without a time, what the machine code shows."""
     timing = evidence.timing
     if timing is None:
         code = summarise_code(evidence)
@@ -243,6 +244,7 @@ def _headline(evidence: Evidence) -> Remark:
 
 
 def _roof_in_words(evidence: Evidence) -> str:
+    """Share of the measured and the published peak, and the least time; empty without a ceiling."""
     share = evidence.utilisation
     roof = evidence.roof
     if share is None or roof.ideal_ns is None or roof.bound is None:

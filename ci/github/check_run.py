@@ -185,6 +185,7 @@ def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
 
 
 def _annotation(line: SourceLine, changes: Sequence[Change[Any]]) -> Annotation:
+    """Write what changed in the function at a line; its name and all texts are untrusted."""
     # what improved is shown where nothing regressed
     regressed = [change for change in changes if change.verdict is Verdict.REGRESSED]
     listed_changes = regressed or changes

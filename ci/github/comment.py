@@ -215,6 +215,7 @@ def _with_marker(comments: Sequence[Comment], kind: tuple[str, bool]) -> list[Co
 
 
 def _kind(body: str) -> tuple[str, bool]:
+    """The marker in the first line, and whether a state follows it."""
     # a shorter comment has no second line
     padded = [*body.splitlines(), "", ""]
     first, second, *_ = padded

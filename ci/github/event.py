@@ -303,6 +303,7 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
 
 
 def _after_another_run(run: ActionsRun, measuring_run: Mapping[str, Any]) -> Job:
+    """The job of a workflow that follows the one that measured."""
     head_sha = _matched(SHA, measuring_run["head_sha"])
     named = []
     label = None
@@ -339,6 +340,7 @@ def _invalid_event(error: Exception) -> ForgeError:
 
 
 def _matched(form: re.Pattern[str], value: Any) -> str:
+    """Return a text of the event that has the expected form, or raise `ValueError`."""
     if not isinstance(value, str) or not form.fullmatch(value):
         start = str(value)[:100]
         raise ValueError(f"{start!r} is not valid")

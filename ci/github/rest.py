@@ -209,6 +209,7 @@ class GitHubRequests:
         answer: httpx.Response | None,
         error: Exception | None,
     ) -> str:
+        """Say what was refused, the reason that GitHub gave, and what to do about it."""
         if answer is None:
             failure = f"{type(error).__name__}: {error}"
             return f"no answer: {self._quoted(failure)}"

@@ -86,12 +86,14 @@ def _is_within(
     number = int(acceptance.pull_request[1:])
     first = regression.base.first_parent_count
     last = regression.commit.first_parent_count
-    return any(
+    for change in merged:
+        position = change.first_parent_count
         # a drift or an isolated change has its own commit as base
-        (first < change.first_parent_count <= last or change.first_parent_count == last)
-        and (change.number == number or change.head_sha == acceptance.head_sha)
-        for change in merged
-    )
+        is_in_range = first < position <= last or position == last
+        is_accepted = change.number == number or change.head_sha == acceptance.head_sha
+        if is_in_range and is_accepted:
+            return True
+    return False
 
 
 def _points_to_accept(regression: Regression) -> list[ChangePoint]:

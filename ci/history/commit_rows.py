@@ -255,6 +255,7 @@ def _is_counted(row: CommitEntry) -> bool:
 
 
 def _roof_shares(cells: Iterable[RoofCell]) -> tuple[float, float] | None:
+    """Median first and last share of the roofline, without libraries; None without any."""
     first_shares: list[float] = []
     last_shares: list[float] = []
     for cell in cells:

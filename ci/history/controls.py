@@ -99,13 +99,12 @@ class Controls:
         return [line for lines in self.lines.values() for line in lines]
 
     def add(self, line: Timeline) -> None:
-        self.add_line(
-            ControlLine(
-                series=line.key,
-                commits=line.commits,
-                values=line.values,
-            )
+        control_line = ControlLine(
+            series=line.key,
+            commits=line.commits,
+            values=line.values,
         )
+        self.add_line(control_line)
 
     def add_line(self, line: ControlLine) -> None:
         self.lines[_place_of(line.series)].append(line)

@@ -306,7 +306,12 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
         return measured
     # an exact result, such as a copy, lost something however small its error is now
     floor = error_floor(key.case_id)
-    return [step for step in measured if not step.before or max(step.before, step.after) > floor]
+    relevant: list[Step] = []
+    for step in measured:
+        was_exact = not step.before
+        if was_exact or max(step.before, step.after) > floor:
+            relevant.append(step)
+    return relevant
 
 
 def _steps_to_newest(values: NDArray[np.float64], min_relative_change: float) -> list[Step]:

@@ -237,6 +237,7 @@ def _intervals(judgement: PullRequestJudgement) -> str:
 
 
 def _left_out(judgement: PullRequestJudgement) -> str:
+    """How many pairs of blocks were left out, and why; empty if none was."""
     pair_count = 0
     reasons: set[str] = set()
     for case in judgement.cases:

@@ -110,6 +110,7 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 
 def _junit_case(change: Change[Any]) -> ElementTree.Element:
+    """Write one test case: regressions fail, what is undecided is skipped."""
     element = ElementTree.Element(
         "testcase",
         classname=valid_xml(change.case_id),
@@ -144,13 +145,12 @@ def _sarif_invocation(judgement: PullRequestJudgement) -> JsonObject:
     for case in judgement.cases:
         if case.verdict is Verdict.INCONCLUSIVE:
             text = f"{case.case_id} {case.implementation}: {case.evidence.claimed.text}"
-            notifications.append(
-                {
-                    "level": "warning",
-                    "descriptor": {"id": str(case.reason)},
-                    "message": {"text": on_one_line(text)},
-                }
-            )
+            notification: JsonObject = {
+                "level": "warning",
+                "descriptor": {"id": str(case.reason)},
+                "message": {"text": on_one_line(text)},
+            }
+            notifications.append(notification)
     return {"executionSuccessful": True, "toolExecutionNotifications": notifications}
 
 

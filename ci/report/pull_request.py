@@ -269,6 +269,7 @@ def _requirement(
     case: Change[CaseEvidence],
     code: CodeStates,
 ) -> Requirement:
+    """What a policy may require of a case, and whether it was done."""
     key = case.case_key
     side = case.evidence.head
     assert side is not None
@@ -309,6 +310,7 @@ def _judge_static(
     baseline: Baseline,
     policy: CheckPolicy,
 ) -> tuple[JudgedCode, tuple[Remark, ...]]:
+    """Compare machine code and analyses, and apply the baseline; with notes on its entries."""
     base = pairing.base
     head = pairing.head
     judged = judge_static(
@@ -328,6 +330,7 @@ def _judge_static(
 
 
 def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
+    """Median of what each comparison would have detected; None without any."""
     changes = [
         detectable_change(
             comparison.block_deviation,
@@ -343,6 +346,7 @@ def _detectable_change(comparisons: Sequence[PairedEstimate]) -> float | None:
 
 
 def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
+    """The cases that became slower, the most first, as many as are diagnosed."""
     slower = [
         (-case.log_ratio, case.case_key)
         for case in cases

@@ -133,6 +133,7 @@ def kernels_text(row: LedgerRow) -> str:
 
 
 def _names_text(names: Iterable[str]) -> str:
+    """List names once each, with what torch.compile fused into them."""
     texts = []
     for name in dict.fromkeys(names):
         text = short_name(name)

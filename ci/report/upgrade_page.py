@@ -74,20 +74,20 @@ def _section(step: UpgradeStep) -> list[str]:
 
 
 def _column_of(change: StaticChange) -> str:
-    is_worse = change.verdict in _WORSE
-    is_better = change.verdict in _BETTER
+    """The first column that fits: whether code compiles comes before how good it is."""
     if change.reason in {Reason.TARGET_LOST, Reason.FAILED}:
         return "no longer compiles"
     if change.reason is Reason.FIXED:
         return "compiles again"
-    if is_worse:
+    if change.verdict in _WORSE:
         return "worse"
-    if is_better:
+    if change.verdict in _BETTER:
         return "better"
     return "changed"
 
 
 def _counts(judged: JudgedCode) -> str:
+    """Write a table of the functions of each target by what happened to them."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in judged.changes:
         counts[change.subject.target][_column_of(change)] += 1

@@ -323,6 +323,7 @@ def _is_more(
     head: float,
     name: str,
 ) -> bool:
+    """Whether a cost grew noticeably."""
     # a single wait stalls the whole queue, however small its share
     if name == "wait_count":
         return head > base
@@ -330,6 +331,7 @@ def _is_more(
 
 
 def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
+    """Both values of each cost that changed, and the first calls of operators that did."""
     parts: list[str] = []
     for name, phrase in _WORDS.items():
         base_value = base.values.get(name, 0)
@@ -337,7 +339,8 @@ def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
         if base_value != head_value:
             write = str if name == "wait_count" else format_bytes
             base_text = write(base_value)
-            parts.append(phrase.format(base_text, write(head_value)))
+            head_text = write(head_value)
+            parts.append(phrase.format(base_text, head_text))
     words: list[str] = []
     for name, base_count, head_count in islice(_changed_calls(base, head), _MAX_NAMED):
         parts.append(f"{{}} {base_count} → {head_count}")
@@ -346,6 +349,7 @@ def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
 
 
 def _changed_calls(base: Analysis, head: Analysis) -> Iterator[tuple[str, int, int]]:
+    """Operators that are called more or less often, with both counts."""
     for name in sorted({*base.calls, *head.calls}):
         base_count = base.calls.get(name, 0)
         head_count = head.calls.get(name, 0)

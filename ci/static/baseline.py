@@ -354,9 +354,11 @@ def to_toml(baseline: Baseline) -> str:
 
 
 def _table(name: str, fields: Mapping[str, object]) -> str:
-    assignments = [f"{key} = {_toml_value(value)}\n" for key, value in fields.items()]
-    lines = "".join(assignments)
-    return f"[[{name}]]\n{lines}"
+    """Write one entry of an array of tables in TOML."""
+    lines = f"[[{name}]]\n"
+    for key, value in fields.items():
+        lines += f"{key} = {_toml_value(value)}\n"
+    return lines
 
 
 def _toml_value(value: object) -> str:

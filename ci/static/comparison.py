@@ -339,6 +339,7 @@ def _cause_of(
     base_toolchain: Mapping[str, str],
     head_toolchain: Mapping[str, str],
 ) -> Cause:
+    """The toolchain if it differs, else the code."""
     base = evidence.base
     head = evidence.head
     # code of one side alone was not made twice
@@ -380,6 +381,7 @@ def _judge(
     is_target_compiled: bool,
     cause: Cause,
 ) -> tuple[Verdict, Reason]:
+    """Judge one function for one target: whether it compiles comes before its facts."""
     # fusing two kernels removes one, which is no loss; losing the whole target is
     if head is None:
         if is_target_compiled:

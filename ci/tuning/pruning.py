@@ -83,7 +83,11 @@ def judge_code(code: ConfiguredCode) -> TriedConfiguration:
     """Judge one configuration by what it compiles to, without comparing it with others."""
     tried = _judge_alone(code).tried
     if tried.loss is None and tried.local_bytes:
-        return _lost(tried, Loss.SPILLS, f"{tried.local_bytes} B of local memory a thread")
+        return _lost(
+            tried=tried,
+            loss=Loss.SPILLS,
+            detail=f"{tried.local_bytes} B of local memory a thread",
+        )
     return tried
 
 
@@ -92,7 +96,12 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
     failure = _failure_of(code.facts)
     if failure is not None:
         tried = TriedConfiguration(configuration=code.configuration)
-        return _Code(estimates=(), tried=_lost(tried, Loss.NOT_COMPILED, failure))
+        failed = _lost(
+            tried=tried,
+            loss=Loss.NOT_COMPILED,
+            detail=failure,
+        )
+        return _Code(estimates=(), tried=failed)
     estimates = [facts.estimate for facts in code.facts if facts.estimate is not None]
     # a sum without one launch would be too small
     if len(estimates) < len(code.facts):
@@ -114,7 +123,11 @@ def _judge_alone(code: ConfiguredCode) -> _Code:
     # an occupancy of 0 means that no block fits
     if tried.theoretical_occupancy == 0:
         limits = _limits_of(code.facts)
-        tried = _lost(tried, Loss.DOES_NOT_FIT, f"no block fits: too much of {limits}")
+        tried = _lost(
+            tried=tried,
+            loss=Loss.DOES_NOT_FIT,
+            detail=f"no block fits: too much of {limits}",
+        )
     return _Code(tuple(estimates), tried)
 
 
@@ -170,7 +183,11 @@ def _without_estimate(tried: TriedConfiguration) -> TriedConfiguration:
     """Mark a configuration that the model cannot rank."""
     if tried.loss is not None:
         return tried
-    return _lost(tried, Loss.UNKNOWN, "no estimate: its grid or the target's rates are not known")
+    return _lost(
+        tried=tried,
+        loss=Loss.UNKNOWN,
+        detail="no estimate: its grid or the target's rates are not known",
+    )
 
 
 def _lost(

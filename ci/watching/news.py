@@ -101,11 +101,15 @@ def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[N
             regression=regression,
             text=regression.summary,
         )
-        if regression.recovered_at is not None and not _is_suspected(
+        if regression.recovered_at is None:
+            continue
+        # whether that commit recovered it may not be decided yet
+        is_doubtful = _is_suspected(
             state=state,
             regression=regression,
             commit=regression.recovered_at,
-        ):
+        )
+        if not is_doubtful:
             yield _news_of(
                 kind=NewsKind.RECOVERED,
                 regression=regression,
