@@ -13,7 +13,11 @@ class LaunchedKernel:
 
     n_regs = 64
     n_spills = 0
-    metadata = SimpleNamespace(shared=1_024, num_warps=4, num_ctas=1)
+    metadata = SimpleNamespace(
+        shared=1_024,
+        num_warps=4,
+        num_ctas=1,
+    )
 
     def __init__(
         self,
@@ -38,6 +42,10 @@ class LaunchedKernel:
             if len(args) < len(names):
                 names = [name for name in names if name not in self._constants]
             arguments = {**self._constants, **dict(zip(names, args, strict=False))}
-            return self._function.run(grid=grid, warmup=False, **arguments)
+            return self._function.run(
+                grid=grid,
+                warmup=False,
+                **arguments,
+            )
 
         return launch

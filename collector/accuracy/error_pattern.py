@@ -160,7 +160,12 @@ def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     yield hit_matrix_count * band_size, words
 
 
-def _describe_band(low: int, high: int, n_rows: int, n_cols: int) -> str | None:
+def _describe_band(
+    low: int,
+    high: int,
+    n_rows: int,
+    n_cols: int,
+) -> str | None:
     """Describe where `column - row` lies between two numbers; None if that is everywhere."""
     reaches_lower_left = low == 1 - n_rows
     reaches_upper_right = high == n_cols - 1

@@ -49,7 +49,11 @@ def _function_of(operand: ast.expr) -> ast.Lambda:
 
 
 def _call(node: ast.expr, name: str, operands: list[Any]) -> ast.Call:
-    call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=operands, keywords=[])
+    call = ast.Call(
+        func=ast.Name(id=name, ctx=ast.Load()),
+        args=operands,
+        keywords=[],
+    )
     return ast.fix_missing_locations(ast.copy_location(call, node))
 
 

@@ -41,7 +41,11 @@ _LIBDEVICE_NAMES = {
 """torch's names of functions that have another name in libdevice."""
 _LIBDEVICE_DIFFERS = {"round", "remainder"}
 """Functions that round in another way than torch's of the same name."""
-_BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
+_BIT_PATTERNS = {
+    1: torch.uint8,
+    2: torch.uint16,
+    4: torch.uint32,
+}
 
 _Builder = interpreter.InterpreterBuilder
 _original_convert = interpreter._convert_float

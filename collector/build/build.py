@@ -64,7 +64,13 @@ class Builder:
         """
         command = self._settings.command
         if command is not None:
-            return (self._prefix(name="the build command", command=command, folder=Path()),)
+            return (
+                self._prefix(
+                    name="the build command",
+                    command=command,
+                    folder=Path(),
+                ),
+            )
         prefixes = []
         for distribution in distributions:
             folder = distribution.folder.relative_to(self._tree)

@@ -107,7 +107,14 @@ def read_distribution(folder: Path) -> Distribution | None:
         return None
     backend = str(build_system.get("build-backend", "setuptools.build_meta"))
     name = _name_of(project, folder)
-    layout = _layout(backend, Project(folder=folder, document=project, name=name))
+    layout = _layout(
+        backend,
+        Project(
+            folder=folder,
+            document=project,
+            name=name,
+        ),
+    )
     if layout is None:
         return None
     folders = [root.resolve() for root in layout.roots if root.is_dir()]

@@ -95,8 +95,18 @@ def building_copy(tree: Path) -> Iterator[Path]:
         copy = folder / tree.name
         # an archive has no commits to check out
         if (tree / ".git").exists() and has_commits(tree):
-            stack.enter_context(checked_out(repository=tree, revision="HEAD", folder=copy))
-            fill_submodules(work_tree=tree, revision="HEAD", folder=copy)
+            stack.enter_context(
+                checked_out(
+                    repository=tree,
+                    revision="HEAD",
+                    folder=copy,
+                )
+            )
+            fill_submodules(
+                work_tree=tree,
+                revision="HEAD",
+                folder=copy,
+            )
             names = changed_files(tree)
         else:
             copy.mkdir()

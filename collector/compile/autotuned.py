@@ -64,16 +64,30 @@ def tuning_with(run: Callable[..., Any]) -> Iterator[None]:
             if "run" not in vars(kind):
                 return
             if issubclass(kind, Autotuner):
-                stack.enter_context(replaced(owner=kind, name="run", value=run))
+                stack.enter_context(
+                    replaced(
+                        owner=kind,
+                        name="run",
+                        value=run,
+                    )
+                )
             elif not kind.__module__.startswith(_NOT_WRAPPERS):
-                stack.enter_context(replaced(owner=kind, name="run", value=_launch_wrapped))
+                stack.enter_context(
+                    replaced(
+                        owner=kind,
+                        name="run",
+                        value=_launch_wrapped,
+                    )
+                )
 
         for kind in _derived_from(KernelInterface):
             replace_run(kind)
         # a package that is imported later may derive another one
         stack.enter_context(
             replaced(
-                owner=KernelInterface, name="__init_subclass__", value=classmethod(replace_run)
+                owner=KernelInterface,
+                name="__init_subclass__",
+                value=classmethod(replace_run),
             )
         )
         yield

@@ -44,7 +44,11 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
         ToolchainError: cuobjdump is missing or cannot read the cubin.
         ValueError: the cubin has no such function.
     """
-    listing = _run(tool="cuobjdump", options=("-res-usage",), content=cubin)
+    listing = _run(
+        tool="cuobjdump",
+        options=("-res-usage",),
+        content=cubin,
+    )
     usage = {match["symbol"]: match for match in _RESOURCE_USAGE.finditer(listing)}
     if not usage:
         raise ToolchainError(f"cuobjdump printed no resource usage but {listing[:200]!r}")

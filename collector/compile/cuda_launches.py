@@ -67,14 +67,22 @@ def compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
                 compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
                 shape=shape_of(
                     [
-                        Part(name=str(index), value=value, kind="")
+                        Part(
+                            name=str(index),
+                            value=value,
+                            kind="",
+                        )
                         for index, value in enumerate(args)
                     ],
                     grid,
                 ),
             )
 
-    with replaced(owner=CudaKernel, name="launch", value=compile_only):
+    with replaced(
+        owner=CudaKernel,
+        name="launch",
+        value=compile_only,
+    ):
         yield
 
 

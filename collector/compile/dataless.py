@@ -94,7 +94,11 @@ def without_data() -> Iterator[None]:
     log.setLevel(logging.CRITICAL)
     try:
         with (
-            replaced(owner=FakeTensor, name="data_ptr", value=address),
+            replaced(
+                owner=FakeTensor,
+                name="data_ptr",
+                value=address,
+            ),
             FakeTensorMode(allow_non_fake_inputs=True),
         ):
             yield

@@ -22,7 +22,12 @@ _STRIDES = (1, 5, 3)
 _AXES = "xyz"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([^<>,]+|!tt\.ptr<[^>]*>)")
 _BITS = re.compile(r"(\d+)")
-_DTYPES = {"i8": "int8", "f16": "float16", "bf16": "bfloat16", "f32": "tf32"}
+_DTYPES = {
+    "i8": "int8",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "tf32",
+}
 _LOADS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
 _STORES = frozenset({"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"})
 _ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
@@ -41,7 +46,11 @@ def ir_work(
 ) -> IrRegion:
     """Count the work of an average program of a launch."""
     root = IrRegion()
-    launch = Launch(arguments=arguments, grid=grid, ranges={})
+    launch = Launch(
+        arguments=arguments,
+        grid=grid,
+        ranges={},
+    )
     ranges_of_programs = [
         ValueRanges(function, launch, program) for program in _sampled_programs(function, grid)
     ]

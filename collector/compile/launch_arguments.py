@@ -91,16 +91,28 @@ def _parts(name: str, value: Any, kind: Any) -> Iterator[Part]:
     elif str(kind).startswith("tensordesc"):
         yield from _descriptor_parts(name, value, kind)
     else:
-        yield Part(name=name, value=value, kind=kind)
+        yield Part(
+            name=name,
+            value=value,
+            kind=kind,
+        )
 
 
 def _descriptor_parts(name: str, descriptor: Any, kind: Any) -> Iterator[Part]:
     """Split a tensor descriptor: its tensor, then a 64-bit integer for each length and stride."""
-    yield Part(name=name, value=descriptor.base, kind=kind)
+    yield Part(
+        name=name,
+        value=descriptor.base,
+        kind=kind,
+    )
     for field_name in ("shape", "strides"):
         lengths = getattr(descriptor, field_name)
         for index, length in enumerate(lengths):
-            yield Part(name=f"{name}.{field_name}[{index}]", value=length, kind="i64")
+            yield Part(
+                name=f"{name}.{field_name}[{index}]",
+                value=length,
+                kind="i64",
+            )
 
 
 def three(grid: Any) -> tuple[int, int, int]:

@@ -25,7 +25,11 @@ _POINTER_OPERAND = {
     "tt.descriptor_scatter": 0,
     "tt.descriptor_reduce": 0,
 }
-_MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+_MASK_OPERAND = {
+    "tt.load": 1,
+    "tt.store": 2,
+    "tt.atomic_rmw": 2,
+}
 _ASSUME = "llvm.intr.assume"
 _RECURSION_LIMIT = 20_000
 

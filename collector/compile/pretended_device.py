@@ -85,9 +85,17 @@ def as_on_gpu(target: str) -> Iterator[None]:
     """
     with (
         pretending_driver(target),
-        replaced(owner=torch.cuda, name="_lazy_init", value=lambda: None),
+        replaced(
+            owner=torch.cuda,
+            name="_lazy_init",
+            value=lambda: None,
+        ),
         # in a backward pass no mode sees it
-        replaced(owner=torch, name="tensor", value=_without_device(torch.tensor)),
+        replaced(
+            owner=torch,
+            name="tensor",
+            value=_without_device(torch.tensor),
+        ),
         pretending_gpu(lambda: None),
         _FactoriesOnCpu(),  # type: ignore[no-untyped-call]  # torch is not typed
     ):
@@ -104,7 +112,11 @@ def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
             name="device",
             value=_pretended(vars(FakeTensor)["device"].fget),
         ),
-        replaced(owner=torch.Tensor, name="device", value=_pretended(of_tensors)),
+        replaced(
+            owner=torch.Tensor,
+            name="device",
+            value=_pretended(of_tensors),
+        ),
         _OnCpu(on_wait),
     ):
         yield

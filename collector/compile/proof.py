@@ -133,7 +133,11 @@ def prove_case(
 
 
 def _not_called(named: Mapping[str, str], message: str) -> CaseProof:
-    overflow = OverflowProof(**named, proof=Proof.UNKNOWN, message=message[:_MAX_MESSAGE])
+    overflow = OverflowProof(
+        **named,
+        proof=Proof.UNKNOWN,
+        message=message[:_MAX_MESSAGE],
+    )
     return CaseProof(overflow=overflow)
 
 

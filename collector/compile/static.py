@@ -59,7 +59,11 @@ def compile_case(
     deadline_s = time.monotonic() + time_limit_s
     facts: list[StaticFacts] = []
     for target in targets:
-        named = {"case_id": case.id, "implementation": implementation.name, "target": target}
+        named = {
+            "case_id": case.id,
+            "implementation": implementation.name,
+            "target": target,
+        }
         reason = implementation.unsupported_targets.get(target)
         if reason is not None:
             launches = []
@@ -121,7 +125,11 @@ def compile_autotuned(
         if launch.tuned is not None:
             tuned.append(launch.tuned)
             compiled.append(launch)
-    named = {"case_id": case.id, "implementation": implementation.name, "target": target}
+    named = {
+        "case_id": case.id,
+        "implementation": implementation.name,
+        "target": target,
+    }
     return list(zip(tuned, _facts(compiled, target, named), strict=True))
 
 

@@ -124,7 +124,11 @@ def driver_properties(name: str) -> dict[str, int]:
 def answering_for(name: str) -> Iterator[None]:
     """Answer queries of torch about the current device for a target, within the block."""
     properties = device_properties(name)
-    stream = SimpleNamespace(cuda_stream=0, device_index=0, synchronize=_ignoring())
+    stream = SimpleNamespace(
+        cuda_stream=0,
+        device_index=0,
+        synchronize=_ignoring(),
+    )
     answers: dict[str, Any] = {
         "get_device_properties": lambda *_args, **_kwargs: properties,
         "get_device_capability": lambda *_args: (properties.major, properties.minor),
@@ -148,7 +152,11 @@ def answering_for(name: str) -> Iterator[None]:
             stack.enter_context(replaced(torch.cpu, attribute, _Within))
         # builds of torch without CUDA lack what launchers get streams from
         stack.enter_context(
-            replaced(owner=torch._C, name="_cuda_getCurrentRawStream", value=lambda *_args: 0)
+            replaced(
+                owner=torch._C,
+                name="_cuda_getCurrentRawStream",
+                value=lambda *_args: 0,
+            )
         )
         yield
 
@@ -214,7 +222,11 @@ def active_driver(driver: SimpleNamespace) -> contextlib.AbstractContextManager[
 
     # a property since Triton 3.5
     name = "_active" if hasattr(configured, "_active") else "active"
-    return replaced(owner=configured, name=name, value=driver)
+    return replaced(
+        owner=configured,
+        name=name,
+        value=driver,
+    )
 
 
 def install_driver(name: str) -> None:

@@ -33,7 +33,11 @@ def parse_target(name: str) -> Target:
         TargetError: neither an NVIDIA nor an AMD target.
     """
     if re.fullmatch(r"sm_\d{2,3}", name):
-        return Target(backend="cuda", arch=int(name.removeprefix("sm_")), warp_size=32)
+        return Target(
+            backend="cuda",
+            arch=int(name.removeprefix("sm_")),
+            warp_size=32,
+        )
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
         return Target(
             backend="hip",

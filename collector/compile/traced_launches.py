@@ -145,9 +145,17 @@ def tracing_launches(
     parsed_target = parse_target(target)
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
-        replaced(owner=JITFunction, name="run", value=trace_only),
+        replaced(
+            owner=JITFunction,
+            name="run",
+            value=trace_only,
+        ),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
-        replaced(owner=CudaKernel, name="launch", value=trace_cuda),
+        replaced(
+            owner=CudaKernel,
+            name="launch",
+            value=trace_cuda,
+        ),
         active_driver(target_driver(gpu, target)),
     ):
         yield launches
@@ -162,7 +170,11 @@ def _traced(
     cache: IrCache,
     range_of: RangeOf,
 ) -> TracedLaunch:
-    launch = TracedLaunch(function=name, module=str(function.fn.__module__), grid=(1, 1, 1))
+    launch = TracedLaunch(
+        function=name,
+        module=str(function.fn.__module__),
+        grid=(1, 1, 1),
+    )
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
         bound, parts = _specialise(

@@ -92,7 +92,12 @@ def compiling_triton(
         **kwargs: Any,
     ) -> LaunchedKernel:
         constants = {parameter.name for parameter in self.params if parameter.is_constexpr}
-        launched = LaunchedKernel(function=self, args=args, kwargs=kwargs, constants=constants)
+        launched = LaunchedKernel(
+            function=self,
+            args=args,
+            kwargs=kwargs,
+            constants=constants,
+        )
         if warmup:  # it is launched afterwards, with its true grid
             return launched
         launch = Launch(
@@ -108,7 +113,13 @@ def compiling_triton(
             return launched
         self.device_caches.clear()  # its key is the device number, which is 0 for every target
         try:
-            kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
+            kernel = original_run(
+                self,
+                *args,
+                grid=grid,
+                warmup=True,
+                **kwargs,
+            )
             launch.configuration.update(
                 _configuration(
                     function=self,
@@ -137,7 +148,11 @@ def compiling_triton(
     parsed_target = parse_target(target)
     gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
     with (
-        replaced(owner=JITFunction, name="run", value=compile_only),
+        replaced(
+            owner=JITFunction,
+            name="run",
+            value=compile_only,
+        ),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
         active_driver(target_driver(gpu, target)),
         triton.knobs.compilation.scope(),

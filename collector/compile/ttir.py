@@ -205,7 +205,11 @@ class _Parser:
         for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
             values = [self._value(name) for name in _NAME.findall(names)]
             self._block_of(label).incoming.append(
-                Branch(operation=operation, position=position, values=values)
+                Branch(
+                    operation=operation,
+                    position=position,
+                    values=values,
+                )
             )
 
     # --- values

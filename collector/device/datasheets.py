@@ -384,7 +384,11 @@ def compare_with_datasheet(
         else:
             continue
         comparisons.append(
-            DatasheetCeiling(measured=ceiling, published_per_s=published, at_clock_per_s=at_clock)
+            DatasheetCeiling(
+                measured=ceiling,
+                published_per_s=published,
+                at_clock_per_s=at_clock,
+            )
         )
     return comparisons
 

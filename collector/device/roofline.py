@@ -11,7 +11,11 @@ from typing import Literal
 from roofwatch.model.machine import Ceiling
 from roofwatch.model.measurement import CacheState, CaseRecord
 
-INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
+INVALID_ABOVE = {
+    "cpu": 2.0,
+    "cuda": 1.05,
+    "hip": 1.05,
+}
 """Times shorter than the ceilings allow by more than this factor are invalid. A GPU's ceilings
 repeat within a few per cent; on a CPU, clock and caches are shared with other processes."""
 
@@ -136,7 +140,13 @@ def level_positions(
         utilisation = None
         if ideal_ns is not None:
             utilisation = ideal_ns / median_ns
-        positions.append(LevelPosition(level=level, byte_count=byte_count, utilisation=utilisation))
+        positions.append(
+            LevelPosition(
+                level=level,
+                byte_count=byte_count,
+                utilisation=utilisation,
+            )
+        )
     return tuple(positions)
 
 

@@ -224,7 +224,13 @@ class Sampler:
 
 def no_telemetry(status: str, message: str) -> Telemetry:
     """Telemetry of a device that cannot be read."""
-    return Telemetry.model_validate({"status": status, "message": message, "started_at": utc_now()})
+    return Telemetry.model_validate(
+        {
+            "status": status,
+            "message": message,
+            "started_at": utc_now(),
+        }
+    )
 
 
 def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:

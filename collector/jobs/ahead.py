@@ -84,5 +84,9 @@ def _without_inductor_launches() -> Iterator[None]:
     """
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    with replaced(owner=CachingAutotuner, name="run", value=lambda *_args, **_options: None):
+    with replaced(
+        owner=CachingAutotuner,
+        name="run",
+        value=lambda *_args, **_options: None,
+    ):
         yield

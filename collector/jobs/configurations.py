@@ -99,4 +99,8 @@ def _compile(
                 message=failure.message,
             )
         ]
-    return ConfiguredCode(configuration=dict(configuration), facts=tuple(facts), unknown=unknown)
+    return ConfiguredCode(
+        configuration=dict(configuration),
+        facts=tuple(facts),
+        unknown=unknown,
+    )

@@ -37,7 +37,11 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         replies_fd: One reply per line; the first holds the suite.
     """
     faulthandler.enable()
-    threading.Thread(target=_exit_with_parent, args=(lifeline_fd,), daemon=True).start()
+    threading.Thread(
+        target=_exit_with_parent,
+        args=(lifeline_fd,),
+        daemon=True,
+    ).start()
     with os.fdopen(jobs_fd, "rb") as jobs, os.fdopen(replies_fd, "wb") as replies:
 
         def send(reply: Reply) -> None:

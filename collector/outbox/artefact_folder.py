@@ -71,7 +71,11 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
         commit = record.commit.model_copy(update={"author": ""})
         redacted = redacted.model_copy(update={"commit": commit})
     redacted.write(target)
-    return Redacted(format="roofwatch-record", texts_changed=int(redacted != record), removed=())
+    return Redacted(
+        format="roofwatch-record",
+        texts_changed=int(redacted != record),
+        removed=(),
+    )
 
 
 def _read_record(path: Path) -> RunRecord | None:

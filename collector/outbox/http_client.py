@@ -174,7 +174,11 @@ class HttpSender(HttpClient):
                 if response.status < 300:
                     return Unavailable(f"the server did not say which record it has: {message}")
                 if response.status in _WRONG_ADDRESS:
-                    raise self._rejected(documents="records", response=response, message=message)
+                    raise self._rejected(
+                        documents="records",
+                        response=response,
+                        message=message,
+                    )
                 if response.status == _FORBIDDEN and not _lacks_scope(response):
                     reason = (
                         f"the token may not send records of project {record.project}; push again "
@@ -183,7 +187,11 @@ class HttpSender(HttpClient):
                         f"({message})"
                     )
                     return Unavailable(reason, is_retried=False)
-                return self._failure(documents="records", response=response, message=message)
+                return self._failure(
+                    documents="records",
+                    response=response,
+                    message=message,
+                )
         except ConnectionFailedError as error:
             return Unavailable(str(error))
 
@@ -215,7 +223,11 @@ class HttpSender(HttpClient):
                 is_forbidden = response.status == _FORBIDDEN and not _lacks_scope(response)
                 if response.status in _WRONG_ADDRESS or is_forbidden:
                     return Unavailable(f"its files are not accepted: {message}", is_retried=False)
-                return self._failure(documents="files", response=response, message=message)
+                return self._failure(
+                    documents="files",
+                    response=response,
+                    message=message,
+                )
         except ConnectionFailedError as error:
             return Unavailable(str(error))
         except OSError as error:

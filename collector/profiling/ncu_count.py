@@ -190,7 +190,11 @@ def count_call(
             always_counted=always_counted,
             cache=cache,
         )
-        call = CountedCall(case_id=case_id, implementation=implementation, command=tuple(command))
+        call = CountedCall(
+            case_id=case_id,
+            implementation=implementation,
+            command=tuple(command),
+        )
         failure = _run(
             command=command,
             timeout_s=timeout_s,

@@ -94,8 +94,16 @@ class _Export:
         for row in totals["top_by_total_time"]:
             row["short_name"] = row["first_launch"].pop("short_name")
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
-        copies = self._transfers(table="MEMCPY", kind_column="copyKind", kinds=kinds)
-        fills = self._transfers(table="MEMSET", kind_column="memKind", kinds={})
+        copies = self._transfers(
+            table="MEMCPY",
+            kind_column="copyKind",
+            kinds=kinds,
+        )
+        fills = self._transfers(
+            table="MEMSET",
+            kind_column="memKind",
+            kinds={},
+        )
         devices: JsonObject = {}
         for device, members in by_device([*kernels, *copies, *fills]).items():
             devices[device] = busy_time(members)

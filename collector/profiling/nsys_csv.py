@@ -248,7 +248,11 @@ def _sums_of_transfers(
         if kind not in row["Operation"].lower():
             continue
         operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
-        nothing = {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
+        nothing = {
+            "count": row["Count"],
+            "sum_us": 0.0,
+            "bytes": 0,
+        }
         totals = by_kind.setdefault(operation, nothing)
         if "Total" in row:
             totals["bytes"] = row["Total"]

@@ -80,7 +80,11 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
         ProfileError: the trace is truncated.
     """
     text = decode_trace(content)
-    document = scan_trace(text=text, name=name, visit=lambda _: None)
+    document = scan_trace(
+        text=text,
+        name=name,
+        visit=lambda _: None,
+    )
     if document is None:
         return None
     other_spans = [span for span in document.spans if span[0] != "traceEvents"]

@@ -119,7 +119,11 @@ def _repeated_boundaries(trace: Trace) -> list[int]:
     busiest = max(threads.values(), key=len, default=[])
     outermost = _outermost(busiest)
     names = [event.name for event in outermost]
-    longest = _Repetition(start=0, length=0, period=1)
+    longest = _Repetition(
+        start=0,
+        length=0,
+        period=1,
+    )
     for period in _period_candidates(names):
         repetition = _longest_repetition(names, period)
         # a multiple of the period repeats as well, and is a little shorter
@@ -189,4 +193,8 @@ def _longest_repetition(names: Sequence[str], period: int) -> _Repetition:
     if longest_equal:
         # the last names that have an equal one are followed by these
         length = longest_equal + period
-    return _Repetition(start=longest_start, length=length, period=period)
+    return _Repetition(
+        start=longest_start,
+        length=length,
+        period=period,
+    )

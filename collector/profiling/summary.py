@@ -111,7 +111,11 @@ def _host_operators(trace: Trace, top: int | None) -> JsonObject:
         "distinct_names": len(rows),
         "window_us": to_us(trace.window_ns),
         "top_by_self_time": [
-            {"name": row.name, "count": row.count, "self_us": to_us(row.total_ns)}
+            {
+                "name": row.name,
+                "count": row.count,
+                "self_us": to_us(row.total_ns),
+            }
             for row in rows[:top]
         ],
     }

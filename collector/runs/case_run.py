@@ -184,7 +184,11 @@ def _under_the_roof(
             "memory_bytes and the result"
         )
         return measured.model_copy(
-            update={"outcome": Outcome.INVALID, "message": message, "blocks": ()}
+            update={
+                "outcome": Outcome.INVALID,
+                "message": message,
+                "blocks": (),
+            }
         )
     if case.bus_bytes is not None:
         return measured  # bound by links, whose ceiling is not measured

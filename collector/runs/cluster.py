@@ -229,7 +229,11 @@ def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
             f"Ray cluster {address}: cannot be reached: {_first_line(error)}"
         ) from None
     try:
-        yield Cluster(ray=ray, address=address, suite=suite)
+        yield Cluster(
+            ray=ray,
+            address=address,
+            suite=suite,
+        )
     finally:
         ray.shutdown()
 
@@ -258,7 +262,13 @@ def spread_run(
         CollectorError: the cluster has no device, or some shares failed; the journal holds the
         others. JournalError: a result cannot be stored.
     """
-    on_progress(Progress(done=0, total=0, text="connecting to the cluster"))
+    on_progress(
+        Progress(
+            done=0,
+            total=0,
+            text="connecting to the cluster",
+        )
+    )
     with connect(address, ship(suite)) as cluster:
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
@@ -288,7 +298,11 @@ def spread_run(
                 journal.append(Entry(share=result))
                 records.append(result)
             on_progress(
-                Progress(done=done_count, total=len(shares), text=f"measured {share.case_ids[-1]}")
+                Progress(
+                    done=done_count,
+                    total=len(shares),
+                    text=f"measured {share.case_ids[-1]}",
+                )
             )
     if failures:
         raise CollectorError(

@@ -141,7 +141,11 @@ def measure(
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")
             subjects = []
         if is_pair and plan.pins_autotuner:
-            _pin_autotuner(base=runs[0], head=runs[1], subjects=subjects)
+            _pin_autotuner(
+                base=runs[0],
+                head=runs[1],
+                subjects=subjects,
+            )
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         planned_blocks = dict.fromkeys(subjects, plan.block_count)
         _take_blocks(
@@ -318,7 +322,13 @@ def _note_unfinished(
         f"the time is over: {len(unfinished)} of {len(block_counts)} lack blocks (--stop-after)"
     )
     untimed = {
-        subject for subject in unfinished if _is_missing(runs=runs, subject=subject, number=0)
+        subject
+        for subject in unfinished
+        if _is_missing(
+            runs=runs,
+            subject=subject,
+            number=0,
+        )
     }
     for run in runs:
         run.is_partial = True

@@ -44,7 +44,13 @@ class Steps:
     def say(self, text: str) -> None:
         """Report what runs from now on."""
         self._running = text
-        self._on_progress(Progress(done=self._done, total=self.total, text=text))
+        self._on_progress(
+            Progress(
+                done=self._done,
+                total=self.total,
+                text=text,
+            )
+        )
 
     def note(self, text: str) -> None:
         """Report a notice once, even if both suites report it."""

@@ -142,7 +142,14 @@ def search_path(packages: Path) -> str:
 
 
 def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
-    return WorkerPool(fork_server, WorkerSettings(source=source, device="cpu", thread_count=1))
+    return WorkerPool(
+        fork_server,
+        WorkerSettings(
+            source=source,
+            device="cpu",
+            thread_count=1,
+        ),
+    )
 
 
 def compile_subjects(
@@ -281,7 +288,11 @@ def _not_proven(subject: Subject, reply: Reply) -> CaseProof:
     failure = reply.failure
     assert failure is not None
     message = f"{failure.outcome}: {failure.message}"[:_MAX_MESSAGE]
-    proof = OverflowProof(**subject.named, proof=Proof.UNKNOWN, message=message)
+    proof = OverflowProof(
+        **subject.named,
+        proof=Proof.UNKNOWN,
+        message=message,
+    )
     return CaseProof(overflow=proof)
 
 

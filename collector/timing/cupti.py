@@ -268,4 +268,8 @@ class CuptiStopwatch(Stopwatch):
         self.launch()
         host_ns = float(perf_counter_ns() - called_at)
         torch.cuda.synchronize()
-        return LaunchWindow(begin_ns=begin_ns, end_ns=self._recorder.now_ns(), host_ns=host_ns)
+        return LaunchWindow(
+            begin_ns=begin_ns,
+            end_ns=self._recorder.now_ns(),
+            host_ns=host_ns,
+        )

@@ -287,7 +287,13 @@ def protect_root(writable: Sequence[str] = ()) -> None:
         _set_mount(folder.encode(), 0, removed=_MOUNT_ATTR_RDONLY)
 
 
-def _set_mount(path: bytes, flags: int, *, added: int = 0, removed: int = 0) -> None:
+def _set_mount(
+    path: bytes,
+    flags: int,
+    *,
+    added: int = 0,
+    removed: int = 0,
+) -> None:
     attributes = struct.pack("QQQQ", added, removed, 0, 0)
     _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path, flags, attributes, len(attributes)))
 
@@ -348,7 +354,11 @@ _READ = 1 << 2
 _READ_DIR = 1 << 3
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE
-_RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
+_RIGHTS_BY_VERSION = {
+    1: (1 << 13) - 1,
+    2: (1 << 14) - 1,
+    3: (1 << 15) - 1,
+}
 _NO_TCP = 0b11
 _SCOPED = 0b11
 _SYSTEM = (

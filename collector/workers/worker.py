@@ -158,7 +158,11 @@ class Worker:
         # The ranks find each other by a file, so that no port is taken.
         rendezvous = Path(folder) / "rendezvous"
         for index in range(self._rank_count):
-            rank_place = RankPlace(index=index, count=self._rank_count, rendezvous=rendezvous)
+            rank_place = RankPlace(
+                index=index,
+                count=self._rank_count,
+                rendezvous=rendezvous,
+            )
             update = {"rank": rank_place, "memory_share": 1 / self._rank_count}
             yield self._settings.model_copy(update=update)
 

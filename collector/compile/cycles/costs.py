@@ -37,7 +37,15 @@ _SYNC_SHAPES = {
 _USUAL_SHAPE = "16816"
 _UNIFORM = re.compile(r"U[A-Z]|S2U?R|R2UR|CS2R|L?DCU?$|ULDC|LDC")
 _CONTROL = re.compile(r"BRA|BSSY|BSYNC|EXIT|NOP|WARPSYNC|DEPBAR|BAR|SYNCS|CALL|RET|WARPGROUP|FENCE")
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+_WIDTHS = {
+    "U8": 1,
+    "S8": 1,
+    "U16": 2,
+    "S16": 2,
+    "64": 8,
+    "128": 16,
+    "256": 32,
+}
 
 _GCN_ACCESS = re.compile(r"(global|buffer|flat|scratch)_(load|store)_(?:lds_)?(\w+)")
 _GCN_BYTES = re.compile(r"(?:dword|b)(?:x?(\d+))?")
@@ -193,7 +201,12 @@ def _add_shared(work: Work, width: int, rates: Rates) -> None:
     work.clocks[SHARED] += max(1.0, clocks)
 
 
-def _add_access(work: Work, name: str, width: int, rates: Rates) -> None:
+def _add_access(
+    work: Work,
+    name: str,
+    width: int,
+    rates: Rates,
+) -> None:
     """Add an access to global memory, with `width` bytes a thread."""
     work.access_bytes += width
     clocks = _transfer_clocks(width, rates.l1_bytes, rates)

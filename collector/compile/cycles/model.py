@@ -161,15 +161,18 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
     clocks[WAITS] = waits
     to_ns = _NS_PER_S / rates.clock_hz
     threads = code.blocks * code.threads
+    atomics_per_block = _of_ir(
+        code=code,
+        name="atomics",
+        assumptions=assumptions,
+    )
     return PredictedLaunch(
         time_ns=max(longest, waits) * to_ns + LAUNCH_NS,
         bounds_ns={name: count * to_ns for name, count in clocks.items() if count > 0},
         instructions=totals.work.instructions * threads,
         hot_instructions=totals.hottest * threads,
         requested_bytes=requested,
-        atomics=0.0
-        if code.ir is None
-        else code.blocks * _of_ir(code=code, name="atomics", assumptions=assumptions),
+        atomics=code.blocks * atomics_per_block,
         local_bytes=totals.work.local_bytes * threads,
     )
 
@@ -182,13 +185,21 @@ def _of_ir(code: LaunchedCode, name: str, assumptions: Assumptions) -> float:
 
 def _requested_bytes(code: LaunchedCode, work: Work, assumptions: Assumptions) -> float:
     """Bytes of all loads and stores of global memory."""
-    in_ir = _of_ir(code=code, name="loaded_bytes", assumptions=assumptions) + _of_ir(
+    loaded_bytes = _of_ir(
+        code=code,
+        name="loaded_bytes",
+        assumptions=assumptions,
+    )
+    stored_bytes = _of_ir(
         code=code,
         name="stored_bytes",
         assumptions=assumptions,
     )
+    bytes_per_block = loaded_bytes + stored_bytes
     # without the IR, every thread counts, although a warp may read one value
-    return code.blocks * (in_ir or work.access_bytes * code.threads)
+    if not bytes_per_block:
+        bytes_per_block = work.access_bytes * code.threads
+    return code.blocks * bytes_per_block
 
 
 def _throughput(
@@ -220,9 +231,13 @@ def _throughput(
     if code.operand_bytes is not None:
         from_memory = min(requested, assumptions.reread * code.operand_bytes)
     busy[DRAM] = from_memory / (rates.dram_bytes_per_clock * rates.processor_count)
-    atomics = code.blocks * _of_ir(code=code, name="atomics", assumptions=assumptions)
-    if atomics:
-        busy[ATOMICS] = atomics / rates.atomic_lanes
+    atomics_per_block = _of_ir(
+        code=code,
+        name="atomics",
+        assumptions=assumptions,
+    )
+    if atomics_per_block:
+        busy[ATOMICS] = code.blocks * atomics_per_block / rates.atomic_lanes
     return busy
 
 
@@ -231,9 +246,12 @@ def _tensor_clocks(code: LaunchedCode, work: Work, assumptions: Assumptions) -> 
     clocks = work.clocks[TENSOR] * code.warps
     if work.has_unknown_products and code.ir is not None:
         dtype = next((region.dtype for region in code.ir.walk() if region.dtype), "bfloat16")
-        clocks += _of_ir(code=code, name="flop", assumptions=assumptions) / code.rates.tensor_flop(
-            dtype
+        flop_count = _of_ir(
+            code=code,
+            name="flop",
+            assumptions=assumptions,
         )
+        clocks += flop_count / code.rates.tensor_flop(dtype)
     return clocks
 
 
