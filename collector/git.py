@@ -134,7 +134,9 @@ def find_repository(path: Path) -> Path | None:
     """Root of the work tree that contains `path`; None without one, without git, or if git
     distrusts its owner.
     """
-    folder = path if path.is_dir() else path.parent
+    folder = path
+    if not path.is_dir():
+        folder = path.parent
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel").strip())
     except GitError as error:
@@ -164,7 +166,9 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
     status = run_git(repository, "status", "--porcelain", "--untracked-files=no")
     is_dirty = bool(status.strip())
     branch = run_git(repository, "rev-parse", "--abbrev-ref", "HEAD").strip()
-    branch_name = None if branch == "HEAD" else branch[:500]
+    branch_name = None
+    if branch != "HEAD":
+        branch_name = branch[:500]
     if noted := _noted_commit(repository, sha):
         return noted.model_copy(update={"is_dirty": is_dirty, "branch": branch_name})
     count = run_git(repository, "rev-list", "--first-parent", "--count", sha)
@@ -329,7 +333,9 @@ def merge_base(repository: Path, target: str, head: str) -> str:
     for depth in _DEPTHS:
         with contextlib.suppress(GitError):
             return run_git(repository, "merge-base", base, head).strip()
-        depth_options = [depth] if is_shallow(repository) else []
+        depth_options = []
+        if is_shallow(repository):
+            depth_options = [depth]
         try:
             run_git(
                 repository,

@@ -33,7 +33,9 @@ def pinning(choices: Sequence[Autotuning]) -> Iterator[list[Autotuning]]:
         name = function_of(tuner).__name__
         key = _key_of(tuner, args, kwargs)
         choice = _choice_for(choices, name, key)
-        config = None if choice is None else _config_of(tuner, choice)
+        config = None
+        if choice is not None:
+            config = _config_of(tuner, choice)
         if config is None:
             return original(tuner, *args, **kwargs)
         used[name, key] = Autotuning(

@@ -192,7 +192,9 @@ class Redaction:
         if patterns.HOME.fullmatch(path):
             return "<home>"
         folder, _, name = path.rpartition("/")
-        return f"<path>/{name}" if folder else "<path>"
+        if not folder:
+            return "<path>"
+        return f"<path>/{name}"
 
     @cached_property
     def _rules(self) -> list[tuple[re.Pattern[str], Replacement]]:

@@ -215,7 +215,9 @@ def digest_of_suite(source: SuiteSource) -> str:
     if repository is not None:
         files |= set(_changed_code(repository))
     # Relative names: the same checkout in another folder is the same suite.
-    folder = path if path.is_dir() else path.parent
+    folder = path
+    if not path.is_dir():
+        folder = path.parent
     root = (repository or folder).resolve()
     named = [(_name(file.resolve(), root), digest_of_file(file)) for file in files]
     return digest_of(sorted(named))

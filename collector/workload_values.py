@@ -194,7 +194,9 @@ def _of_step(
     value = _values_of(measured)
     peak = _datasheet_peak(ceilings, case.dtype)
     if peak is not None and (median_ns := measured.median_ns):
-        executed = None if profile is None else profile.flop_count
+        executed = None
+        if profile is not None:
+            executed = profile.flop_count
         rate = f"{peak.per_s:.6g} FLOP/s of {case.dtype} ({peak.method})"
         per_peak = f"{median_ns:.6g} ns / {rate}"
         for metric, flop_count, counter in (

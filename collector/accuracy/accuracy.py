@@ -73,7 +73,9 @@ def worst_message(results: tuple[TensorReport, ...]) -> str | None:
         key=lambda result: (result.nonfinite_count > 0, result.errors.rmse_ratio),
         default=None,
     )
-    return None if worst is None else worst.message
+    if worst is None:
+        return None
+    return worst.message
 
 
 def require_same_bits(
@@ -174,8 +176,12 @@ def _compare(
         difference.errors.rmse_ratio > limits.rmse_ratio
         or difference.errors.elementwise > limits.elementwise
     ):
-        eager_rmse_ratio = eager.rmse_ratio if eager else None
-        eager_elementwise = eager.elementwise if eager else None
+        eager_rmse_ratio = None
+        if eager:
+            eager_rmse_ratio = eager.rmse_ratio
+        eager_elementwise = None
+        if eager:
+            eager_elementwise = eager.elementwise
         message = (
             f"{name}: RMS error {difference.errors.rmse_ratio:.2e} relative to the reference's RMS "
             f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager_rmse_ratio)}), "

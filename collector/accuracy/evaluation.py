@@ -139,7 +139,9 @@ def differentiated_names(
         if isinstance(value, torch.Tensor) and value.is_floating_point()
     )
     # without a list, all that can be differentiated is
-    chosen = floating if spec.gradients is None else spec.gradients
+    chosen = floating
+    if spec.gradients is not None:
+        chosen = spec.gradients
     unknown = set(chosen) - set(floating)
     if unknown or not chosen:
         raise SpecError(

@@ -194,7 +194,9 @@ def _synchronise(pointers: Any, order: Any) -> None:
 
 def _boolean(mask: Any) -> Any:
     # block pointers pass an array; conditions that were computed with integers are integers
-    data = mask if isinstance(mask, np.ndarray) else mask.data
+    data = mask
+    if not isinstance(mask, np.ndarray):
+        data = mask.data
     if data is not mask and data.dtype == np.bool_:
         return mask
     return interpreter.TensorHandle(data.astype(np.bool_), tl.int1)

@@ -87,7 +87,10 @@ def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
         # Gradients of a sum may be zero but for rounding, as those of a softmax: then the error
         # is that of the terms that cancel.
         is_zero = root_mean_square(expanded.expected[output]) < _CANCELLED * usual
-        least_rms[output] = float(expected.abs().max()) if is_zero else usual
+        if is_zero:
+            least_rms[output] = float(expected.abs().max())
+        else:
+            least_rms[output] = usual
     return replace(expanded, least_rms=least_rms)
 
 

@@ -172,7 +172,9 @@ class Bench:
         self.trial = replace(trial, test=Test.TIMED)
         case, arguments = self._draw(trial)
         # the order alternates: the second call finds a warm cache
-        candidate = None if is_base_first else self.call_candidate(arguments)
+        candidate = None
+        if not is_base_first:
+            candidate = self.call_candidate(arguments)
         base = self._call_base(arguments, self.against)
         pair = PairedCalls(
             case=case,

@@ -119,7 +119,10 @@ def other_values(case: Case) -> Iterator[Trial]:
     }
     for name, change in changes.items():
         # Equal values have several right orders when sorted.
-        test = Test.TIES if name in {"zeros", "ties"} else Test.VALUES
+        if name in {"zeros", "ties"}:
+            test = Test.TIES
+        else:
+            test = Test.VALUES
         yield Trial(
             test=test,
             case=case,

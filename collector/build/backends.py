@@ -42,7 +42,9 @@ def hatch_layout(project: Project) -> Layout:
         for path, target in sources.items():
             is_renamed = PurePosixPath(path).name != str(target) and target != ""
             is_built = is_built or is_renamed
-            root = path if target == "" else PurePosixPath(path).parent
+            root = path
+            if target != "":
+                root = PurePosixPath(path).parent
             roots.append(project.folder / root)
     else:
         roots += [project.folder / source for source in texts(sources)]

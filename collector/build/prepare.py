@@ -37,7 +37,10 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
         return SuiteSource(path)
     path = path.resolve()
     tree = tree.resolve()
-    work_tree = tree if work_tree is None else work_tree.resolve()
+    if work_tree is None:
+        work_tree = tree
+    else:
+        work_tree = work_tree.resolve()
     names = list_files(tree)
     distributions = find_distributions(tree, names, path)
     named = _package_folders(distributions)
@@ -95,7 +98,9 @@ def _to_build(
     candidates = [distribution for distribution in distributions if distribution.is_built]
     if not candidates:
         return []
-    folder = path if path.is_dir() else path.parent
+    folder = path
+    if not path.is_dir():
+        folder = path.parent
     names = reached_names(path, [*roots, folder], files)
     return [
         distribution

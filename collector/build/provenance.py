@@ -70,7 +70,10 @@ class ProjectFiles:
             origin = self._origin(file)
             if origin is None and top in self._names and self._is_project_module(name):
                 # The tree has this module, and the process took it from somewhere else.
-                origin = Origin.INSTALLED if _is_installed(file) else Origin.ELSEWHERE
+                if _is_installed(file):
+                    origin = Origin.INSTALLED
+                else:
+                    origin = Origin.ELSEWHERE
             if origin is not None:
                 yield from self._once(name, file, origin)
 

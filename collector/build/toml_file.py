@@ -18,7 +18,10 @@ def table(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """A table in a TOML document; empty if it has none."""
     inner: Any = document
     for name in names:
-        inner = inner.get(name) if isinstance(inner, Mapping) else None
+        if isinstance(inner, Mapping):
+            inner = inner.get(name)
+        else:
+            inner = None
     if isinstance(inner, Mapping):
         return dict(inner)
     return {}

@@ -52,7 +52,10 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
     usage = {match["symbol"]: match for match in _RESOURCE_USAGE.finditer(listing)}
     if not usage:
         raise ToolchainError(f"cuobjdump printed no resource usage but {listing[:200]!r}")
-    name = next(iter(usage)) if symbol is None else symbol
+    if symbol is None:
+        name = next(iter(usage))
+    else:
+        name = symbol
     if name not in usage:
         raise ValueError(f"the cubin has no function {name}, but {', '.join(usage)}")
     sizes = {section.name: section.size for section in _sections(cubin)}
@@ -112,7 +115,9 @@ def machine_code(binary: bytes) -> bytes:
     sections = list(_sections(binary))
     is_nvidia = any(section.name.startswith(".nv") for section in sections)
     code_name = _NVIDIA_CODE if is_nvidia else _AMD_CODE
-    descriptors = [] if is_nvidia else list(_descriptor_addresses(sections))
+    descriptors = []
+    if not is_nvidia:
+        descriptors = list(_descriptor_addresses(sections))
     return b"".join(
         _without_entry_offsets(section, descriptors)
         for section in sections

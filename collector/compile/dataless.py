@@ -144,7 +144,9 @@ def call_for_target(
         inputs = inputs_of(spec, case, _RangedInputMaker(case, mode))
         for name, limits in ranges.items():
             mode.set_range(inputs[name], limits)
-        most_bytes = min(max_bytes, _MOST_DATA) if has_data else max_bytes
+        most_bytes = max_bytes
+        if has_data:
+            most_bytes = min(max_bytes, _MOST_DATA)
         if sum(_size(value) for value in inputs.values()) > most_bytes:
             raise TooLargeError(f"the inputs have more than {most_bytes:,} bytes")
         stack.enter_context(pretending_driver(target))

@@ -143,7 +143,9 @@ def _analyse(listing: str, function: Compiled, target: str) -> AnalysedCode:
         counts, instructions = count_sass(listing), parse_sass(listing)
     else:
         counts, instructions = count_amdgcn(listing), parse_amdgcn(listing, function.symbol)
-    region = None if rates is None else regions_of(instructions, rates)
+    region = None
+    if rates is not None:
+        region = regions_of(instructions, rates)
     return AnalysedCode(counts, region)
 
 

@@ -88,7 +88,9 @@ def _truncated(x: int, y: int) -> int:
     # Python rounds to minus infinity, a GPU to zero.
     quotient = abs(x) // abs(y)
     has_same_signs = (x < 0) == (y < 0)
-    return quotient if has_same_signs else -quotient
+    if has_same_signs:
+        return quotient
+    return -quotient
 
 
 def _divide(x: Interval, y: Interval) -> Interval:

@@ -35,7 +35,9 @@ def packages_of(modules: Iterable[str]) -> tuple[KernelPackage, ...]:
 
 def _folder_of(package: str) -> Path | None:
     paths = list(getattr(sys.modules.get(package), "__path__", ()))
-    return Path(paths[0]) if paths else None
+    if not paths:
+        return None
+    return Path(paths[0])
 
 
 @functools.cache

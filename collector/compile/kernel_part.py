@@ -143,7 +143,9 @@ def _declared_name(statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.ImportFrom) and len(statement.names) == 1:
         return statement.names[0].asname
     if isinstance(statement, _Function):
-        return statement.name if _only_declares(statement) else None
+        if not _only_declares(statement):
+            return None
+        return statement.name
     if isinstance(statement, ast.ClassDef):
         if _is_autograd_function(statement):
             return statement.name

@@ -83,7 +83,10 @@ def is_inside(value: Value, loop: Operation) -> bool:
     while block is not None:
         if block.parent is loop:
             return True
-        block = None if block.parent is None else block.parent.block
+        if block.parent is None:
+            block = None
+        else:
+            block = block.parent.block
     return False
 
 

@@ -107,7 +107,10 @@ def implementation_digests(
         for name, implementation in spec.implementations.items():
             parts = _parts_of(spec, suite, implementation.launch)
             used = _used_modules(parts, suite)
-            digest = uuid.uuid4().hex if _is_hidden(used, project) else _digest(used).everything
+            if _is_hidden(used, project):
+                digest = uuid.uuid4().hex
+            else:
+                digest = _digest(used).everything
             digests[f"{spec.name}/{name}"] = digest
     return digests
 

@@ -91,11 +91,15 @@ class ValueRanges:
         self._function = function
         self._launch = launch
         self._constraints = dict(constraints or {})
-        self.axes: Axes = axes if axes is not None else {}
+        if axes is None:
+            axes = {}
+        self.axes: Axes = axes
         self._known: dict[Value, Bounds] = {}
         self._open: set[Value] = set()
         self._depth = depth
-        self._steps = [0] if steps is None else steps
+        if steps is None:
+            steps = [0]
+        self._steps = steps
         """Values that were computed so far, in a list that copies share."""
 
     def under(self, constraints: Constraints) -> "ValueRanges":
@@ -106,7 +110,10 @@ class ValueRanges:
         merged = dict(self._constraints)
         for value, limits in constraints.items():
             around = merged.get(value)
-            merged[value] = limits if around is None else limits.clamped(around)
+            if around is None:
+                merged[value] = limits
+            else:
+                merged[value] = limits.clamped(around)
         return self._copy(merged, self._open)
 
     def _copy(self, constraints: Constraints, still_open: set[Value]) -> "ValueRanges":

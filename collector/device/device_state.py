@@ -152,7 +152,9 @@ def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
         return f"--lock-clocks: NVML does not report the SM clock, so {mhz} MHz cannot be verified"
     median_mhz = statistics.median(clocks_mhz)
     reasons = _reasons_of(readings)
-    reasons_text = f" ({', '.join(reasons)})" if reasons else ""
+    reasons_text = ""
+    if reasons:
+        reasons_text = f" ({', '.join(reasons)})"
     return (
         f"--lock-clocks: the SM clock was locked at {mhz} MHz but is "
         f"{median_mhz:.0f} MHz{reasons_text}; "

@@ -50,7 +50,9 @@ def _ecc(health: Mapping[str, float]) -> str:
 def _remapped_rows(health: Mapping[str, float]) -> str:
     """Rows of device memory that were replaced by spare ones."""
     row_count = health["rows_remapped"]
-    text = f"{row_count:.0f} remapped rows" if row_count else "no remapped rows"
+    text = "no remapped rows"
+    if row_count:
+        text = f"{row_count:.0f} remapped rows"
     if health.get("row_remap_pending"):
         text += " (one waits for a reset of the GPU)"
     if health.get("row_remap_failed"):

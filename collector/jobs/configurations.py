@@ -53,7 +53,9 @@ def compile_configurations(
             facts=(facts,),
         )
         # one call may launch the function with several specialisations
-        last = codes[-1] if codes else None
+        last = None
+        if codes:
+            last = codes[-1]
         if (
             last is None
             or last.function != code.function

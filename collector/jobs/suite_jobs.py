@@ -98,7 +98,9 @@ class SuiteJobs:
         self._settings = settings
         self._device = device
         is_interpreter = settings.mode is Mode.INTERPRETER
-        self._interpreter_defect = interpreter_defect() if is_interpreter else None
+        self._interpreter_defect = None
+        if is_interpreter:
+            self._interpreter_defect = interpreter_defect()
         self.preloaded = frozenset(sys.modules)
         """Modules that were loaded before the suite."""
         self._specs = _load(settings.source, self._device)

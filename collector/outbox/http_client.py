@@ -252,7 +252,9 @@ class HttpSender(HttpClient):
     def _rejected(self, documents: str, response: HTTPResponse, message: str) -> SpoolError:
         """The error for a server that accepts nothing from here."""
         location = response.headers.get("Location")
-        redirect = f", which redirects to {location}" if location else ""
+        redirect = ""
+        if location:
+            redirect = f", which redirects to {location}"
         return SpoolError(
             self.clean(f"{self.url} accepts no {documents} from here{redirect}: {message}")
         )

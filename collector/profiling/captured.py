@@ -179,10 +179,14 @@ def _keep_process(
     has_window = any(event["part"] == "window" for event in of_kind["trace"])
     part_counts: Counter[str] = Counter()
     for event in of_kind["trace"]:
-        part = event["part"] if has_window else "window"
+        part = "window"
+        if has_window:
+            part = event["part"]
         part_counts[part] += 1
         number = part_counts[part]
-        number_suffix = f"-{number}" if number > 1 else ""
+        number_suffix = ""
+        if number > 1:
+            number_suffix = f"-{number}"
         stem = "trace" if part == "window" else part
         name = f"{stem}{process_suffix}{number_suffix}.json.gz"
         try:
@@ -191,7 +195,9 @@ def _keep_process(
             errors.append(redaction.text(str(error)))
             continue
         steady = find_steady_part(trace)
-        steps_alone = trace if steady is None else cut_out(trace, steady)
+        steps_alone = trace
+        if steady is not None:
+            steps_alone = cut_out(trace, steady)
         traces.append(
             CapturedTrace(
                 trace=name,

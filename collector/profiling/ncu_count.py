@@ -234,7 +234,9 @@ def _run(
         return Failure(outcome=Outcome.TIMED_OUT, message=f"not counted after {timeout_s:g} s")
     # an error of the program itself is described by its answer
     own_errors = [line for line in errors if not _TARGET_FAILED.search(line)]
-    error = own_errors[-1] if own_errors else None
+    error = None
+    if own_errors:
+        error = own_errors[-1]
     tail = output[-_TAIL_CHARACTERS:].strip()
     try:
         failure = ANSWER.validate_json(answer_file.read_bytes())
@@ -333,7 +335,9 @@ def profile_command(
     if not are_names:
         names = ",".join(always_counted)
         sections = ["--set", metrics]
-    metric_options = ["--metrics", names] if names else []
+    metric_options = []
+    if names:
+        metric_options = ["--metrics", names]
     return [
         str(executable),
         "--target-processes",

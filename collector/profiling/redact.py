@@ -213,7 +213,10 @@ def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, s
     """Lines with their positions; rows with line breaks inside a cell are joined."""
     pending = ""
     for number, line in enumerate(lines):
-        pending = f"{pending}\n{line}" if pending else line
+        if pending:
+            pending = f"{pending}\n{line}"
+        else:
+            pending = line
         # an odd number of quotes: a cell goes on in the next line
         if number < first_header or pending.count('"') % 2 == 0:
             yield number, pending

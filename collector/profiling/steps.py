@@ -259,7 +259,10 @@ def _clipped(
             continue
         launch_start_ns = max(launch.start_ns, start_ns)
         launch_end_ns = min(launch.end_ns, end_ns)
-        counted_ns = launch.ns if are_cut else launch_end_ns - launch_start_ns
+        if are_cut:
+            counted_ns = launch.ns
+        else:
+            counted_ns = launch_end_ns - launch_start_ns
         cut_launch = launch._replace(
             start_ns=launch_start_ns,
             end_ns=launch_end_ns,
@@ -345,7 +348,9 @@ def _device_launches(
             start_ns, end_ns = activity.interval
             call, modules, operator = calls.get(activity.correlation, (None, (), ""))
             # Without its call, the launch is taken to be issued when it starts.
-            issued_ns = start_ns if call is None else call.start_ns
+            issued_ns = start_ns
+            if call is not None:
+                issued_ns = call.start_ns
             launch = _Launch(
                 start_ns=start_ns,
                 end_ns=end_ns,

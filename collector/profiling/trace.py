@@ -270,7 +270,9 @@ def _nanoseconds(microseconds: Any) -> int | None:
         is_plausible = abs(nanoseconds) <= _MAX_TIME_NS
     except ArithmeticError:
         return None
-    return round(nanoseconds) if is_plausible else None
+    if not is_plausible:
+        return None
+    return round(nanoseconds)
 
 
 # --- the JSON text, event by event: a trace may be larger than memory allows as Python objects

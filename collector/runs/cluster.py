@@ -114,7 +114,9 @@ def ship(suite: SuiteAt) -> ShippedSuite:
     if path is None:
         return ShippedSuite(replace(suite, source=SuiteSource()), None)
     folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
-    tree = None if suite.source.root is None else Path()
+    tree = None
+    if suite.source.root is not None:
+        tree = Path()
     source = SuiteSource(path.resolve().relative_to(folder), tree=tree)
     return ShippedSuite(replace(suite, source=source), folder)
 

@@ -59,7 +59,9 @@ def make_header(suites: Mapping[str, SuiteAt], plan: RunPlan, *, is_spread: bool
         **_PLAN.dump_python(plan, mode="json"),
     }
     for side, suite in suites.items():
-        of_side = "" if side == ALONE else f" of the {side}"
+        of_side = ""
+        if side != ALONE:
+            of_side = f" of the {side}"
         facts |= {
             f"the project{of_side}": suite.project,
             f"the commit{of_side}": suite.commit.sha[:12],

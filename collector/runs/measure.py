@@ -99,7 +99,9 @@ def measure(
                 cache_folder=caches / side if is_pair else None,
             )
             workers = stack.enter_context(WorkerPool(fork_server, settings))
-            pairing = PairMember(pair_id=pair_id, side=side) if is_pair else None
+            pairing = None
+            if is_pair:
+                pairing = PairMember(pair_id=pair_id, side=side)
             run = SuiteRun(
                 suite=suite,
                 plan=plan,

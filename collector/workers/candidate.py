@@ -366,7 +366,10 @@ class CandidateProcess:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             return "closed its end of the socket"
-        number = -status if status < 0 else status - 128
+        if status < 0:
+            number = -status
+        else:
+            number = status - 128
         with contextlib.suppress(ValueError):
             if status < 0 or status > 128:
                 return f"was ended by {signal.Signals(number).name}"

@@ -105,11 +105,12 @@ def isolate(policy: Policy) -> Mapping[str, str]:
 
     def attempt(layers: str | Sequence[str], action: Callable[[], object]) -> bool:
         """Apply a layer, or note why it is missing."""
-        names = [layers] if isinstance(layers, str) else layers
+        if isinstance(layers, str):
+            layers = [layers]
         try:
             action()
         except OSError as error:
-            missing.update(dict.fromkeys(names, error.strerror or str(error)))
+            missing.update(dict.fromkeys(layers, error.strerror or str(error)))
             return False
         return True
 
@@ -314,7 +315,9 @@ def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
     # the first to be killed if memory runs out
     Path("/proc/self/oom_score_adj").write_text("1000")
     # outside of a namespace of its own, the limit counts every process of the user
-    others = 0 if is_own_namespace else _task_count(os.getuid())
+    others = 0
+    if not is_own_namespace:
+        others = _task_count(os.getuid())
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: policy.cpu_seconds,

@@ -96,7 +96,9 @@ class Worker:
     def _describe_failed_start(self, reply: Reply) -> str:
         """Why the suite could not be loaded, in words."""
         path = self._settings.source.path
-        name = "roofwatch's own suite" if path is None else str(path)
+        name = "roofwatch's own suite"
+        if path is not None:
+            name = str(path)
         reason = "no reason was given"
         if reply.failure is not None:
             reason = reply.failure.message

@@ -213,7 +213,9 @@ def _nested(loops: Sequence[Loop]) -> list[Loop]:
     for loop in loops:
         around = [outer for outer in loops if outer is not loop and loop.header in outer.blocks]
         owner = min(around, key=lambda outer: len(outer.blocks), default=None)
-        siblings = roots if owner is None else owner.children
+        siblings = roots
+        if owner is not None:
+            siblings = owner.children
         siblings.append(loop)
     return roots
 

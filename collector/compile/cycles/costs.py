@@ -290,7 +290,10 @@ def _add_gcn(work: Work, instruction: Instruction, rates: Rates) -> None:
 def _add_vector(work: Work, name: str, rates: Rates) -> None:
     """Add an instruction of the vector units."""
     is_special = _GCN_SPECIAL.match(name) is not None
-    lanes = rates.special_lanes if is_special else rates.fma_lanes
+    if is_special:
+        lanes = rates.special_lanes
+    else:
+        lanes = rates.fma_lanes
     if _GCN_DOUBLE.match(name):
         lanes = rates.double_lanes
     # an operand comes from another lane of the warp

@@ -62,7 +62,9 @@ class Traits:
 def count_trips(region: Region, ir: IrRegion | None, launch: LoopLaunch) -> CountedRegion:
     """Give each loop of a region its trips, from the IR's region that it was made of."""
     counted = CountedRegion(region)
-    ir_loops = [] if ir is None else ir.loops
+    ir_loops = []
+    if ir is not None:
+        ir_loops = ir.loops
     of_source: dict[int, list[CountedRegion]] = {}
     for loop, source in _aligned(region.loops, ir_loops):
         counted_loop = _count(loop, source, launch)
