@@ -265,10 +265,11 @@ def project_of(repository: Path) -> str:
         url = run_git(repository, "config", "remote.origin.url").strip()
         if remote_path := _REMOTE_PATH.match(url):
             return re.sub(r"[^\w./-]", "-", remote_path[1]).lstrip("-./")[:200]
-    common = Path(
-        run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
-    )
-    return project_name(common.parent if common.name == ".git" else common)
+    printed = run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    folder = Path(printed.strip())
+    if folder.name == ".git":
+        folder = folder.parent
+    return project_name(folder)
 
 
 def project_name(folder: Path) -> str:

@@ -377,7 +377,11 @@ def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[Impo
         ("ITL", gaps_ns, f"each gap between two tokens of a request, {clock}"),
         ("TPOT", tpots_ns, f"(latency - TTFT) / (N - 1), {clock}"),
     ):
-        cuts = statistics.quantiles([ns / 1e6 for ns in values_ns], n=100, method="inclusive")
+        cuts = statistics.quantiles(
+            [ns / 1e6 for ns in values_ns],
+            n=100,
+            method="inclusive",
+        )
         for percentile in _PERCENTILES:
             yield value(
                 metric=metric,

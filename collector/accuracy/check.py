@@ -75,10 +75,13 @@ def check_case(
     """
     # Triton's interpreter runs programs one after another, so a second run is always equal
     is_interpreted = implementation.language is Language.TRITON and device == "cpu"
+    executor = "device"
+    if is_interpreted:
+        executor = "interpreter"
     report = CheckReport(
         case_id=case.id,
         implementation=implementation.name,
-        executor="interpreter" if is_interpreted else "device",
+        executor=executor,
         layout=layout,
         regime=regime,
         outcome=Outcome.OK,
@@ -197,8 +200,13 @@ def _has_dependent_inputs(
     if implementation.language is not Language.TORCH:
         return False
     inputs = {name: _dense(value) for name, value in prepared.inputs.items()}
-    dense = replace(prepared, inputs=inputs, lay_out_upstream=torch.Tensor.contiguous)
-    reports = compare_with_reference(dense, run_once(dense, implementation), Baseline())
+    dense = replace(
+        prepared,
+        inputs=inputs,
+        lay_out_upstream=torch.Tensor.contiguous,
+    )
+    outputs = run_once(dense, implementation)
+    reports = compare_with_reference(dense, outputs, Baseline())
     return worst_message(reports) is not None
 
 

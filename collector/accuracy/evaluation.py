@@ -105,7 +105,8 @@ def make_inputs(
         SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be
         differentiated.
     """
-    return inputs_of(spec, case, InputMaker(case, device, only_integers=only_integers))
+    maker = InputMaker(case, device, only_integers=only_integers)
+    return inputs_of(spec, case, maker)
 
 
 def inputs_of(spec: KernelSpec, case: Case, maker: InputMaker) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Whether a right kernel must pass at values that a spec does not draw, and how closely."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -11,7 +12,8 @@ Compare = Callable[[PreparedCase, Mapping[str, torch.Tensor]], tuple[TensorRepor
 
 _MARGIN = 3.0
 """Right kernels may be less accurate than the reference by this factor."""
-_MARGIN_OF_FEW, _FEW = 12.0, 16
+_FEW = 16
+_MARGIN_OF_FEW = 12.0
 """The same for results of few elements, as their least limit: the reference's error may be small
 by luck.
 """
@@ -38,12 +40,12 @@ def limits_of_few(
     Raises:
         UnfairError: the error is too close to the limit.
     """
-    single = {
-        name: value.detach().float().requires_grad_(value.requires_grad)
-        if _is_low_precision(value)
-        else value
-        for name, value in prepared.inputs.items()
-    }
+    single: dict[str, Any] = {}
+    for name, value in prepared.inputs.items():
+        single[name] = value
+        if _is_low_precision(value):
+            widened = value.detach().float()
+            single[name] = widened.requires_grad_(value.requires_grad)
     outputs = evaluate(
         launch=prepared.spec.reference,
         spec=prepared.spec,

@@ -58,11 +58,19 @@ def _call(node: ast.expr, name: str, operands: list[Any]) -> ast.Call:
 
 
 def _all_of(*operands: Callable[[], Any]) -> Any:
-    return _combined(operands, decisive=False, combine=lambda first, second: first & second)
+    return _combined(
+        operands,
+        decisive=False,
+        combine=lambda first, second: first & second,
+    )
 
 
 def _any_of(*operands: Callable[[], Any]) -> Any:
-    return _combined(operands, decisive=True, combine=lambda first, second: first | second)
+    return _combined(
+        operands,
+        decisive=True,
+        combine=lambda first, second: first | second,
+    )
 
 
 def _combined(

@@ -327,6 +327,9 @@ class MemoryGuard:
         else:
             launch = Launch("a kernel")
         file, line = current_place()
+        program = (0, 0, 0)
+        if launch.program_ids:
+            program = launch.program_ids[-1]
         return MemoryFault(
             access=access,
             kernel=launch.kernel,
@@ -335,7 +338,7 @@ class MemoryGuard:
             operand=operand.name,
             offset=(address - operand.address) // itemsize,
             length=(operand.end - operand.address) // itemsize,
-            program=launch.program_ids[-1] if launch.program_ids else (0, 0, 0),
+            program=program,
         )
 
     def _add(self, fault: MemoryFault) -> None:
@@ -351,7 +354,9 @@ GUARD = MemoryGuard()
 def _rank(fault: MemoryFault) -> int:
     if fault.is_race:
         return 2
-    return 1 if fault.access == "load" else 0
+    if fault.access == "load":
+        return 1
+    return 0
 
 
 def item_bytes(pointers: Any) -> int:

@@ -7,6 +7,7 @@ Where the implementation itself is wrong or refuses, the candidate is not tried.
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -237,7 +238,11 @@ class Bench:
             CandidateError: it gives no result.
         """
         self.call_count += 1
-        return self.candidate.call(arguments, timeout_s=self.timeout_s(), is_recorded=is_recorded)
+        return self.candidate.call(
+            arguments,
+            timeout_s=self.timeout_s(),
+            is_recorded=is_recorded,
+        )
 
     def _least_limits(
         self,
@@ -255,7 +260,8 @@ class Bench:
         ):
             raise UnfairError("equal values may be chosen in any order")
         dtypes = {name: tensor.dtype for name, tensor in base.outputs.items()}
-        return limits_of_few(self._prepare(case, arguments), dtypes, self._compare)
+        prepared = self._prepare(case, arguments)
+        return limits_of_few(prepared, dtypes, self._compare)
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
         """The reference's side of a trial: the inputs that the judge drew itself."""
@@ -324,10 +330,12 @@ class Bench:
         case = replace(trial.case, salt=secrets.token_hex(16))
         inputs = make_inputs(self.spec, case, self.device)
         gradients = differentiated_names(self.spec, case, inputs)
-        changed = {
-            name: trial.change(name, value.detach() if isinstance(value, torch.Tensor) else value)
-            for name, value in inputs.items()
-        }
+        changed: dict[str, Any] = {}
+        for name, value in inputs.items():
+            plain = value
+            if isinstance(value, torch.Tensor):
+                plain = value.detach()
+            changed[name] = trial.change(name, plain)
         tensors = {
             name: value for name, value in changed.items() if isinstance(value, torch.Tensor)
         }
@@ -345,7 +353,12 @@ class Bench:
         if case.id not in self._forms:
             self._forms[case.id] = self._call_base(arguments, self.against).outputs
         upstream = tuple(upstream_gradients(self._forms[case.id], case))
-        return case, replace(arguments, gradients=gradients, upstream=upstream)
+        with_gradients = replace(
+            arguments,
+            gradients=gradients,
+            upstream=upstream,
+        )
+        return case, with_gradients
 
 
 def _other_form(pair: PairedCalls) -> str | None:

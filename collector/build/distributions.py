@@ -77,7 +77,9 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
     def order(distribution: Distribution) -> tuple[bool, int]:
         depth = len(distribution.folder.parts)
         is_around = distribution.contains(suite)
-        return not is_around, -depth if is_around else depth
+        if is_around:
+            return False, -depth
+        return True, depth
 
     return sorted(distributions, key=order)
 

@@ -60,7 +60,9 @@ def _python_of(environment: Path) -> Path:
 
 def _see_others(environment: Path) -> None:
     """Put the packages of this environment behind those of another one."""
-    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if _has_user_site() else [])]
+    folders = [*site.getsitepackages()]
+    if _has_user_site():
+        folders.append(site.getusersitepackages())
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in folders]
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "of_roofwatch.pth").write_text("".join(lines))

@@ -49,33 +49,32 @@ def compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
             # the other launches of the call are still worth compiling
             launch.fail(error)
         except UnsupportedError as error:
-            launch.outcome, launch.message = Outcome.UNSUPPORTED, str(error)
+            launch.outcome = Outcome.UNSUPPORTED
+            launch.message = str(error)
         else:
+            identified = cubin.image + str((thread_count, shared_bytes)).encode()
+            nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+            _, major, minor = nvrtc.nvrtcVersion()
+            compile_ns: dict[str, int] = {}
+            if cubin.compile_ns is not None:
+                compile_ns["nvrtc"] = cubin.compile_ns
+            parts = [
+                Part(
+                    name=str(index),
+                    value=value,
+                    kind="",
+                )
+                for index, value in enumerate(args)
+            ]
             launch.compiled = Compiled(
-                identity=hashlib.sha256(
-                    cubin.image + str((thread_count, shared_bytes)).encode()
-                ).hexdigest(),
+                identity=hashlib.sha256(identified).hexdigest(),
                 binary=cubin.image,
                 symbol=cubin.symbol,
                 thread_count=thread_count,
                 dynamic_shared_bytes=shared_bytes,
-                toolchain={
-                    "nvrtc": "{1}.{2}".format(
-                        *importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
-                    )
-                },
-                compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
-                shape=shape_of(
-                    [
-                        Part(
-                            name=str(index),
-                            value=value,
-                            kind="",
-                        )
-                        for index, value in enumerate(args)
-                    ],
-                    grid,
-                ),
+                toolchain={"nvrtc": f"{major}.{minor}"},
+                compile_ns=compile_ns,
+                shape=shape_of(parts, grid),
             )
 
     with replaced(

@@ -207,7 +207,8 @@ def has_inputs(spec: KernelSpec, case: Case) -> bool:
     """Return whether a case has inputs; a captured launch has stand-ins for its arguments."""
     with without_data():
         try:
-            return bool(spec.inputs(case, InputMaker(case, "cpu", only_integers=True)))
+            maker = InputMaker(case, "cpu", only_integers=True)
+            return bool(spec.inputs(case, maker))
         except Exception:  # noqa: BLE001  inputs that need data
             return True
 

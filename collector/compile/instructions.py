@@ -189,7 +189,9 @@ def _kind_of_gcn(mnemonic: str, operands: str) -> str | None:
         direction, size = access.groups()
         width_bits = _GCN_WIDTHS.get(size) or 32 * int(size[-1])
         to_lds = direction == "load" and ("_lds_" in mnemonic or operands.rstrip().endswith(" lds"))
-        return f"{'async_copy' if to_lds else f'global_{direction}'}.{width_bits}"
+        if to_lds:
+            return f"async_copy.{width_bits}"
+        return f"global_{direction}.{width_bits}"
     return next((kind for kind, pattern in _GCN_KINDS if pattern.match(mnemonic)), None)
 
 

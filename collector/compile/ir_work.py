@@ -250,10 +250,13 @@ def _true_share(ranges: Ranges, condition: Value) -> float:
     is_unknown = smaller_bounds.unknown is not None or limit_bounds.unknown is not None
     if is_unknown or limit_bounds.interval.low != limit_bounds.interval.high:
         return 1.0
-    first_refused = limit_bounds.interval.low + (1 if predicate == "sle" else 0)
+    first_refused = limit_bounds.interval.low
+    if predicate == "sle":
+        first_refused += 1
     values = smaller_bounds.interval
-    true_count = min(max(first_refused - values.low, 0), values.high - values.low + 1)
-    return true_count / (values.high - values.low + 1)
+    value_count = values.high - values.low + 1
+    true_count = min(max(first_refused - values.low, 0), value_count)
+    return true_count / value_count
 
 
 def _bytes(value: Value) -> float:

@@ -115,10 +115,16 @@ def prove_case(
     if worst is not Proof.UNSAFE and is_triton:
         deadline_s = time.monotonic() + limits_budget_s
         size_limits = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
+    gap: str | None = None
+    if not is_triton:
+        gap = "launches no Triton kernel"
+        # no access of a Triton kernel was looked at, so nothing shows that all of them fit
+        if worst is not Proof.UNSAFE:
+            worst = Proof.UNKNOWN
     overflow = OverflowProof(
         **named,
-        proof=worst if is_triton or worst is Proof.UNSAFE else Proof.UNKNOWN,
-        message=None if is_triton else "launches no Triton kernel",
+        proof=worst,
+        message=gap,
         access_count=count,
         unproven=tuple(unproven[:_MOST_UNPROVEN]),
         limits=size_limits.limits,
@@ -269,14 +275,22 @@ def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
 def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
     """An access as a record holds it; only the file's name, not its folder."""
     is_overflow = access.finding is Finding.OVERFLOWS
+    proof = Proof.UNKNOWN
+    if is_overflow:
+        proof = Proof.UNSAFE
+    file_name = None
+    line_number = None
+    if access.line is not None:
+        path, line_number = access.line
+        file_name = PurePath(path).name
     return UnprovenAccess(
         function=launch.function,
         pointer=access.pointer,
         kind=access.kind,
-        proof=Proof.UNSAFE if is_overflow else Proof.UNKNOWN,
+        proof=proof,
         reason=access.reason,
-        file=None if access.line is None else PurePath(access.line[0]).name,
-        line=None if access.line is None else access.line[1],
+        file=file_name,
+        line=line_number,
     )
 
 

@@ -296,7 +296,11 @@ def _read_module(part: _Part) -> _Module | None:
             tree = part_of(tree, part.kernels, part.functions)
     except (SyntaxError, ValueError):  # an extension module, or a file that is not imported yet
         content = str(digest_of_file(file))
-        return _Module(file, code=content, host_code=content)
+        return _Module(
+            file=file,
+            code=content,
+            host_code=content,
+        )
     nodes = list(ast.walk(tree))
     texts = _string_constants(nodes)
     imports = frozenset(_imported_names(nodes, package))

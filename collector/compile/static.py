@@ -186,19 +186,22 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
 def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[StaticFacts]:
     compiled = [launch.compiled for launch in launches if launch.compiled is not None]
     codes = iter(analyse_code(compiled, target))
-    return [
-        StaticFacts(
-            **named,
-            function=launch.function,
-            configuration=launch.configuration,
-            outcome=launch.outcome,
-            message=launch.message,
-            **(
-                {} if launch.compiled is None else _code_facts(launch.compiled, target, next(codes))
-            ),
+    static_facts: list[StaticFacts] = []
+    for launch in launches:
+        code_facts: dict[str, Any] = {}
+        if launch.compiled is not None:
+            code_facts = _code_facts(launch.compiled, target, next(codes))
+        static_facts.append(
+            StaticFacts(
+                **named,
+                function=launch.function,
+                configuration=launch.configuration,
+                outcome=launch.outcome,
+                message=launch.message,
+                **code_facts,
+            )
         )
-        for launch in launches
-    ]
+    return static_facts
 
 
 def _code_facts(compiled: Compiled, target: str, analysed: AnalysedCode) -> dict[str, Any]:

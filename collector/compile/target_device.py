@@ -199,7 +199,11 @@ def pretending_driver(name: str) -> Iterator[None]:
     from triton.backends.compiler import GPUTarget
 
     target = parse_target(name)
-    gpu = GPUTarget(target.backend, target.arch, target.warp_size)
+    gpu = GPUTarget(
+        backend=target.backend,
+        arch=target.arch,
+        warp_size=target.warp_size,
+    )
     with (
         answering_for(name),
         active_driver(target_driver(gpu, name)),
@@ -237,7 +241,11 @@ def install_driver(name: str) -> None:
     from triton.runtime import driver
 
     target = parse_target(name)
-    gpu = GPUTarget(target.backend, target.arch, target.warp_size)
+    gpu = GPUTarget(
+        backend=target.backend,
+        arch=target.arch,
+        warp_size=target.warp_size,
+    )
     driver.set_active(target_driver(gpu, name))
     for attribute in ("device", "device_of"):
         setattr(torch.cpu, attribute, _Within)

@@ -39,11 +39,15 @@ def parse_target(name: str) -> Target:
             warp_size=32,
         )
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
+        warp_size = 32
+        # CDNA is gfx9, RDNA is newer
+        if name.startswith("gfx9"):
+            warp_size = 64
         return Target(
             backend="hip",
             arch=name,
-            warp_size=64 if name.startswith("gfx9") else 32,
-        )  # CDNA is gfx9, RDNA is newer
+            warp_size=warp_size,
+        )
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 
 
@@ -166,9 +170,12 @@ def theoretical_occupancy(
     if threads < 1:
         raise ValueError(f"a block has {threads} threads; it takes at least one")
     warps = -(-threads // limits.warp_threads)
+    max_blocks = limits.max_blocks
+    if warps == 1:
+        max_blocks = limits.max_one_warp_blocks
     blocks_by = {
         "warps": limits.max_warps // warps,
-        "blocks": limits.max_one_warp_blocks if warps == 1 else limits.max_blocks,
+        "blocks": max_blocks,
     }
     # registers are allotted to warps of a scheduler
     if registers:

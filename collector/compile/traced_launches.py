@@ -143,7 +143,11 @@ def tracing_launches(
         )
 
     parsed_target = parse_target(target)
-    gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
+    gpu = GPUTarget(
+        backend=parsed_target.backend,
+        arch=parsed_target.arch,
+        warp_size=parsed_target.warp_size,
+    )
     with (
         replaced(
             owner=JITFunction,

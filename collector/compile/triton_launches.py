@@ -146,7 +146,11 @@ def compiling_triton(
         return launched
 
     parsed_target = parse_target(target)
-    gpu = GPUTarget(parsed_target.backend, parsed_target.arch, parsed_target.warp_size)
+    gpu = GPUTarget(
+        backend=parsed_target.backend,
+        arch=parsed_target.arch,
+        warp_size=parsed_target.warp_size,
+    )
     with (
         replaced(
             owner=JITFunction,
@@ -198,9 +202,10 @@ def _launch_shape(
     try:
         bound, specialization, parsed = binder(*args, **options)
         _, signature, _, _ = function._pack_args(backend, options, bound, specialization, parsed)
-        return shape_of(
-            list(parts_of(bound, signature)), grid(dict(bound)) if callable(grid) else grid
-        )
+        parts = list(parts_of(bound, signature))
+        if callable(grid):
+            grid = grid(dict(bound))
+        return shape_of(parts, grid)
     except Exception:  # noqa: BLE001  a launcher's grid may need data that is not there
         return None
 
@@ -214,7 +219,12 @@ def _compiled_by_triton(
 
     metadata = kernel.metadata
     is_nvidia = "cubin" in kernel.asm
-    binary = kernel.asm["cubin" if is_nvidia else "hsaco"]
+    if is_nvidia:
+        binary = kernel.asm["cubin"]
+        assembly = None
+    else:
+        binary = kernel.asm["hsaco"]
+        assembly = kernel.asm["amdgcn"]
     toolchain = {"triton": metadata.triton_version}  # contains LLVM
     if is_nvidia:
         tools = triton.knobs.nvidia
@@ -231,7 +241,7 @@ def _compiled_by_triton(
         dynamic_shared_bytes=int(metadata.shared),
         toolchain=toolchain,
         compile_ns=compile_ns,
-        assembly=None if is_nvidia else kernel.asm["amdgcn"],
+        assembly=assembly,
         tensor_memory_columns=getattr(metadata, "tmem_size", None),
         ir=kernel.asm.get("ttir"),
         shape=shape,

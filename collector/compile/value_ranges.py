@@ -202,7 +202,11 @@ class ValueRanges:
         # What depends on something unknown may or may not wrap.
         if bounds.unknown is not None:
             reason = bounds.doubt or bounds.unknown
-            return replace(bounds, interval=limits, doubt=reason)
+            return replace(
+                bounds,
+                interval=limits,
+                doubt=reason,
+            )
         if bits > 32:
             # 64 bits hold any index of a real launch: the interval is just too wide.
             return bounds.with_interval(bounds.interval.clamped(limits))
@@ -215,7 +219,11 @@ class ValueRanges:
             return bounds.with_interval(limits)
         # The first wrap on the way is the one to report.
         wraps = bounds.wraps or Wrap(operation, bounds.interval)
-        return replace(bounds, interval=limits, wraps=wraps)
+        return replace(
+            bounds,
+            interval=limits,
+            wraps=wraps,
+        )
 
     # --- operations
 

@@ -117,7 +117,11 @@ class _Bench:
 
     def copy_bytes_per_s(self, working_set_bytes: int, repeats: int = 1) -> float:
         """Best rate of a torch copy that reads and writes half of the working set each."""
-        source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=self.device)
+        source = torch.ones(
+            working_set_bytes // 2,
+            dtype=torch.int8,
+            device=self.device,
+        )
         target = torch.empty_like(source)
 
         def copy() -> None:
@@ -208,7 +212,11 @@ def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
     free_bytes, _ = torch.cuda.mem_get_info(bench.device)
     size = min(_GPU_WORKING_SET_BYTES, free_bytes // 4) // 8 * 8
     rates = {"copy": bench.copy_bytes_per_s(size)}
-    items = torch.ones(size // _ITEM_BYTES, dtype=torch.float32, device=bench.device)
+    items = torch.ones(
+        size // _ITEM_BYTES,
+        dtype=torch.float32,
+        device=bench.device,
+    )
     rates |= {
         "sum": size / bench.best_ns(items.sum) * 1e9,
         "fill": size / bench.best_ns(items.zero_) * 1e9,
@@ -257,7 +265,9 @@ def _last_level_cache_bytes(device: str) -> int:
 def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
     """Rate of the vendor's matmul; None if the device or torch has none for the dtype."""
     is_tf32_allowed = torch.backends.cuda.matmul.allow_tf32
-    sizes = _MATMUL_SIZES["cuda" if bench.is_gpu else "cpu"]
+    sizes = _MATMUL_SIZES["cpu"]
+    if bench.is_gpu:
+        sizes = _MATMUL_SIZES["cuda"]
     try:
         rates = dict(_matmul_rates(bench, dtype, sizes))
     except (RuntimeError, ValueError):  # raised by torch if it has no kernel

@@ -87,9 +87,12 @@ def collect_environment(device: str) -> Environment:
             device_memory_bytes=_total_memory_bytes(),
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    device_kind = "cuda"
+    if torch.version.hip:
+        device_kind = "hip"
     return Environment(
         **common,
-        device_kind="hip" if torch.version.hip else "cuda",
+        device_kind=device_kind,
         device_name=properties.name,
         device_memory_bytes=properties.total_memory,
         device_count=torch.cuda.device_count(),

@@ -126,12 +126,19 @@ class NvmlDevice:
     def facts(self) -> dict[str, Any]:
         """Properties that stay constant during a run, by the fields of `Environment`."""
         ecc = self._query("nvmlDeviceGetEccMode")
+        is_ecc_on = None
+        if ecc is not None:
+            # the current mode; the second is that after the next restart
+            is_ecc_on = bool(ecc[0])
         persistence = self._query("nvmlDeviceGetPersistenceMode")
+        is_persistence_on = None
+        if persistence is not None:
+            is_persistence_on = bool(persistence)
         return {
             "driver_version": self._query("nvmlSystemGetDriverVersion", has_handle=False),
             "power_limit_w": _thousandth(self._query("nvmlDeviceGetEnforcedPowerLimit")),
-            "is_persistence_on": None if persistence is None else bool(persistence),
-            "is_ecc_on": None if ecc is None else bool(ecc[0]),
+            "is_persistence_on": is_persistence_on,
+            "is_ecc_on": is_ecc_on,
             "is_mig_on": self.is_mig_on(),
         }
 
@@ -162,6 +169,9 @@ class NvmlDevice:
         power_mw = self._field(_POWER_INSTANT_FIELD)
         if power_mw is None:
             power_mw = self._query("nvmlDeviceGetPowerUsage")
+        clock_event_reasons = None
+        if bits is not None:
+            clock_event_reasons = reason_names(bits)
         return {
             "energy_j": _thousandth(self._query("nvmlDeviceGetTotalEnergyConsumption")),
             "sm_clock_mhz": self._query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
@@ -169,7 +179,7 @@ class NvmlDevice:
             "power_w": _thousandth(power_mw),
             "temperature_c": self._query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             "memory_temperature_c": self._field(_MEMORY_TEMPERATURE_FIELD),
-            "clock_event_reasons": None if bits is None else reason_names(bits),
+            "clock_event_reasons": clock_event_reasons,
         }
 
     def held_back_counts(self) -> dict[str, int]:

@@ -153,7 +153,11 @@ def level_positions(
 def binding_level(positions: Sequence[LevelPosition]) -> LevelPosition | None:
     """The level closest to its ceiling; None if no level has one."""
     with_ceiling = [position for position in positions if position.utilisation is not None]
-    return max(with_ceiling, key=lambda position: position.utilisation or 0.0, default=None)
+    return max(
+        with_ceiling,
+        key=lambda position: position.utilisation or 0.0,
+        default=None,
+    )
 
 
 def _memory_ceilings(ceilings: Sequence[Ceiling]) -> dict[str, Ceiling]:

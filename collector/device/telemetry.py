@@ -204,7 +204,11 @@ class Sampler:
         foreign_count = None
         if pids is not None:
             foreign_count = self._processes.count_foreign(pids)
-        return Reading(read_at_ns, foreign_process_count=foreign_count, **quantities)
+        return Reading(
+            at_ns=read_at_ns,
+            foreign_process_count=foreign_count,
+            **quantities,
+        )
 
     def _reasons_since_last(self, current: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Add the reasons whose counters grew since the previous reading.
@@ -299,9 +303,12 @@ def _telemetry(
     if "clock_event_reasons" in columns:
         all_reasons = columns["clock_event_reasons"]
         columns["clock_event_reasons"] = [reasons or () for reasons in all_reasons]
+    status = "unavailable"
+    if rows:
+        status = "ok"
     return Telemetry.model_validate(
         {
-            "status": "ok" if rows else "unavailable",
+            "status": status,
             "message": message,
             "started_at": started_at,
             "health": health,

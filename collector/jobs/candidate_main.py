@@ -53,7 +53,11 @@ def main(control_fd: int) -> NoReturn:
     sys.path[:0] = setup["import_roots"]
     sys.path += [path for path in setup["import_path"] if path not in sys.path]
     try:
-        server = _Server(setup, memory, device_fds)
+        server = _Server(
+            setup=setup,
+            memory=memory,
+            device_fds=device_fds,
+        )
     except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
         _send(control, _described(error))
         os._exit(1)

@@ -146,6 +146,9 @@ def profile_of_calls(
         )
     )
     delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
+    launch_delay_ns = None
+    if delays_ns:
+        launch_delay_ns = statistics.median(delays_ns)
     rows_left_out = rows[MOST_ROWS:]
     return CaseProfile(
         case_id=case_id,
@@ -153,7 +156,7 @@ def profile_of_calls(
         call_count=call_count,
         span_ns=span_ns,
         busy_ns=min(busy_ns, span_ns),
-        launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
+        launch_delay_ns=launch_delay_ns,
         rows=tuple(rows[:MOST_ROWS]),
         left_out_count=len(rows_left_out),
         left_out_ns=sum(row.total_ns for row in rows_left_out),
@@ -216,6 +219,9 @@ def _activity_row(
     estimated_occupancy = None
     if occupancy_pct is not None:
         estimated_occupancy = min(max(occupancy_pct / 100, 0.0), 1.0)
+    transferred_bytes = None
+    if not is_kernel:
+        transferred_bytes = sum(member.bytes for member in members)
     return ProfiledActivity(
         kind=kind,
         name=name,
@@ -223,7 +229,7 @@ def _activity_row(
         count=len(members),
         total_ns=sum(member.duration_ns for member in members),
         max_ns=max(member.duration_ns for member in members),
-        bytes=None if is_kernel else sum(member.bytes for member in members),
+        bytes=transferred_bytes,
         grid=_dimensions(first_launch.get("grid", ())),
         block=_dimensions(first_launch.get("block", ())),
         registers=_count(first_launch.get("registers_per_thread")),

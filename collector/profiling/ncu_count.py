@@ -202,14 +202,22 @@ def count_call(
             report=report,
         )
         if failure is not None:
-            return replace(call, outcome=failure.outcome, message=failure.message)
+            return replace(
+                call,
+                outcome=failure.outcome,
+                message=failure.message,
+            )
         kernels = read_ncu_report(report)["kernels"]
         if output is not None:
             _copy(report, output)
     if not kernels:
         return call
     counters = counters_of(kernels, case_id, implementation)
-    return replace(call, counters=counters, device_name=kernels[0]["device"])
+    return replace(
+        call,
+        counters=counters,
+        device_name=kernels[0]["device"],
+    )
 
 
 def _run(

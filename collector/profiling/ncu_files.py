@@ -121,7 +121,10 @@ def _action_facts(number: int, range_index: int, action: Any) -> JsonObject:
     compute_capability = None
     if major is not None and minor is not None:
         compute_capability = f"{major:.0f}.{minor:.0f}"
-    device_name = action.metric_by_name("device__attribute_display_name")
+    device_metric = action.metric_by_name("device__attribute_display_name")
+    device_name = None
+    if device_metric is not None:
+        device_name = device_metric.as_string()
     return {
         "id": str(number),
         "range": range_index,
@@ -131,7 +134,7 @@ def _action_facts(number: int, range_index: int, action: Any) -> JsonObject:
         "block": [int(value(f"launch__block_dim_{axis}") or 1) for axis in "xyz"],
         "grid_size_blocks": value("launch__grid_size"),
         "block_size_threads": value("launch__block_size"),
-        "device": None if device_name is None else device_name.as_string(),
+        "device": device_name,
         "compute_capability": compute_capability,
         **facts(metrics),
         "counters": own_counters(metrics),
@@ -145,12 +148,15 @@ def _rule_finding(rule: JsonObject) -> JsonObject:
     estimate = rule.get("speedup_estimation", {})
     scope = _SCOPES.get(int(estimate.get("type", 0)))
     text = _LINK.sub(_link_text, message.get("message", ""))
+    estimated_speedup_pct = None
+    if scope is not None:
+        estimated_speedup_pct = _finite(estimate["speedup"])
     return {
         "rule": rule["rule_identifier"],
         "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
         "title": message.get("title", ""),
         "message": text,
-        "estimated_speedup_pct": None if scope is None else _finite(estimate["speedup"]),
+        "estimated_speedup_pct": estimated_speedup_pct,
         "speedup_scope": scope,
     }
 

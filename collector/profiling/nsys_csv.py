@@ -196,6 +196,9 @@ def _activity(row: _Row) -> DeviceActivity:
     for extent, column in (("grid", "Grd"), ("block", "Blk")):
         if row.get(f"{column}X", "").isdecimal():
             launch[extent] = [int(row[f"{column}{axis}"]) for axis in "XYZ"]
+    transferred_bytes = 0
+    if is_transfer:
+        transferred_bytes = row.get("Bytes", 0)
     return DeviceActivity(
         kind=kind,
         name=name,
@@ -203,7 +206,7 @@ def _activity(row: _Row) -> DeviceActivity:
         duration_ns=row["Duration"],
         device=row["Device"],
         stream=row["Strm"],
-        bytes=row.get("Bytes", 0) if is_transfer else 0,
+        bytes=transferred_bytes,
         launch=launch,
     )
 

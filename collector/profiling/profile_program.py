@@ -120,11 +120,14 @@ def _run(
         "PYTHONPATH": os.pathsep.join(import_paths),
         _VARIABLE: json.dumps(settings),
     }
+    stdout = None
+    if stdout_to_stderr:
+        stdout = sys.stderr
     try:
         program = subprocess.Popen(
             words,
             env=environment,
-            stdout=sys.stderr if stdout_to_stderr else None,
+            stdout=stdout,
         )
     except OSError as error:
         raise ProfilingError(

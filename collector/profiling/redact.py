@@ -149,8 +149,10 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
         nonlocal previous, previous_end, changed_count
         separator = document[previous_end : match.start()][:_MAX_SEPARATOR].strip()
         is_argument = separator == "," and SECRET_OPTION.fullmatch(previous) is not None
-        is_named = is_argument or separator == ":"
-        redacted = redact(match[0], previous if is_named else "", is_argument)
+        name = ""
+        if is_argument or separator == ":":
+            name = previous
+        redacted = redact(match[0], name, is_argument)
         previous = match[0][1:-1]
         previous_end = match.end()
         changed_count += redacted != match[0]
@@ -235,7 +237,11 @@ def _redact_row(columns: list[str], line: str, redaction: Redaction) -> str:
     if redacted == cells:
         return line
     row = io.StringIO()
-    csv.writer(row, quoting=csv.QUOTE_ALL, lineterminator="").writerow(redacted)
+    csv.writer(
+        row,
+        quoting=csv.QUOTE_ALL,
+        lineterminator="",
+    ).writerow(redacted)
     return row.getvalue()
 
 

@@ -227,6 +227,9 @@ def _step_times(
     step_lengths_ns = [
         step_end_ns - step_start_ns for step_start_ns, step_end_ns in pairwise(bounds)
     ]
+    gap_after_last_ns = 0
+    if inside:
+        gap_after_last_ns = end_ns - busy_until_ns
     return StepTimes(
         device=device,
         steps_are=steps_are,
@@ -236,7 +239,7 @@ def _step_times(
         slots=tuple(_slots(issued, bounds)),
         busy_ns=length_ns(busy),
         stream_busy_ns=stream_busy_ns,
-        gap_after_last_ns=end_ns - busy_until_ns if inside else 0,
+        gap_after_last_ns=gap_after_last_ns,
         notes=notes,
     )
 
@@ -436,8 +439,11 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
         )
         for name, count, total_ns in rows
     ]
+    device = HOST
+    if profile.rows:
+        device = profile.rows[0].device
     return StepTimes(
-        device=profile.rows[0].device if profile.rows else HOST,
+        device=device,
         steps_are=StepKind.MARKERS,
         has_order=False,
         step_count=profile.call_count,

@@ -138,7 +138,12 @@ class Trace:
         # older traces of AMD GPUs have only `External id`
         correlation = scalar(arguments.get("correlation", arguments.get("External id")))
         if activity_kind is not None:
-            is_kernel = activity_kind == ActivityKind.KERNEL
+            transferred_bytes = 0
+            launch: JsonObject = {}
+            if activity_kind == ActivityKind.KERNEL:
+                launch = _launch(arguments)
+            else:
+                transferred_bytes = _bytes(arguments)
             activity = DeviceActivity(
                 kind=activity_kind,
                 name=name,
@@ -147,8 +152,8 @@ class Trace:
                 device=str(arguments.get("device", event.get("pid", ""))),
                 stream=scalar(arguments.get("stream", event.get("tid"))),
                 correlation=correlation,
-                bytes=0 if is_kernel else _bytes(arguments),
-                launch=_launch(arguments) if is_kernel else {},
+                bytes=transferred_bytes,
+                launch=launch,
             )
             self.activities.append(activity)
         elif host_kind is not None:

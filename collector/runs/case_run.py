@@ -79,9 +79,12 @@ class CaseRun:
             return reply.checked.report.accuracy(self.subject.case_id, reply.checked.errors)
         failure = reply.failure
         assert failure is not None
+        executor = "interpreter"
+        if self.runs_here:
+            executor = "device"
         return Accuracy(
             **self.subject.named,
-            executor="device" if self.runs_here else "interpreter",
+            executor=executor,
             outcome=failure.outcome,
             message=failure.message,
         )
@@ -124,15 +127,23 @@ class CaseRun:
         environment: Environment,
     ) -> Measurement:
         """The measurement with its roofline position; `method` is that of the run."""
+        outcome = Outcome.OK
+        message = None
+        blocks = tuple(self.blocks)
         failure = self._why_untimed()
+        # only a measurement without a failure may carry times
+        if failure is not None:
+            outcome = failure.outcome
+            message = failure.message
+            blocks = ()
         measured = Measurement(
             **self.subject.named,
-            outcome=Outcome.OK if failure is None else failure.outcome,
-            message=None if failure is None else failure.message,
+            outcome=outcome,
+            message=message,
             timer=method.timer,
             cache=method.cache,
             launches_per_sample=self.launches_per_sample or 1,
-            blocks=() if failure is not None else tuple(self.blocks),
+            blocks=blocks,
             memory=self.memory,
             autotuning=self.autotuning,
         )
@@ -254,8 +265,12 @@ def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseR
     )
     if plan.tags is not None:
         return tuple(case for case in offered if set(plan.tags) <= set(case.tags))
-    usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
-    usual_cases = tuple(case for case in offered if usual in case.tags or not case.tags)
+    usual_tag = plan.usual_tag
+    if not usual_tag:
+        usual_tag = "quick"
+        if device == "cpu":
+            usual_tag = "small"
+    usual_cases = tuple(case for case in offered if usual_tag in case.tags or not case.tags)
     return usual_cases or offered
 
 

@@ -113,7 +113,12 @@ def ship(suite: SuiteAt) -> ShippedSuite:
     path = suite.source.path
     if path is None:
         return ShippedSuite(replace(suite, source=SuiteSource()), None)
-    folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
+    folder = find_repository(path)
+    if folder is None:
+        folder = path
+        if not path.is_dir():
+            folder = path.parent
+    folder = folder.resolve()
     tree = None
     if suite.source.root is not None:
         tree = Path()
@@ -129,7 +134,11 @@ def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
         CollectorError: this machine cannot measure it.
     """
     with ForkServer() as fork_server:
-        (record,) = measure([suite.unpacked(Path.cwd())], share.plan(plan), fork_server=fork_server)
+        (record,) = measure(
+            [suite.unpacked(Path.cwd())],
+            share.plan(plan),
+            fork_server=fork_server,
+        )
     return record.to_json()
 
 
@@ -276,7 +285,11 @@ def spread_run(
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
         usual_tag = "quick" if device == "cuda" else "small"
-        plan = replace(plan, device=device, usual_tag=plan.usual_tag or usual_tag)
+        plan = replace(
+            plan,
+            device=device,
+            usual_tag=plan.usual_tag or usual_tag,
+        )
         settings = WorkerSettings(source=suite.source, device="cpu")
         with ForkServer() as fork_server, Worker(fork_server, settings) as worker:
             selected = select(worker.start(), plan)

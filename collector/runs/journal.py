@@ -68,11 +68,14 @@ def make_header(suites: Mapping[str, SuiteAt], plan: RunPlan, *, is_spread: bool
         }
         # its files and uncommitted changes
         facts[f"the hash of the suite's files{of_side}"] = digest_of_suite(suite.source)[:12]
+    pair_id = None
+    if len(suites) > 1:
+        pair_id = uuid.uuid4()
     return Header(
         started_at=utc_now(),
         facts=facts,
         run_ids={side: uuid.uuid4() for side in suites},
-        pair_id=uuid.uuid4() if len(suites) > 1 else None,
+        pair_id=pair_id,
     )
 
 

@@ -86,22 +86,28 @@ def measure(
         # A resumed pair keeps its ID.
         pair_id = journal.header.pair_id or pair_id
         earlier_telemetry = journal.seen
-    session = DeviceSession(plan.lock_clocks, earlier=earlier_telemetry, unfit=plan.device_check)
+    session = DeviceSession(
+        lock_mhz=plan.lock_clocks,
+        earlier=earlier_telemetry,
+        unfit=plan.device_check,
+    )
     runs: list[SuiteRun] = []
     with ExitStack() as stack:
         stack.enter_context(session)
         caches = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-caches-")))
         for suite, side in zip(suites, Side, strict=False):
+            cache_folder = None
+            pairing = None
+            if is_pair:
+                cache_folder = caches / side
+                pairing = PairMember(pair_id=pair_id, side=side)
             settings = WorkerSettings(
                 source=suite.source,
                 device=plan.device,
                 thread_count=plan.thread_count,
-                cache_folder=caches / side if is_pair else None,
+                cache_folder=cache_folder,
             )
             workers = stack.enter_context(WorkerPool(fork_server, settings))
-            pairing = None
-            if is_pair:
-                pairing = PairMember(pair_id=pair_id, side=side)
             run = SuiteRun(
                 suite=suite,
                 plan=plan,

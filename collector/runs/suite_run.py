@@ -142,7 +142,11 @@ class SuiteRun:
             CollectorError: the machine cannot be described, or the run was started on another one.
             TimerError: the requested timer or cache state is not available.
         """
-        machine = MachineQuestions(self.workers, self.spent, self._device)
+        machine = MachineQuestions(
+            workers=self.workers,
+            spent=self.spent,
+            device=self._device,
+        )
         described, device_uuid = machine.describe()
         environment = self._session.begin(described, device_uuid)
         if self._environment is None:
@@ -308,8 +312,16 @@ class SuiteRun:
         taken = None
         if reply.block is not None:
             # The request took warm-up, timed launches, and the rest.
-            self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
-            self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
+            self.spent.move(
+                Activity.WARM_UP,
+                reply.block.warm_up_ns,
+                source=Activity.OVERHEAD,
+            )
+            self.spent.move(
+                Activity.TIMING,
+                reply.block.timed_ns,
+                source=Activity.OVERHEAD,
+            )
             taken = self._session.with_state(reply.block)
         step = TimedStep(
             **subject.named,

@@ -403,7 +403,12 @@ def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage, with the gaps of its layout."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    storage_bytes = torch.empty(
+        0,
+        dtype=torch.uint8,
+        device=tensor.device,
+    )
+    return storage_bytes.set_(tensor.untyped_storage())
 
 
 def _place(tensor: torch.Tensor, start: int) -> JsonObject:

@@ -122,7 +122,11 @@ class ForkServer:
         key = (mode, python)
         with self._lock:
             if key not in self._servers or not self._servers[key].is_alive:
-                self._servers[key] = _Server(mode, self.extra_environment, python)
+                self._servers[key] = _Server(
+                    mode=mode,
+                    extra_environment=self.extra_environment,
+                    python=python,
+                )
             return self._servers[key]
 
 

@@ -79,7 +79,11 @@ class Worker:
         self.stop()
         try:
             for settings in self._settings_by_rank():
-                process = _Process(self._fork_server, settings.mode, settings.source.python)
+                process = _Process(
+                    fork_server=self._fork_server,
+                    mode=settings.mode,
+                    python=settings.source.python,
+                )
                 self._processes.append(process)
                 process.send(settings.model_dump_json())
             replies = self._receive(_START_TIMEOUT_S)
@@ -265,7 +269,12 @@ class _Process:
         """
         assert self._pid is not None
         # The pipe closes shortly before the process is gone.
-        status = self._fork_server.exit_status(self._mode, self._pid, self._python, timeout_s=0.5)
+        status = self._fork_server.exit_status(
+            self._mode,
+            self._pid,
+            self._python,
+            timeout_s=0.5,
+        )
         if status is None:
             self.kill()
             return Failure(outcome=Outcome.TIMED_OUT, message=too_long)
@@ -292,7 +301,12 @@ class _Process:
         pid = self._pid
         self._pid = None
         if pid is not None:
-            self._fork_server.exit_status(self._mode, pid, self._python, timeout_s=_KILL_TIMEOUT_S)
+            self._fork_server.exit_status(
+                self._mode,
+                pid,
+                self._python,
+                timeout_s=_KILL_TIMEOUT_S,
+            )
         self._resources.close()
 
 

@@ -153,7 +153,11 @@ class WorkerPool:
 
     def _worker(self, rank_count: int) -> Worker:
         if rank_count not in self._by_rank_count:
-            self._by_rank_count[rank_count] = Worker(self.fork_server, self.settings, rank_count)
+            self._by_rank_count[rank_count] = Worker(
+                fork_server=self.fork_server,
+                settings=self.settings,
+                rank_count=rank_count,
+            )
         return self._by_rank_count[rank_count]
 
 

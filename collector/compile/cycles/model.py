@@ -154,7 +154,11 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
         requested=requested,
         assumptions=assumptions,
     )
-    chain = _Chain(code, assumptions, clocks_per_byte=_clocks_per_byte(code, requested, clocks))
+    chain = _Chain(
+        code=code,
+        assumptions=assumptions,
+        clocks_per_byte=_clocks_per_byte(code, requested, clocks),
+    )
     spent = sum(count**assumptions.sharpness for count in clocks.values())
     longest = spent ** (1 / assumptions.sharpness)
     waits = chain.of(counted) * _waves(code)

@@ -174,7 +174,11 @@ _RTX_5090 = replace(
     last_cache_bytes=24,
     atomic_lanes=48,
 )
-_RTX_4090 = replace(_RTX_5090, sheet=_sheet("NVIDIA GeForce RTX 4090"), atomic_lanes=36)
+_RTX_4090 = replace(
+    _RTX_5090,
+    sheet=_sheet("NVIDIA GeForce RTX 4090"),
+    atomic_lanes=36,
+)
 _MI300X = Rates(
     sheet=_sheet("AMD Instinct MI300X"),
     warp_threads=64,
