@@ -232,8 +232,11 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     if repository is None or not has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
     commit = read_commit(repository)
-    if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
-        commit = commit.model_copy(update={"is_dirty": True})
+    if path.is_file():
+        listed = run_git(repository, "ls-files", "--", str(path.resolve()))
+        # a file that git does not track is in no commit
+        if not listed.strip():
+            commit = commit.model_copy(update={"is_dirty": True})
     return commit, project_of(repository)
 
 

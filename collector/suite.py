@@ -184,11 +184,14 @@ def _where(error: BaseException, file: Path) -> str:
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     if not lines:
         return ""
+    line_text = f"line {lines[0]}: "
     innermost = frame_in_user_code(error)
+    if innermost is None:
+        return line_text
     # the error is in the benchmark file itself
-    if innermost is None or (innermost.filename, innermost.lineno) == (str(file), lines[0]):
-        return f"line {lines[0]}: "
-    return f"line {lines[0]}: {short_path(innermost.filename)} line {innermost.lineno}: "
+    if innermost.filename == str(file) and innermost.lineno == lines[0]:
+        return line_text
+    return f"{line_text}{short_path(innermost.filename)} line {innermost.lineno}: "
 
 
 def _specs_of(module: ModuleType) -> list[KernelSpec]:

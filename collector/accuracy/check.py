@@ -137,7 +137,8 @@ def check_case(
         if message is None and is_repeated:
             require_same_bits(actual, run_once(prepared, implementation, launch))
         if message is not None and _has_dependent_inputs(prepared, implementation, layout):
-            outcome, message = Outcome.UNSUPPORTED, _DEPENDENT
+            outcome = Outcome.UNSUPPORTED
+            message = _DEPENDENT
     except IncorrectResultError as error:
         message = str(error)
     except Exception as error:

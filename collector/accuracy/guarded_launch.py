@@ -53,7 +53,8 @@ def _as_tensor(argument: Any) -> Any:
         if not isinstance(held, torch.Tensor):
             continue
         storage = held.untyped_storage()
-        distance, item_bytes = address - storage.data_ptr(), argument.dtype.itemsize
+        distance = address - storage.data_ptr()
+        item_bytes = argument.dtype.itemsize
         # only an address inside the tensor is one of its elements
         if 0 <= distance < max(storage.nbytes(), 1) and distance % item_bytes == 0:
             length = (storage.nbytes() - distance) // item_bytes

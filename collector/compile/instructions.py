@@ -140,9 +140,11 @@ def _analyse(listing: str, function: Compiled, target: str) -> AnalysedCode:
     """Count instructions of a listing, and find the loops if the target has rates."""
     rates = RATES.get(target)
     if function.assembly is None:
-        counts, instructions = count_sass(listing), parse_sass(listing)
+        counts = count_sass(listing)
+        instructions = parse_sass(listing)
     else:
-        counts, instructions = count_amdgcn(listing), parse_amdgcn(listing, function.symbol)
+        counts = count_amdgcn(listing)
+        instructions = parse_amdgcn(listing, function.symbol)
     region = None
     if rates is not None:
         region = regions_of(instructions, rates)

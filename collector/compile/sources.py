@@ -85,7 +85,10 @@ def source_digests(
         used = _used_modules(_parts_of(spec, suite), suite)
         if _is_hidden(used, project):
             # A random digest: a cached result would be that of code that nobody looked at.
-            digests[spec.name] = SourceDigest(everything=uuid.uuid4().hex, host=uuid.uuid4().hex)
+            digests[spec.name] = SourceDigest(
+                everything=uuid.uuid4().hex,
+                host=uuid.uuid4().hex,
+            )
         else:
             digests[spec.name] = _digest(used)
     return digests

@@ -81,8 +81,9 @@ def compiling_triton(
 
     def note_times(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:
+            kernel_hash = metadata["hash"]
             stages = (("ir", times.ir_initialization), *times.lowering_stages)
-            stage_ns[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
+            stage_ns[kernel_hash] = {name: time_us * _NS_PER_US for name, time_us in stages}
 
     def compile_only(
         self: Any,

@@ -97,5 +97,6 @@ def main(uuid: str, mhz: str) -> None:
 
 
 def _write_result(error: str | None) -> None:
+    line = json.dumps({"error": error}) + "\n"
     with contextlib.suppress(BrokenPipeError):
-        os.write(sys.stdout.fileno(), json.dumps({"error": error}).encode() + b"\n")
+        os.write(sys.stdout.fileno(), line.encode())

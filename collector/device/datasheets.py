@@ -35,7 +35,9 @@ class Datasheet:
 
     def clock_mhz(self, dtype: str) -> float:
         """The clock that a peak refers to."""
-        return self.teraflops[dtype] / (self.multiprocessors * self.flop_per_clock[dtype]) * 1e6
+        flop_per_clock = self.multiprocessors * self.flop_per_clock[dtype]
+        # 10¹² FLOP/s by 10⁶ Hz
+        return self.teraflops[dtype] / flop_per_clock * 1e6
 
     def flop_per_s(self, dtype: str, sm_clock_mhz: float | None = None) -> float:
         """The peak of a dtype, scaled to another clock if given."""

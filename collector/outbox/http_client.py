@@ -66,7 +66,9 @@ class HttpClient:
             )
         if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE:
             raise SpoolError(f"{self.url}: plain http would expose records and token: use https")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+        if self.token is None:
+            return
+        if not self.token.isascii() or not self.token.isprintable():
             raise SpoolError(
                 f"{TOKEN_VARIABLE} is no token: it holds a line break, or characters other than "
                 f"ASCII"

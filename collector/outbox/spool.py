@@ -237,7 +237,8 @@ class Spool:
         self._refused.mkdir(exist_ok=True)
         target = self._refused / path.name
         artefacts = _artefacts_of(path)
-        atomic_write(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
+        reason_file = self._refused / f"{path.name}{_REASON_SUFFIX}"
+        atomic_write(reason_file, f"{reason}\n".encode())
         _artefacts_of(target).copy_from(artefacts, record.artefacts)
         path.replace(target)
         sync_folder(self._refused)

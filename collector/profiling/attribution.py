@@ -74,9 +74,11 @@ def read_attributions(
             "line": [],
         }
         for row in times[where]["rows"]:
-            name, detail = _name(row, folders), row["detail"]
+            name = _name(row, folders)
+            detail = row["detail"]
             if row["kind"] == "call":
-                name, detail = _qualified_name(row, folders), name
+                detail = name
+                name = _qualified_name(row, folders)
             time = AttributedTime(
                 name=clean(name),
                 detail=clean(detail),
@@ -123,7 +125,8 @@ def _name(row: Mapping[str, Any], folders: Sequence[Path]) -> str:
     name: str = row["name"]
     if row["kind"] not in {"call", "line"}:
         return name
-    first_line, last_line = row["first_line"], row["last_line"]
+    first_line = row["first_line"]
+    last_line = row["last_line"]
     if first_line != last_line:
         first_line, last_line = _narrowed(
             file_name=name,

@@ -308,7 +308,8 @@ def spread_run(
         failures = []
         for done_count, (share, result) in enumerate(cluster.measure(plan, shares), start=1):
             if isinstance(result, CollectorError):
-                failures.append(f"{len(share.case_ids)} cases from {share.case_ids[0]}: {result}")
+                case_count = len(share.case_ids)
+                failures.append(f"{case_count} cases from {share.case_ids[0]}: {result}")
             else:
                 journal.append(Entry(share=result))
                 records.append(result)

@@ -33,5 +33,6 @@ class Countdown:
         if now_s - self._noted_s < _PAUSE_S or self._done >= self._total:
             return
         self._noted_s = now_s
-        left_s = (now_s - self._began_s) / self._done * (self._total - self._done)
+        block_s = (now_s - self._began_s) / self._done
+        left_s = block_s * (self._total - self._done)
         self._steps.note(f"{self._done} of {self._total} blocks taken: about {left_s:.0f} s left")

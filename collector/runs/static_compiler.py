@@ -138,7 +138,11 @@ def analyse_suite(
 
 def search_path(packages: Path) -> str:
     """Make a `PYTHONPATH` that puts a folder of packages before all others."""
-    return os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH", "")]))
+    folders = [str(packages)]
+    # an empty entry would add the working directory
+    if os.environ.get("PYTHONPATH"):
+        folders.append(os.environ["PYTHONPATH"])
+    return os.pathsep.join(folders)
 
 
 def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:

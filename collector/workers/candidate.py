@@ -128,8 +128,9 @@ class CandidateProcess:
         shared_fds = [memory_fd]
         if setup["device"] != "cpu":
             shared_fds.append(self._move_to_device())
-        limited = {"policy": asdict(replace(policy, scratch=str(scratch)))}
-        socket.send_fds(self._control, [json.dumps({**setup, **limited}).encode()], shared_fds)
+        with_scratch = replace(policy, scratch=str(scratch))
+        message = json.dumps({**setup, "policy": asdict(with_scratch)})
+        socket.send_fds(self._control, [message.encode()], shared_fds)
         for shared_fd in shared_fds:
             os.close(shared_fd)
 
@@ -243,7 +244,9 @@ class CandidateProcess:
         self._check_idle()
         if any(not torch.equal(copy, output) for output, copy in returned):
             raise ForgeryError("an output was written after the call had returned")
-        if select.select([self._control], [], [], 0)[0] and self._process.poll() is None:
+        readable, _, _ = select.select([self._control], [], [], 0)
+        # the end of a process makes its socket readable too
+        if readable and self._process.poll() is None:
             raise ForgeryError("the process sent a message that was not asked for")
 
     def _move_to_device(self) -> int:
@@ -351,7 +354,8 @@ class CandidateProcess:
                 raise ForgeryError(
                     f"malformed answer: {output.name} does not fit into the shared memory"
                 )
-            output_bytes = self._arena[start:][: dtype.itemsize * math.prod(output.shape)]
+            byte_count = dtype.itemsize * math.prod(output.shape)
+            output_bytes = self._arena[start : start + byte_count]
             copy = output_bytes.clone()
             self._returned.append((output_bytes, copy))
             copies[output.name] = copy.view(dtype).view(output.shape)

@@ -296,13 +296,28 @@ def _set_mount(
     removed: int = 0,
 ) -> None:
     attributes = struct.pack("QQQQ", added, removed, 0, 0)
-    _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path, flags, attributes, len(attributes)))
+    status = _libc.syscall(
+        _MOUNT_SETATTR,
+        _AT_FDCWD,
+        path,
+        flags,
+        attributes,
+        len(attributes),
+    )
+    _check(status)
 
 
 def mount_private(kind: str, mount_point: str, options: str | None) -> None:
     """Mount a file system of some kind that nothing outside of this namespace sees."""
     data = map_optional(str.encode, options)
-    _check(_libc.mount(kind.encode(), mount_point.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
+    status = _libc.mount(
+        kind.encode(),
+        mount_point.encode(),
+        kind.encode(),
+        _MS_NOSUID_NODEV,
+        data,
+    )
+    _check(status)
 
 
 def bind_over(source: str, target: str) -> None:

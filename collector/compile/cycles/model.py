@@ -307,7 +307,8 @@ class _Chain:
 
     def _iteration(self, work: Work) -> float:
         """Clocks of one iteration: arithmetic, tensor cores and memory overlap in part."""
-        rates, warps = self.code.rates, self.code.warps
+        rates = self.code.rates
+        warps = self.code.warps
         arithmetic = max((work.clocks[pipe] * warps for pipe in _PIPES), default=0.0)
         products = work.clocks[TENSOR] * warps
         if work.async_products:

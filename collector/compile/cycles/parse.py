@@ -55,7 +55,8 @@ def parse_sass(listing: str) -> list[Instruction]:
     index_at = {int(match["address"], 16): index for index, match in enumerate(matches)}
     instructions: list[Instruction] = []
     for match in matches:
-        mnemonic, operands = match["mnemonic"], match["operands"].strip()
+        mnemonic = match["mnemonic"]
+        operands = match["operands"].strip()
         is_conditional = _is_conditional(match["predicate"], operands)
         target: int | None = None
         name = mnemonic.partition(".")[0]
