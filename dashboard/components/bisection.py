@@ -41,19 +41,32 @@ def show_bisection(part: TriagedRegression) -> None:
 
 
 def _show_steps(bisection: Bisection) -> None:
+    mark = _MARKS[bisection.state]
     count = bisection.progress.measurement_count
-    lines = [f"{_MARKS[bisection.state]}, {count} blocks measured", escaped(bisection.note)]
+    lines = [f"{mark}, {count} blocks measured"]
+    note = escaped(bisection.note)
+    if note:
+        lines.append(note)
     if bisection.answer is not None:
         lines.append(_answer_html(bisection.answer))
-    st.html("".join(f"<p>{line}</p>" for line in lines if line))
+    paragraphs = [f"<p>{line}</p>" for line in lines]
+    st.html("".join(paragraphs))
     commits = bisection.progress.commits
     if commits:
         _show(
             commits,
             HtmlColumn("commit", _commit_html),
-            HtmlColumn("probability", lambda step: f"{step.probability:.1%}", "number"),
+            HtmlColumn(
+                "probability",
+                lambda step: f"{step.probability:.1%}",
+                "number",
+            ),
             HtmlColumn("status", _status_text),
-            HtmlColumn("pairs of blocks", lambda step: str(step.pair_count), "number"),
+            HtmlColumn(
+                "pairs of blocks",
+                lambda step: str(step.pair_count),
+                "number",
+            ),
             HtmlColumn("against the good end", _change_text, "number"),
             HtmlColumn("author", lambda step: escaped(shortened(step.commit.author))),
         )
@@ -64,26 +77,27 @@ def _show(rows: Iterable[Row], *columns: HtmlColumn[Row]) -> None:
 
 
 def _answer_html(answer: Answer) -> str:
-    named = f"<code>{escaped(answer.first.short_sha)}</code>"
+    first_sha = escaped(answer.first.short_sha)
+    named = f"<code>{first_sha}</code>"
     # several commits if none between them could be measured
     if answer.last != answer.first:
-        named += f" to <code>{escaped(answer.last.short_sha)}</code>"
+        last_sha = escaped(answer.last.short_sha)
+        named += f" to <code>{last_sha}</code>"
     size = ""
     # a change that compiling or checking shows has no size
     if answer.relative_change is not None and answer.relative_interval is not None:
         low, high = answer.relative_interval
-        size = (
-            f"{percent(answer.relative_change)} (95 % interval {percent(low)} to {percent(high)}), "
-        )
-    return (
-        f"<b>{named}</b> with a probability of {answer.confidence:.1%}: {size}"
-        f"{escaped(shortened(answer.first.subject))}"
-    )
+        change = percent(answer.relative_change)
+        interval = f"{percent(low)} to {percent(high)}"
+        size = f"{change} (95 % interval {interval}), "
+    subject = escaped(shortened(answer.first.subject))
+    return f"<b>{named}</b> with a probability of {answer.confidence:.1%}: {size}{subject}"
 
 
 def _commit_html(step: BisectionCommit) -> str:
+    sha = escaped(step.commit.short_sha)
     subject = escaped(shortened(step.commit.subject))
-    return f"<code>{escaped(step.commit.short_sha)}</code> {subject}"
+    return f"<code>{sha}</code> {subject}"
 
 
 def _status_text(step: BisectionCommit) -> str:
@@ -101,13 +115,21 @@ def _change_text(step: BisectionCommit) -> str:
 
 def show_trail(view: View, regression_id: UUID) -> None:
     """Show who decided what, and why."""
-    entries = data.ask(questions.list_decisions, view.project, regression_id)
+    entries = data.ask(
+        questions.list_decisions,
+        view.project,
+        regression_id,
+    )
     if not entries:
         st.html("<p class=rw-soft>No decisions yet.</p>")
         return
 
     def column(title: str, text: Callable[[AuditEntry], str | None]) -> HtmlColumn[AuditEntry]:
-        return HtmlColumn(title, lambda entry: escaped(shortened(text(entry) or "")))
+        def cell_html(entry: AuditEntry) -> str:
+            value = text(entry) or ""
+            return escaped(shortened(value))
+
+        return HtmlColumn(title, cell_html)
 
     _show(
         entries,

@@ -49,19 +49,31 @@ class _Button:
 
     @property
     def html(self) -> str:
-        fields = {"value": self.value, "start": self.start or None, "reason": self.reason}
-        data_fields = "".join(
-            f' data-{name}="{escape(text)}"' for name, text in fields.items() if text is not None
-        )
+        fields = {
+            "value": self.value,
+            "start": self.start or None,
+            "reason": self.reason,
+        }
+        data_fields = ""
+        for name, value in fields.items():
+            if value is not None:
+                data_fields += f' data-{name}="{escape(value)}"'
         # the letter that presses it is underlined
         text = escape(self.text).replace(self.letter, f"<u>{self.letter}</u>", 1)
+        letter = self.letter.lower()
+        title = escape(self.title)
         return (
-            f'<button type=button class=rw-button data-kind={self.kind} data-letter="'
-            f'{self.letter.lower()}" title="{escape(self.title)}"{data_fields}>{text}</button>'
+            f'<button type=button class=rw-button data-kind={self.kind} data-letter="{letter}" '
+            f'title="{title}"{data_fields}>{text}</button>'
         )
 
 
-_CONFIRM = _Button(DecisionKind.CONFIRM, "Confirm now", "C", "Measure the pair as the next job")
+_CONFIRM = _Button(
+    DecisionKind.CONFIRM,
+    "Confirm now",
+    "C",
+    "Measure the pair as the next job",
+)
 
 
 def _buttons(person: str) -> Sequence[_Button]:
@@ -118,11 +130,20 @@ def _buttons(person: str) -> Sequence[_Button]:
             "Repaired",
             reason="required",
         ),
-        _Button(DecisionKind.UNDO, "Undo", "U", "Undo the newest decision"),
+        _Button(
+            DecisionKind.UNDO,
+            "Undo",
+            "U",
+            "Undo the newest decision",
+        ),
     )
 
 
-def show_decisions(project: str, row: CommitEntry, marked: Sequence[CommitEntry]) -> None:
+def show_decisions(
+    project: str,
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
+) -> None:
     """Show the buttons, or why there are none, and carry out what was pressed: about all marked
     rows, else all regressions of a row, or one.
     """
@@ -175,23 +196,26 @@ def _form_html(
     choices = _choices(row, marked)
     which = ""
     if len(choices) > 1:
-        options = "".join(
-            f'<option value="{value}">{escaped(text)}</option>' for value, text in choices.items()
-        )
+        options = ""
+        for value, text in choices.items():
+            options += f'<option value="{value}">{escaped(text)}</option>'
         which = f'<select name=part aria-label="Which regressions">{options}</select>'
-    parts = _parts_of("", row, marked)
     buttons = "".join(button.html for button in _buttons(person))
+    parts = _parts_of("", row, marked)
     # no runner can repeat what another tool measured
     if any(_is_repeatable(part) for part in parts):
         buttons = _CONFIRM.html + buttons
+    row_key = escape(row.key)
+    marked_keys = escape(marks)
+    name = escaped(shortened(person))
     return (
-        f'<form><input type=hidden name=row value="{escape(row.key)}">'
-        f'<input type=hidden name=marked value="{escape(marks)}">'
+        f'<form><input type=hidden name=row value="{row_key}">'
+        f'<input type=hidden name=marked value="{marked_keys}">'
         f"<div class=buttons>{buttons}{which}</div><div class=line hidden><b></b>"
         f"<input name=value maxlength={_LONGEST_TEXT} aria-label=Value>"
         f"<input name=reason maxlength={_LONGEST_TEXT} placeholder=Reason aria-label=Reason>"
         f"<button class=rw-button>OK</button>"
-        f"<span class=rw-soft>as {escaped(shortened(person))}</span></div></form>"
+        f"<span class=rw-soft>as {name}</span></div></form>"
     )
 
 
@@ -211,7 +235,9 @@ def _choices(row: CommitEntry, marked: Sequence[CommitEntry]) -> dict[str, str]:
 
 
 def _parts_of(
-    choice: object, row: CommitEntry, marked: Sequence[CommitEntry]
+    choice: object,
+    row: CommitEntry,
+    marked: Sequence[CommitEntry],
 ) -> list[TriagedRegression]:
     """Return the regressions that a choice of the form names."""
     # without a choice the marks count, then the whole commit
@@ -226,7 +252,8 @@ def _parts_of(
 
 
 def _is_repeatable(part: TriagedRegression) -> bool:
-    return any(point.series.metric == TIME.key for point in part.regression.change_points)
+    changes = part.regression.change_points
+    return any(point.series.metric == TIME.key for point in changes)
 
 
 def _carry_out(
@@ -240,22 +267,27 @@ def _carry_out(
     if signature is None:
         st.session_state[f"{_KEY}:failure"] = why_not
         return
+    kind = str(fields.get("kind"))
+    value = str(fields.get("value") or "")
+    reason = str(fields.get("reason") or "")
     try:
         decision = TriageDecision(
-            kind=DecisionKind(str(fields.get("kind"))),
-            value=str(fields.get("value") or "")[:_LONGEST_TEXT],
-            reason=str(fields.get("reason") or "")[:_LONGEST_TEXT],
+            kind=DecisionKind(kind),
+            value=value[:_LONGEST_TEXT],
+            reason=reason[:_LONGEST_TEXT],
         )
     except ValueError:
         return
     outcomes: list[tuple[str, str]] = []
-    for part in _parts_of(fields.get("part"), row, marked):
+    decided_parts = _parts_of(fields.get("part"), row, marked)
+    for part in decided_parts:
         try:
             outcome = data.decide(project, part, decision, signature)
         except (NotAllowedError, StoreError) as error:
             st.session_state[f"{_KEY}:failure"] = str(error)
         else:
-            outcomes.append((kernel_text(part.regression.kernel), outcome))
+            kernel = kernel_text(part.regression.kernel)
+            outcomes.append((kernel, outcome))
     if outcomes:
         st.session_state[f"{_KEY}:message"] = _message_of(outcomes)
         # the commit stays selected, although it may be settled now
@@ -269,6 +301,8 @@ def _message_of(outcomes: Sequence[tuple[str, str]]) -> str:
         return "; ".join(f"{kernel}: {outcome}" for kernel, outcome in outcomes)
     # forty kernels in a sentence are no message
     counts = Counter(outcome for _, outcome in outcomes)
-    return "; ".join(
-        f"{count_of(count, 'regression')}: {outcome}" for outcome, count in counts.items()
-    )
+    parts: list[str] = []
+    for outcome, count in counts.items():
+        regressions = count_of(count, "regression")
+        parts.append(f"{regressions}: {outcome}")
+    return "; ".join(parts)

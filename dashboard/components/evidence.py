@@ -46,9 +46,15 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         _show_levels(change)
         return
     base, head = sides
-    comparison = side_by_side(base, head, series.case_id, series.implementation)
+    comparison = side_by_side(
+        base,
+        head,
+        series.case_id,
+        series.implementation,
+    )
     for refusal in comparison.refusals:
-        st.warning(f"Not comparable: {_inert(refusal)}", icon=":material/block:")
+        reason = _inert(refusal)
+        st.warning(f"Not comparable: {reason}", icon=":material/block:")
     # the reader looks for what changed first
     if series.definition.layer is Layer.STATIC:
         _show_code(view, comparison, base, head)
@@ -72,7 +78,10 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         notes.append(_same_code(comparison.unchanged_code_count))
     if not comparison.counters:
         has_counters = all(_has_counters(record, series.implementation) for record in sides)
-        notes.append("No counter changed." if has_counters else "No counter data.")
+        if has_counters:
+            notes.append("No counter changed.")
+        else:
+            notes.append("No counter data.")
     if not conditions:
         notes.append("No GPU telemetry.")
     if not environment:
@@ -92,8 +101,9 @@ def _same_code(function_count: int) -> str:
 
 def _show_levels(change: ChangePoint) -> None:
     """Show the levels of both sides, which are all that is stored of them."""
+    title = code_span(change.series.definition.title)
     levels = code_span(transition_text(change))
-    st.markdown(f"{code_span(change.series.definition.title)}, base and head: {levels}.")
+    st.markdown(f"{title}, base and head: {levels}.")
     st.caption(
         "Samples, compiled code, counters, machine, driver and toolchain of both sides are not "
         "stored: another tool measured them, or a run is no longer stored."
@@ -106,16 +116,18 @@ def _inert(remark: Remark) -> str:
 
 def _show_samples(comparison: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
-    summary = f"Base: {_side_text(comparison.base)}. Head: {_side_text(comparison.head)}."
-    sides = {
-        name: side
-        for name, side in (("base", comparison.base), ("head", comparison.head))
-        if side is not None and side.samples_ns
-    }
-    if not sides:
+    base_text = _side_text(comparison.base)
+    head_text = _side_text(comparison.head)
+    summary = f"Base: {base_text}. Head: {head_text}."
+    timed_sides: dict[str, Measurement] = {}
+    if comparison.base is not None and comparison.base.samples_ns:
+        timed_sides["base"] = comparison.base
+    if comparison.head is not None and comparison.head.samples_ns:
+        timed_sides["head"] = comparison.head
+    if not timed_sides:
         st.markdown(f"Neither side has a time. {summary}")
         return
-    show_markup(samples_html(sides), key="distribution")
+    show_markup(samples_html(timed_sides), key="distribution")
     st.caption(f"{summary} Each launch is a line, each block's median a dot; left is faster.")
 
 
@@ -127,10 +139,11 @@ def _side_text(measurement: Measurement | None) -> str:
         if measurement.message:
             text += f" {code_span(measurement.message)}"
         return text
+    median = format_ns(measurement.median_ns)
     # how far a median can be trusted depends on its blocks
     blocks = count_of(len(measurement.blocks), "block")
     sample_count = len(measurement.samples_ns)
-    return f"median {format_ns(measurement.median_ns)} of {blocks}, {sample_count} samples"
+    return f"median {median} of {blocks}, {sample_count} samples"
 
 
 def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
@@ -142,20 +155,29 @@ def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
     for (name, unit), reading_of in _READINGS.items():
         readings = [reading_of(of_side) for of_side in states]
         if any(readings):
-            rows[name] = [f"{value:,.0f} {unit}" if value else "not read" for value in readings]
+            rows[name] = [_reading_text(value, unit) for value in readings]
     if rows:
         rows["throttled by"] = [_reasons_text(of_side) for of_side in states]
         rows["blocks throttled or contended"] = [_degraded_text(side) for side in sides]
     return rows
 
 
+def _reading_text(value: float | None, unit: str) -> str:
+    if not value:
+        return "not read"
+    return f"{value:,.0f} {unit}"
+
+
+def _highest_temperature_c(states: Sequence[DeviceState]) -> float | None:
+    temperatures_c = [state.temperature_c or 0 for state in states]
+    return max(temperatures_c, default=None)
+
+
 _READINGS: Mapping[tuple[str, str], Callable[[Sequence[DeviceState]], float | None]] = {
     ("SM clock", "MHz"): lambda states: median_of(state.sm_clock_mhz for state in states),
     ("memory clock", "MHz"): lambda states: median_of(state.memory_clock_mhz for state in states),
     ("power", "W"): lambda states: median_of(state.power_w for state in states),
-    ("highest temperature", "°C"): lambda states: max(
-        (state.temperature_c or 0 for state in states), default=None
-    ),
+    ("highest temperature", "°C"): _highest_temperature_c,
 }
 """What the device reported over the blocks of a measurement, by name and unit."""
 
@@ -166,13 +188,18 @@ def _states_of(side: Measurement | None) -> list[DeviceState]:
 
 
 def _reasons_text(states: Iterable[DeviceState]) -> str:
-    reasons = {reason for state in states for reason in state.clock_event_reasons}
-    return ", ".join(sorted(reasons)).replace("_", " ") or "nothing"
+    reasons: set[str] = set()
+    for state in states:
+        reasons.update(state.clock_event_reasons)
+    if not reasons:
+        return "nothing"
+    return ", ".join(sorted(reasons)).replace("_", " ")
 
 
 def _degraded_text(side: Measurement | None) -> str:
     degraded_count = sum(bool(state.degraded_by) for state in _states_of(side))
-    return f"{degraded_count} of {len(getattr(side, 'blocks', ()))}"
+    block_count = len(getattr(side, "blocks", ()))
+    return f"{degraded_count} of {block_count}"
 
 
 def _show_base_and_head(title: str, rows: Mapping[str, Sequence[str]]) -> None:
@@ -196,15 +223,18 @@ def _show_code(
     if not comparison.code:
         return
     st.subheader("Machine code", anchor=False)
-    show_table(worst_first(comparison.code), *code_columns(comparison.code))
+    changes = worst_first(comparison.code)
+    show_table(changes, *code_columns(comparison.code))
     targets_of: dict[str, list[str]] = {}
-    for judged in worst_first(comparison.code):
+    for judged in changes:
         if judged.detail is not None:
-            targets_of.setdefault(_inert(judged.detail), []).append(judged.subject.target)
+            remark = _inert(judged.detail)
+            targets_of.setdefault(remark, []).append(judged.subject.target)
     for remark, targets in targets_of.items():
-        st.markdown(f"{code_span(', '.join(targets))}: {remark}")
-    if comparison.unchanged_code_count:
-        count = comparison.unchanged_code_count
+        targets_text = code_span(", ".join(targets))
+        st.markdown(f"{targets_text}: {remark}")
+    count = comparison.unchanged_code_count
+    if count:
         st.caption(f"The machine code of {count} more compiled functions is the same.")
     _show_disassembly(view, base, head)
 
@@ -216,9 +246,7 @@ def code_columns(changes: Sequence[StaticChange]) -> list[Column[StaticChange]]:
     moved: set[str] = set()
     for change in changes:
         moved.update(moved_facts_of(change))
-    functions: list[Column[StaticChange]] = []
-    if len({change.subject.part for change in changes}) > 1:
-        functions.append(Column("function", lambda change: change.subject.part))
+    parts = {change.subject.part for change in changes}
 
     def verdict(change: StaticChange) -> str:
         # a change that is neither better nor worse has no verdict
@@ -229,32 +257,37 @@ def code_columns(changes: Sequence[StaticChange]) -> list[Column[StaticChange]]:
     def fact_column(name: str) -> Column[StaticChange]:
         return Column(FACT_TITLES[name], lambda change: _fact_text(change, name))
 
-    return [
+    columns: list[Column[StaticChange]] = [
         Column("target", lambda change: change.subject.target),
-        *functions,
+    ]
+    # the only function needs no name
+    if len(parts) > 1:
+        columns.append(Column("function", lambda change: change.subject.part))
+    columns.append(
         Column(
             "judged",
             verdict,
             help="By facts that always cost time, such as spills. Other facts may change without "
             "harm.",
-        ),
-        *(fact_column(name) for name in FACT_TITLES if name in moved),
-    ]
+        )
+    )
+    columns.extend(fact_column(name) for name in FACT_TITLES if name in moved)
+    return columns
 
 
 def worst_first(changes: Iterable[StaticChange]) -> list[StaticChange]:
-    return sorted(
-        changes,
-        key=lambda change: (
-            change.verdict is not Verdict.REGRESSED,
-            natural_order(change.subject.target),
-        ),
-    )
+    def rank(change: StaticChange) -> tuple[object, ...]:
+        is_harmless = change.verdict is not Verdict.REGRESSED
+        return is_harmless, natural_order(change.subject.target)
+
+    return sorted(changes, key=rank)
 
 
 def _fact_text(change: StaticChange, name: str) -> str:
     evidence = change.evidence
-    if not isinstance(evidence, CodeEvidence) or evidence.base is None or evidence.head is None:
+    if not isinstance(evidence, CodeEvidence):
+        return ""
+    if evidence.base is None or evidence.head is None:
         return ""
     base_value = fact_values(evidence.base).get(name)
     head_value = fact_values(evidence.head).get(name)
@@ -272,7 +305,11 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     head_digests = _disassemblies(head)
     # a file of one side alone has no difference to show
     in_both = base_digests.keys() & head_digests.keys()
-    differing = sorted(name for name in in_both if base_digests[name] != head_digests[name])
+    differing: list[str] = []
+    for name in sorted(in_both):
+        is_same = base_digests[name] == head_digests[name]
+        if not is_same:
+            differing.append(name)
     if not differing:
         return
     count = f"{len(differing)} files differ"
@@ -281,20 +318,30 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     # some megabytes: read on request only
     if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
         return
-    name = view.link.choose("File", differing, parameter="file")
+    name = view.link.choose(
+        "File",
+        differing,
+        parameter="file",
+    )
     base_file = str(base.run_id), base_digests[name]
     head_file = str(head.run_id), head_digests[name]
     try:
         contents = data.read_contents(base_file, head_file)
     except StoreError as error:
-        st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
+        reason = code_span(str(error))
+        st.info(f"Not both sides are stored: {reason}", icon=":material/code_off:")
         return
-    texts = [content.decode(errors="replace") for content in contents]
-    diff, more = code_diff(texts[0], texts[1], line_limit=_DIFF_LINES)
+    base_text, head_text = (content.decode(errors="replace") for content in contents)
+    diff, more = code_diff(
+        base_text,
+        head_text,
+        line_limit=_DIFF_LINES,
+    )
+    is_long = diff.count("\n") > _DIFF_LINES_UNFOLDED
     st.code(
         diff,
         language="diff",
-        height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content",
+        height=_DIFF_PX if is_long else "content",
     )
     if more:
         st.caption(f"{more} more lines differ; the complete files are in the Run view.")
@@ -302,12 +349,13 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
 
 def _disassemblies(record: RunRecord) -> dict[str, str]:
     """Return digests by name."""
-    return {
-        artefact.name: artefact.sha256
-        for artefact in record.artefacts
-        if artefact.kind == ArtefactKind.DISASSEMBLY
-        and artefact.size_bytes <= _LARGEST_DISASSEMBLY_BYTES
-    }
+    digests: dict[str, str] = {}
+    for artefact in record.artefacts:
+        if artefact.kind != ArtefactKind.DISASSEMBLY:
+            continue
+        if artefact.size_bytes <= _LARGEST_DISASSEMBLY_BYTES:
+            digests[artefact.name] = artefact.sha256
+    return digests
 
 
 def _show_launches(launches: Sequence[Change[LaunchEvidence]]) -> None:
@@ -332,10 +380,12 @@ def _show_counters(changes: Sequence[Change[None]]) -> None:
         return None
 
     def base_text(change: Change[None]) -> str:
-        return format_counter(change.metric, change.values[0])
+        base, _ = change.values
+        return format_counter(change.metric, base)
 
     def head_text(change: Change[None]) -> str:
-        return format_counter(change.metric, change.values[1])
+        _, head = change.values
+        return format_counter(change.metric, head)
 
     st.subheader("Hardware counters", anchor=False)
     show_table(

@@ -50,7 +50,8 @@ def show_detail(
     part = row.part_of(change)
     regression = part.regression
     _show_head(view, row, part)
-    st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
+    sentence = _sentence_html(change, regression)
+    st.html(f"<p class=rw-sentence>{sentence}</p>")
     show_decisions(view.project, row, marked)
     jobs = data.ask(questions.list_jobs, view.project)
     requests = requests_html(jobs, row)
@@ -58,13 +59,17 @@ def show_detail(
         st.html(requests)
     show_standing(view, row, part)
     show_trend(view, change, cells)
+    suspects = suspects_html(regression)
+    reasons = reasons_html(row, part, change, false_alarms)
     st.html(
         "<div class=rw-two>"
-        f"<section><h3>Why</h3>{suspects_html(regression)}</section>"
-        f"<section><h3>Why believe it</h3>{reasons_html(row, part, change, false_alarms)}"
-        "</section></div>"
+        f"<section><h3>Why</h3>{suspects}</section>"
+        f"<section><h3>Why believe it</h3>{reasons}</section>"
+        "</div>"
     )
-    st.html(f"{source_html(view, change)}{_command_html(change)}")
+    source = source_html(view, change)
+    command = _command_html(change)
+    st.html(f"{source}{command}")
     return change
 
 
@@ -87,12 +92,17 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
     age = age_text(commit.committed_at, now=datetime.now(UTC))
     regression = part.regression
     marks = [TRIAGE_MARKS[part.triage.state].text]
-    marks.append("✓ confirmed" if regression.is_confirmed else "? unconfirmed")
+    if regression.is_confirmed:
+        marks.append("✓ confirmed")
+    else:
+        marks.append("? unconfirmed")
     if regression.is_alert:
         marks.append("▲ alert")
     if regression.change_points[0].is_gradual:
         marks.append("↗ drift")
-    badges = "".join(f"<span class=rw-mark>{escaped(mark)}</span>" for mark in marks)
+    badges = ""
+    for mark in marks:
+        badges += f"<span class=rw-mark>{escaped(mark)}</span>"
     where = view.commit_html(commit)
     # a range of commits has no single subject or author
     if regression.is_range:
@@ -103,18 +113,22 @@ def _show_head(view: View, row: CommitEntry, part: TriagedRegression) -> None:
         attributes="data-copy",
         **row_choices(row),
     )
-    owners = view.filters.owners_of(point.series.kernel for point in part.regression.change_points)
-    owned = chips = ""
+    owners = view.filters.owners_of(point.series.kernel for point in regression.change_points)
+    owned = ""
     if owners:
-        owned = f" · owner {escaped(', '.join(owners))}"
+        names = escaped(", ".join(owners))
+        owned = f" · owner {names}"
+    chips = ""
     # a commit with one regression needs no choice
     if len(row.parts) > 1:
         chips = _part_links(view, row, part)
+    back = view.anchor("← Ledger", "ledger", attributes="class=rw-back")
+    headline = escaped(headline_of(row))
+    committed = escaped(written(commit.committed_at, view.zone))
     st.html(
-        f"{view.anchor('← Ledger', 'ledger', attributes='class=rw-back')}"
-        f"<h2 class=rw-title>{escaped(headline_of(row))}</h2>"
-        f"<p class=rw-soft>{where} · {escaped(written(commit.committed_at, view.zone))}, "
-        f"{age}{owned} · {link}</p><p>{badges}{chips}</p>"
+        f"{back}<h2 class=rw-title>{headline}</h2>"
+        f"<p class=rw-soft>{where} · {committed}, {age}{owned} · {link}</p>"
+        f"<p>{badges}{chips}</p>"
     )
 
 
@@ -123,15 +137,15 @@ def _part_links(view: View, row: CommitEntry, chosen: TriagedRegression) -> str:
     for part in row.parts:
         kernel = shortened(kernel_text(part.regression.kernel), length=30)
         change = headline_text(part.regression.change_points[0])
-        links.append(
-            view.anchor(
-                escaped(f"{kernel} {change}"),
-                "ledger",
-                attributes=f"class=rw-chip{current_attribute(is_current=part == chosen)}",
-                regression=part.regression_id,
-                **row_choices(row),
-            )
+        current = current_attribute(is_current=part == chosen)
+        link = view.anchor(
+            escaped(f"{kernel} {change}"),
+            "ledger",
+            attributes=f"class=rw-chip{current}",
+            regression=part.regression_id,
+            **row_choices(row),
         )
+        links.append(link)
     return "".join(links)
 
 
@@ -149,17 +163,28 @@ def _code_explanation(change: ChangePoint) -> str:
     sides = data.read_sides(change)
     if sides is None:
         return ""
-    comparison = side_by_side(*sides, series.case_id, series.implementation)
-    # targets often have the same explanation
-    details = dict.fromkeys(
-        str(judged.detail) for judged in comparison.code if judged.detail is not None
+    base, head = sides
+    comparison = side_by_side(
+        base,
+        head,
+        series.case_id,
+        series.implementation,
     )
-    return "".join(f"<b>{escaped(detail)}.</b>" for detail in list(details)[:1])
+    # one is enough: targets often have the same explanation
+    for judged in comparison.code:
+        if judged.detail is not None:
+            detail = escaped(str(judged.detail))
+            return f"<b>{detail}.</b>"
+    return ""
 
 
 def _command_html(change: ChangePoint) -> str:
     """Write the command that decides it."""
     if change.series.is_imported:
         return NO_COMMAND
-    command = pair_command(change.previous_commit, change.commit, kernel=change.series.kernel)
+    command = pair_command(
+        change.previous_commit,
+        change.commit,
+        kernel=change.series.kernel,
+    )
     return command_html(command)

@@ -45,12 +45,13 @@ def summary_html(summary: RangeSummary, title: str) -> str:
     if summary.settled_count:
         slower += f" ({summary.settled_count} settled)"
     parts = [f"{slower}, {summary.faster_count} faster"]
-    means = [
-        f"{escaped(device_text(runner))} {_coloured(change)}"
-        for runner, change in summary.geomeans.items()
-    ]
+    means: list[str] = []
+    for runner, change in summary.geomeans.items():
+        device = escaped(device_text(runner))
+        means.append(f"{device} {_coloured(change)}")
     if means:
-        parts.append(f"geomean of time {', '.join(means)}")
+        means_text = ", ".join(means)
+        parts.append(f"geomean of time {means_text}")
     if summary.roof_shares is not None:
         first, last = summary.roof_shares
         text = f"{last:.0%}"
@@ -89,29 +90,54 @@ def rows_html(
     marked_keys = {row.key for row in marked}
     # the dots of a single runner need no name
     is_narrow = _is_narrow(runners) or len(runners) == 1
-    heads = "".join(_head_html(runner, is_narrow=is_narrow) for runner in runners)
-    dots_head = f"<span class='{_dots_class(runners)}'>{heads}</span> kernel"
+    heads = ""
+    for runner in runners:
+        heads += _head_html(runner, is_narrow=is_narrow)
+    dots_class = _dots_class(runners)
+    dots_head = f"<span class='{dots_class}'>{heads}</span> kernel"
     columns = [
         HtmlColumn(
             _MARK_HEAD,
             lambda row: _mark_html(row, is_marked=row.key in marked_keys),
             "mark",
         ),
-        HtmlColumn("when", lambda row: short_date(row.commit.committed_at, view.zone), "when"),
+        HtmlColumn(
+            "when",
+            lambda row: short_date(row.commit.committed_at, view.zone),
+            "when",
+        ),
         HtmlColumn("commit", partial(_commit_link, view), "what"),
         HtmlColumn("author", _author_html, "who"),
-        HtmlColumn("worst", lambda row: bar_html(row.worst), "size"),
-        HtmlColumn(dots_head, lambda row: _dots_html(row, runners), "kernels"),
-        HtmlColumn("real", lambda row: _real_html(row, jobs), "real"),
-        HtmlColumn("state", lambda row: escaped(row.state), "state"),
+        HtmlColumn(
+            "worst",
+            lambda row: bar_html(row.worst),
+            "size",
+        ),
+        HtmlColumn(
+            dots_head,
+            lambda row: _dots_html(row, runners),
+            "kernels",
+        ),
+        HtmlColumn(
+            "real",
+            lambda row: _real_html(row, jobs),
+            "real",
+        ),
+        HtmlColumn(
+            "state",
+            lambda row: escaped(row.state),
+            "state",
+        ),
     ]
+    has_authors = any(_author_html(row) for row in rows)
     # the file of another tool may name no author
-    if not any(map(_author_html, rows)):
+    if not has_authors:
         columns = [column for column in columns if column.kind != "who"]
 
     def attributes(row: CommitEntry) -> str:
+        key = escape(row.key)
         current = current_attribute(is_current=row == chosen)
-        return f' data-row="{escape(row.key)}"{current}'
+        return f' data-row="{key}"{current}'
 
     return html_table(
         rows,
@@ -124,13 +150,18 @@ def rows_html(
 def _mark_html(row: CommitEntry, *, is_marked: bool) -> str:
     """Write the box that marks a row for a decision about several."""
     checked = " checked" if is_marked else ""
+    sha = escaped(row.commit.short_sha)
     return (
         "<label class=rw-check><input type=checkbox "
-        f'aria-label="Mark {escaped(row.commit.short_sha)} {row.verdict}"{checked}></label>'
+        f'aria-label="Mark {sha} {row.verdict}"{checked}></label>'
     )
 
 
-def marked_html(view: View, marked: Sequence[CommitEntry], chosen: CommitEntry | None) -> str:
+def marked_html(
+    view: View,
+    marked: Sequence[CommitEntry],
+    chosen: CommitEntry | None,
+) -> str:
     """Write how many rows are marked, with a link that unmarks them; the chosen row stays."""
     # announced by screen readers when it changes, so that it exists before the first mark too
     if not marked:
@@ -162,8 +193,10 @@ def _head_html(runner: str, *, is_narrow: bool) -> str:
     """Write the device in as many letters as fit over a dot, if any do."""
     letters = ""
     if not is_narrow:
-        letters = escaped(device_text(runner).partition(" ")[0][:_HEAD_LETTERS])
-    return f'<abbr title="{escaped(runner)}">{letters}</abbr>'
+        first_word, _, _ = device_text(runner).partition(" ")
+        letters = escaped(first_word[:_HEAD_LETTERS])
+    title = escaped(runner)
+    return f'<abbr title="{title}">{letters}</abbr>'
 
 
 def _author_html(row: CommitEntry) -> str:
@@ -180,44 +213,52 @@ def _commit_link(view: View, row: CommitEntry) -> str:
     subject = escaped(shortened(row.commit.subject, length=120)) or "no subject"
     name = f"<code>{sha}</code> {subject}"
     if regression.is_range:
-        text = escaped(regression.range_text)
-        name = f'<code title="{text}">{escaped(regression.base.short_sha)}..{sha}</code>'
+        title = escaped(regression.range_text)
+        base_sha = escaped(regression.base.short_sha)
+        name = f'<code title="{title}">{base_sha}..{sha}</code>'
     return view.anchor(name, "ledger", **row_choices(row))
 
 
 def bar_html(point: ChangePoint) -> str:
     """Draw a change as a bar with its size; orange is worse, blue is better."""
     cost = cost_of(point)
+    filled_share = min(abs(cost) / _FULL_BAR, 1.0)
     # a small change keeps a visible bar
-    width = max(2, round(_BAR_PX * min(abs(cost) / _FULL_BAR, 1.0)))
+    width_px = max(2, round(_BAR_PX * filled_share))
     kind = _kind_of(cost)
+    headline = escaped(headline_text(point))
     return (
-        f"<span class=rw-bar><i class={kind} style='width:{width}px'></i></span>"
-        f"<span class=rw-{kind}>{escaped(headline_text(point))}</span>"
+        f"<span class=rw-bar><i class={kind} style='width:{width_px}px'></i></span>"
+        f"<span class=rw-{kind}>{headline}</span>"
     )
 
 
 def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
     """Draw where the first kernel changed, and write how many more did."""
     kernel = row.kernels[0]
-    dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
+    dots = ""
+    for runner in runners:
+        change = row.change_on(kernel, runner)
+        dots += _dot_html(change, runner)
     name = escaped(shortened(kernel_text(kernel), length=32))
+    further_count = len(row.kernels) - 1
     further = ""
-    if len(row.kernels) > 1:
-        further = f"<span class=rw-soft>+{len(row.kernels) - 1}</span>"
-    return (
-        f"<span class='{_dots_class(runners)}'>{dots}</span> "
-        f"<span class=rw-kernel>{name}</span>{further}"
-    )
+    if further_count:
+        further = f"<span class=rw-soft>+{further_count}</span>"
+    dots_class = _dots_class(runners)
+    return f"<span class='{dots_class}'>{dots}</span> <span class=rw-kernel>{name}</span>{further}"
 
 
 def _dot_html(point: ChangePoint | None, runner: str) -> str:
     if point is None:
         return f'<b class=none title="{escaped(runner)}: no decided change">·</b>'
-    kind, symbol = "faster", "●"
-    if cost_of(point) > 0:
-        kind, symbol = "slower", "◆"
-    title = f"{escaped(runner)}: {escaped(headline_text(point))}"
+    kind = _kind_of(cost_of(point))
+    # the marks also differ without colour
+    symbol = "●"
+    if kind == "slower":
+        symbol = "◆"
+    headline = escaped(headline_text(point))
+    title = f"{escaped(runner)}: {headline}"
     return f'<b class={kind} title="{title}">{symbol}</b>'
 
 
@@ -237,14 +278,24 @@ def _real_html(row: CommitEntry, jobs: Sequence[StoredJob]) -> str:
 
 
 def suspicions_html(
-    view: View, suspicions: Sequence[KernelSuspicion], jobs: Sequence[StoredJob]
+    view: View,
+    suspicions: Sequence[KernelSuspicion],
+    jobs: Sequence[StoredJob],
 ) -> str:
     """Write what the newest runs show and nothing has decided, with the job that will decide it."""
     columns: list[HtmlColumn[KernelSuspicion]] = [
         HtmlColumn("kernel", _suspected_html, "kernel"),
-        HtmlColumn("runner", lambda change: escaped(device_text(change.runner_class)), "runner"),
+        HtmlColumn(
+            "runner",
+            lambda change: escaped(device_text(change.runner_class)),
+            "runner",
+        ),
         HtmlColumn("seen", _seen_html, "seen number"),
-        HtmlColumn("what decides it", lambda change: _decides_html(change, jobs), "decides"),
+        HtmlColumn(
+            "what decides it",
+            lambda change: _decides_html(change, jobs),
+            "decides",
+        ),
         HtmlColumn("newest commit", partial(_newest_link, view), "what rw-cut"),
     ]
     return html_table(suspicions, columns, kind="rw-suspicions")
@@ -257,7 +308,9 @@ def _suspected_html(change: KernelSuspicion) -> str:
 
 
 def _seen_html(change: KernelSuspicion) -> str:
-    return f'<span title="{escaped(change.claim)}">{percent(change.relative_change)} ?</span>'
+    claim = escaped(change.claim)
+    size = percent(change.relative_change)
+    return f'<span title="{claim}">{size} ?</span>'
 
 
 def _decides_html(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
@@ -278,7 +331,9 @@ def _decides_html(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> str:
 
 def _newest_link(view: View, change: KernelSuspicion) -> str:
     head = change.head
-    name = f"<code>{escaped(head.short_sha)}</code> {escaped(shortened(head.subject, length=60))}"
+    sha = escaped(head.short_sha)
+    subject = escaped(shortened(head.subject, length=60))
+    name = f"<code>{sha}</code> {subject}"
     return view.anchor(
         name,
         "compare",
@@ -290,9 +345,11 @@ def _newest_link(view: View, change: KernelSuspicion) -> str:
 def _deciding_job(change: KernelSuspicion, jobs: Sequence[StoredJob]) -> StoredJob | None:
     """Return the open job that measures a pair of its commits."""
     for job in jobs:
-        is_open = job.finished_at is None and job.kind in {JobKind.CONFIRM, JobKind.LOCATE}
-        is_same = job.runner_class == change.runner_class
-        if is_open and is_same and job.head_sha == change.head.sha:
+        is_open = job.finished_at is None
+        decides = job.kind in {JobKind.CONFIRM, JobKind.LOCATE}
+        is_same_runner = job.runner_class == change.runner_class
+        is_same_head = job.head_sha == change.head.sha
+        if is_open and decides and is_same_runner and is_same_head:
             return job
     return None
 
@@ -326,15 +383,13 @@ def _group_of(row: CommitEntry) -> str:
 
 def _runners_of(view: View, rows: Sequence[CommitEntry]) -> list[str]:
     """Return the runner classes whose changes are drawn; of many, those with a change."""
-    admitted = [
-        runner.runner_class
-        for runner in view.runners
-        if view.filters.admits_runner(runner.runner_class)
-    ]
+    every_class = [runner.runner_class for runner in view.runners]
+    admitted = [name for name in every_class if view.filters.admits_runner(name)]
     # few runners keep their columns, also where nothing changed
     if len(admitted) <= _MAX_RUNNERS:
         return admitted
     changed: set[str] = set()
     for row in rows:
         changed.update(point.series.runner_class for point in row.change_points)
-    return [name for name in admitted if name in changed][:_MAX_RUNNERS]
+    with_change = [name for name in admitted if name in changed]
+    return with_change[:_MAX_RUNNERS]

@@ -16,21 +16,24 @@ from roofwatch.model.triage import TriagedRegression
 
 _LEAST_WEIGHT = 0.02
 """Weight from which a second cause is listed."""
+_FULL_BAR_PX = 40
 
 
 def suspects_html(regression: Regression) -> str:
     if not regression.suspects:
-        return f"<p>{escaped(str(regression.cause))}; no causes were weighed.</p>"
+        cause = escaped(str(regression.cause))
+        return f"<p>{cause}; no causes were weighed.</p>"
     rows: list[str] = []
     for number, suspect in enumerate(regression.suspects[:3]):
         # what is all but excluded would only take place
         if number and suspect.weight < _LEAST_WEIGHT:
             continue
-        width = round(40 * suspect.weight)
+        width_px = round(_FULL_BAR_PX * suspect.weight)
+        cause = escaped(str(suspect.cause))
+        sentence = escaped(shortened(suspect.sentence, length=240))
         rows.append(
-            f"<li><span class=rw-bar><i class=slower style='width:{width}px'></i></span>"
-            f"<b>{escaped(str(suspect.cause))} {suspect.weight:.0%}</b> "
-            f"{escaped(shortened(suspect.sentence, length=240))}</li>"
+            f"<li><span class=rw-bar><i class=slower style='width:{width_px}px'></i></span>"
+            f"<b>{cause} {suspect.weight:.0%}</b> {sentence}</li>"
         )
     return f"<ul class=rw-list>{''.join(rows)}</ul>"
 
@@ -47,7 +50,8 @@ def reasons_html(
         _extent_text(part.regression, change),
         _clock_text(change),
     ]
-    return f"<ul class=rw-list>{''.join(f'<li>{reason}</li>' for reason in reasons if reason)}</ul>"
+    items = [f"<li>{reason}</li>" for reason in reasons if reason]
+    return f"<ul class=rw-list>{''.join(items)}</ul>"
 
 
 def _probability_reasons(row: CommitEntry, false_alarms: FalseAlarms) -> Iterator[str]:
@@ -69,15 +73,21 @@ def _probability_reasons(row: CommitEntry, false_alarms: FalseAlarms) -> Iterato
 
 def _extent_text(regression: Regression, change: ChangePoint) -> str:
     """Write on how many of the series with this metric it was seen, and how far."""
-    same_metric = [
-        point for point in regression.change_points if point.series.metric == change.series.metric
-    ]
-    # what became faster at the same commit speaks neither for nor against it
-    worse = [point for point in same_metric if (cost_of(point) > 0) == (cost_of(change) > 0)]
-    places = sorted({device_text(point.series.runner_class) for point in worse} - {""})
-    text = f"{len(worse)} series moved this way"
-    if places:
-        text += f", on {', '.join(places)}"
+    is_slower = cost_of(change) > 0
+    moved_alike: list[ChangePoint] = []
+    for point in regression.change_points:
+        is_same_metric = point.series.metric == change.series.metric
+        # what became faster at the same commit speaks neither for nor against it
+        is_same_way = (cost_of(point) > 0) == is_slower
+        if is_same_metric and is_same_way:
+            moved_alike.append(point)
+    devices = {device_text(point.series.runner_class) for point in moved_alike}
+    # machine code has no device
+    devices.discard("")
+    text = f"{len(moved_alike)} series moved this way"
+    if devices:
+        devices_text = ", ".join(sorted(devices))
+        text += f", on {devices_text}"
     if regression.typical_change is not None:
         text += f"; typically {percent(regression.typical_change)}"
         if regression.change_spread is not None:

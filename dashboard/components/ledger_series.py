@@ -16,10 +16,17 @@ from roofwatch.model.history import ChangePoint
 
 def key_of(change: ChangePoint) -> str:
     series = change.series
-    parts = (series.metric, series.case_id, series.implementation, series.runner_class)
-    return "|".join(
-        (*parts, series.function, series.target, series.tensor, change.commit.short_sha)
+    parts = (
+        series.metric,
+        series.case_id,
+        series.implementation,
+        series.runner_class,
+        series.function,
+        series.target,
+        series.tensor,
+        change.commit.short_sha,
     )
+    return "|".join(parts)
 
 
 def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
@@ -40,8 +47,16 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
             HtmlColumn("series", series_html),
             HtmlColumn("metric", lambda point: escaped(point.series.definition.title)),
             HtmlColumn("on", _measured_on),
-            HtmlColumn("change", lambda point: escaped(headline_text(point)), "number"),
-            HtmlColumn("base → head", lambda point: escaped(transition_text(point)), "number"),
+            HtmlColumn(
+                "change",
+                lambda point: escaped(headline_text(point)),
+                "number",
+            ),
+            HtmlColumn(
+                "base → head",
+                lambda point: escaped(transition_text(point)),
+                "number",
+            ),
         ],
         attributes=lambda point: current_attribute(is_current=point == chosen),
     )
@@ -49,4 +64,8 @@ def changes_html(view: View, row: CommitEntry, chosen: ChangePoint) -> str:
 
 
 def _measured_on(point: ChangePoint) -> str:
-    return escaped(point.series.target or device_text(point.series.runner_class))
+    series = point.series
+    # compiled code has a target, and no device
+    if series.target:
+        return escaped(series.target)
+    return escaped(device_text(series.runner_class))

@@ -37,21 +37,31 @@ def show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> No
     )
     # the trend is longer than the list, unless its reader chose dates
     if view.range.is_dragged:
-        question = replace(question, since=view.range.since, until=view.range.until)
-    lines = {line.key: line for line in data.ask(questions.read_trend, question).series}
+        question = replace(
+            question,
+            since=view.range.since,
+            until=view.range.until,
+        )
+    trend = data.ask(questions.read_trend, question)
+    lines = {line.key: line for line in trend.series}
     line = lines.pop(series, None)
     # a change that only a pair shows has no series
     if line is None:
         st.html("<p class=rw-soft>This series has no runs outside pairs.</p>")
         return
+    releases = view.list_releases()
     history = History(
         series=line,
         vendor=next(iter(lines.values()), None),
         roofs=tuple(_roofs(series, cells)),
         changes=(change,),
-        lanes=tuple(lanes_of([line], view.list_releases())),
+        lanes=tuple(lanes_of([line], releases)),
     )
-    drawn = history_html(history, view.zone, height_px=_TREND_PX)
+    drawn = history_html(
+        history,
+        view.zone,
+        height_px=_TREND_PX,
+    )
     title = f"{series.definition.title}, {series.label}"
     if series.runner_class:
         title += f" on {device_text(series.runner_class)}"
@@ -68,6 +78,11 @@ def show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> No
 
 def _roofs(series: SeriesKey, cells: Sequence[RoofCell]) -> Iterator[RoofLine]:
     for cell in cells:
-        # the time at the roof: the share of it that the newest run took
         if cell.key == series and cell.utilisation:
-            yield RoofLine("achievable (measured)", cell.values[-1] * cell.utilisation, True)
+            # the time at the roof: the share of it that the newest run took
+            roof_ns = cell.values[-1] * cell.utilisation
+            yield RoofLine(
+                "achievable (measured)",
+                roof_ns,
+                is_measured=True,
+            )

@@ -26,24 +26,37 @@ def source_html(view: View, change: ChangePoint) -> str:
     if sides is None:
         return ""
     series = change.series
-    functions = [
-        line
-        for line in sides[1].source_lines
-        if line.kernel == series.kernel and line.implementation == series.implementation
-    ]
+    _, head = sides
+    functions: list[SourceLine] = []
+    for line in head.source_lines:
+        is_same_kernel = line.kernel == series.kernel
+        if is_same_kernel and line.implementation == series.implementation:
+            functions.append(line)
     if not functions:
         return ""
-    # several cases share a function
-    links = dict.fromkeys(
-        view.sources.line_html(change.commit.sha, line.file, line.line) for line in functions
-    )
-    functions_html = ", ".join(list(links)[:_FUNCTIONS_SHOWN])
-    return f"<p class=rw-soft>Source: {functions_html}</p>{_changes_html(view, change, functions)}"
+    links: list[str] = []
+    for line in functions:
+        link = view.sources.line_html(
+            change.commit.sha,
+            line.file,
+            line.line,
+        )
+        # several cases share a function
+        if link not in links:
+            links.append(link)
+    functions_html = ", ".join(links[:_FUNCTIONS_SHOWN])
+    changes_html = _changes_html(view, change, functions)
+    return f"<p class=rw-soft>Source: {functions_html}</p>{changes_html}"
 
 
-def _changes_html(view: View, change: ChangePoint, functions: Sequence[SourceLine]) -> str:
+def _changes_html(
+    view: View,
+    change: ChangePoint,
+    functions: Sequence[SourceLine],
+) -> str:
     """Write the changed lines if this machine has the commits, else links to the forge."""
-    base, head = change.previous_commit.sha, change.commit.sha
+    base = change.previous_commit.sha
+    head = change.commit.sha
     files = list(dict.fromkeys(line.file for line in functions))
     # the files are those of the person who started the dashboard: only they see them
     diff = None
@@ -51,10 +64,14 @@ def _changes_html(view: View, change: ChangePoint, functions: Sequence[SourceLin
         diff = changed_lines(Path.cwd(), base, head, files)
     if diff is not None:
         return diff_html(diff)
-    links = [view.sources.changes_html(base, head, file) for file in files]
-    files_html = ", ".join(link for link in links[:_FUNCTIONS_SHOWN] if link)
-    if not files_html:
+    links: list[str] = []
+    for file in files[:_FUNCTIONS_SHOWN]:
+        link = view.sources.changes_html(base, head, file)
+        if link:
+            links.append(link)
+    if not links:
         return ""
+    files_html = ", ".join(links)
     return f"<p class=rw-soft>Changed lines: {files_html}</p>"
 
 
@@ -100,14 +117,16 @@ def diff_html(lines: Sequence[str]) -> str:
     for line in lines:
         # the path after the last ` b/`, which is that of the head
         if line.startswith("diff "):
-            rows.append(f"<b>{escaped(line.rpartition(' b/')[2])}</b>")
+            _, _, path = line.rpartition(" b/")
+            rows.append(f"<b>{escaped(path)}</b>")
         elif not line.startswith(("index ", "--- ", "+++ ")):
             kind = _KINDS.get(line[:1], "same")
             # indentation is part of a line of source
-            text = escape(visible(line.expandtabs(4)))
-            rows.append(f"<span class={kind}>{text or ' '}</span>")
+            text = escape(visible(line.expandtabs(4))) or " "
+            rows.append(f"<span class={kind}>{text}</span>")
+    more_count = len(rows) - _LINES_SHOWN
     more = ""
-    if len(rows) > _LINES_SHOWN:
-        more = f"<p class=rw-soft>{len(rows) - _LINES_SHOWN} more lines: git diff shows them.</p>"
+    if more_count > 0:
+        more = f"<p class=rw-soft>{more_count} more lines: git diff shows them.</p>"
     body = "".join(rows[:_LINES_SHOWN])
     return f'<pre class=rw-diff tabindex=0 aria-label="Changed lines">{body}</pre>{more}'
