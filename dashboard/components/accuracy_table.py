@@ -52,12 +52,16 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         write: Callable[[float], str] | None = None,
     ) -> Column[_Checked]:
         """Return a column of a tensor, which a failed check may not have."""
-        return Column(title, lambda checked: getattr(checked.tensor, name, None), write)
+        return Column(
+            title,
+            lambda checked: getattr(checked.tensor, name, None),
+            write,
+        )
 
     rows: list[_Checked] = []
     for check in accuracies:
         tensors = (*check.tensors, *check.regimes)
-        rows += [_Checked(check, tensor) for tensor in tensors]
+        rows.extend(_Checked(check, tensor) for tensor in tensors)
         # it failed before anything was compared
         if not tensors:
             rows.append(_Checked(check, None))
@@ -65,12 +69,20 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         rows,
         Column("case", lambda checked: checked.check.case_id),
         Column("implementation", lambda checked: checked.check.implementation),
-        Column("outcome", lambda checked: checked.outcome, outcome_text),
+        Column(
+            "outcome",
+            lambda checked: checked.outcome,
+            outcome_text,
+        ),
         tensor_column("tensor", "tensor"),
         Column("values", lambda checked: checked.values),
         tensor_column(error.title, "rmse_ratio", error.format),
         tensor_column("torch's error", "baseline_rmse_ratio", error.format),
-        Column("relative to torch", lambda checked: checked.relative_to_torch, "{:.2f}×".format),
+        Column(
+            "relative to torch",
+            lambda checked: checked.relative_to_torch,
+            "{:.2f}×".format,
+        ),
         tensor_column(largest.title, "max_abs_error", largest.format),
         Column("executed on", lambda checked: checked.check.executor),
         Column("message", lambda checked: checked.check.message or ""),

@@ -1,6 +1,6 @@
 """What is known about a kernel without a GPU, as a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.dashboard.components.table import SUBJECT, Column, show_table
@@ -12,17 +12,23 @@ _Key = tuple[str, str]
 
 def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> None:
     """Show offsets and the cost of a call, one row for each case and implementation."""
-    cost_of: Mapping[_Key, OperatorCost] = {cost.case_key: cost for cost in costs}
-
-    def cost(proof: OverflowProof) -> OperatorCost | None:
-        return cost_of.get(proof.case_key)
+    cost_of: dict[_Key, OperatorCost] = {}
+    for cost in costs:
+        cost_of[cost.case_key] = cost
 
     # a proof may stand without a cost
     def number(proof: OverflowProof, name: str) -> int | None:
-        known_cost = cost(proof)
-        if known_cost is None:
+        cost = cost_of.get(proof.case_key)
+        if cost is None:
             return None
-        return int(getattr(known_cost, name))
+        return int(getattr(cost, name))
+
+    def operators(proof: OverflowProof) -> str:
+        cost = cost_of.get(proof.case_key)
+        if cost is None:
+            return ""
+        counts = [f"{count} {name}" for name, count in cost.calls.items()]
+        return ", ".join(counts)
 
     show_table(
         proofs,
@@ -33,8 +39,12 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
             help="Whether a 32-bit integer of an offset can overflow, and from which size on.",
         ),
         Column("launches", lambda proof: number(proof, "launch_count")),
-        Column("torch operators", lambda proof: _calls(cost(proof))),
-        Column("bytes moved", lambda proof: number(proof, "moved_bytes"), format_bytes),
+        Column("torch operators", operators),
+        Column(
+            "bytes moved",
+            lambda proof: number(proof, "moved_bytes"),
+            format_bytes,
+        ),
         Column(
             "memory",
             lambda proof: number(proof, "peak_bytes"),
@@ -44,9 +54,3 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
         Column("waits", lambda proof: number(proof, "wait_count")),
         omit_empty=True,
     )
-
-
-def _calls(cost: OperatorCost | None) -> str:
-    if cost is None:
-        return ""
-    return ", ".join(f"{count} {name}" for name, count in cost.calls.items())

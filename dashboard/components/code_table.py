@@ -27,6 +27,8 @@ _HASH_LENGTH = 12
 _CONSTANT_COLUMNS = ("case", "implementation", "function", "outcome", "configuration")
 """Columns that are left out if all rows have the same value."""
 _NOT_CHANGED = ("same machine code", "first commit")
+_Key = tuple[str, str, str, str]
+"""Case, implementation, function and target."""
 
 
 def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | None) -> None:
@@ -36,32 +38,43 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         facts: Facts of this run, at least one.
         earlier: Facts of the previous measured commit, if any.
     """
-    # before the first commit there is nothing to compare with
     earlier_facts = {_key(fact): fact for fact in earlier or ()}
-    changes = {_key(fact): "first commit" for fact in facts}
-    if earlier is not None:
-        for fact in facts:
-            changes[_key(fact)] = _changes_text(earlier_facts.get(_key(fact)), fact)
+    changes: dict[_Key, str] = {}
+    for fact in facts:
+        key = _key(fact)
+        # before the first commit there is nothing to compare with
+        if earlier is None:
+            changes[key] = "first commit"
+        else:
+            changes[key] = _changes_text(earlier_facts.get(key), fact)
 
     def fact_column(name: str) -> Column[StaticFacts]:
         help_text = METRICS[name].title
         if name == "theoretical_occupancy":
             help_text = "Resident warps / maximum warps, from the resources that the code needs."
         return Column(
-            FACT_TITLES[name], lambda fact: getattr(fact, name), metric(name).format, help_text
+            FACT_TITLES[name],
+            lambda fact: getattr(fact, name),
+            metric(name).format,
+            help_text,
         )
 
     def rank(fact: StaticFacts) -> tuple[object, ...]:
+        key = _key(fact)
         # changed code first
-        is_unchanged = changes[_key(fact)] in _NOT_CHANGED
-        return (is_unchanged, *map(natural_order, _key(fact)))
+        is_unchanged = changes[key] in _NOT_CHANGED
+        return (is_unchanged, *map(natural_order, key))
 
     columns: list[Column[StaticFacts]] = [
         Column("target", lambda fact: fact.target),
         *SUBJECT,
         Column("function", lambda fact: fact.function),
         Column("changed", lambda fact: changes[_key(fact)]),
-        Column("outcome", lambda fact: fact.outcome, outcome_text),
+        Column(
+            "outcome",
+            lambda fact: fact.outcome,
+            outcome_text,
+        ),
         Column(
             "limited by",
             lambda fact: ", ".join(fact.occupancy_limits),
@@ -82,29 +95,39 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
     ]
     # a value that all rows share is a sentence below the table
     common = _common_values(facts, columns)
+    changed_facts_first = sorted(facts, key=rank)
+    varying_columns = [column for column in columns if column.title not in common]
     show_table(
-        sorted(facts, key=rank),
-        *(column for column in columns if column.title not in common),
+        changed_facts_first,
+        *varying_columns,
         omit_empty=True,
     )
-    constants = [f"{name} {code_span(value)}" for name, value in common.items() if value]
+    constants: list[str] = []
+    for name, value in common.items():
+        if value:
+            constants.append(f"{name} {code_span(value)}")
     if constants:
-        st.caption(f"In every row: {', '.join(constants)}.")
+        constants_text = ", ".join(constants)
+        st.caption(f"In every row: {constants_text}.")
     for sentence, targets in _spills(facts).items():
-        st.markdown(f"{code_span(', '.join(targets))}: {sentence}")
+        targets_text = code_span(", ".join(targets))
+        st.markdown(f"{targets_text}: {sentence}")
 
 
 def _spills(facts: Sequence[StaticFacts]) -> dict[str, list[str]]:
     """Return targets by the sentence that says why a function spills there, as Markdown."""
     targets_of: dict[str, list[str]] = {}
-    for fact in sorted(facts, key=lambda fact: natural_order(fact.target)):
-        # a sentence once for all targets on which it is true
+    by_target = sorted(facts, key=lambda fact: natural_order(fact.target))
+    for fact in by_target:
         reason = explain_spills(fact)
-        if reason is not None:
-            sentence = f"{code_span(fact.function)} {reason.quoted(code_span)}"
-            targets = targets_of.setdefault(sentence, [])
-            if fact.target not in targets:
-                targets.append(fact.target)
+        if reason is None:
+            continue
+        function = code_span(fact.function)
+        sentence = f"{function} {reason.quoted(code_span)}"
+        # a sentence once for all targets on which it is true
+        targets = targets_of.setdefault(sentence, [])
+        if fact.target not in targets:
+            targets.append(fact.target)
     return targets_of
 
 
@@ -112,7 +135,9 @@ def _estimated_range(fact: StaticFacts) -> str:
     """Write the least and the greatest time under the assumptions of the cycle model."""
     if fact.estimate is None:
         return ""
-    return f"{format_ns(fact.estimate.low_ns)} to {format_ns(fact.estimate.high_ns)}"
+    low = format_ns(fact.estimate.low_ns)
+    high = format_ns(fact.estimate.high_ns)
+    return f"{low} to {high}"
 
 
 def _common_values(
@@ -122,17 +147,20 @@ def _common_values(
     """Values that are equal in all rows, by title of their column."""
     common: dict[str, str] = {}
     for column in columns:
+        if column.title not in _CONSTANT_COLUMNS:
+            continue
         values = {str(column.value(fact)) for fact in facts}
-        if column.title in _CONSTANT_COLUMNS and len(values) == 1:
+        if len(values) == 1:
             common[column.title] = values.pop()
     return common
 
 
 def _configuration_text(facts: StaticFacts) -> str:
-    return ", ".join(f"{name}={value}" for name, value in facts.configuration.items())
+    settings = [f"{name}={value}" for name, value in facts.configuration.items()]
+    return ", ".join(settings)
 
 
-def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
+def _key(facts: StaticFacts) -> _Key:
     return facts.case_id, facts.implementation, facts.function, facts.target
 
 
@@ -141,7 +169,9 @@ def _changes_text(base: StaticFacts | None, head: StaticFacts) -> str:
         return "new"
     # code that no longer compiles has no facts to compare
     if base.outcome is not head.outcome:
-        return f"{base.outcome.replace('_', ' ')} → {head.outcome.replace('_', ' ')}"
+        base_outcome = base.outcome.replace("_", " ")
+        head_outcome = head.outcome.replace("_", " ")
+        return f"{base_outcome} → {head_outcome}"
     # the hash leaves out line information, so that comments do not change it
     if base.code_hash == head.code_hash:
         return "same machine code"

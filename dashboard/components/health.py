@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import streamlit as st
 
-from roofwatch.ci.report.not_measured import coverage_gaps
+from roofwatch.ci.report.not_measured import CoverageGap, coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
@@ -33,26 +33,36 @@ def show_quarantine(view: View) -> None:
     if len(waiting) == _MAX_COUNTED:
         count += " or more"
     label = f"Quarantined (unverified) runs: {count}"
-    st.html(f"<p>{view.anchor(label, 'machines', run=waiting[0].run_id)}</p>")
+    link = view.anchor(label, "machines", run=waiting[0].run_id)
+    st.html(f"<p>{link}</p>")
 
 
 def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     covered: dict[str, Mapping[str, Set[Outcome]]] = {}
     for runner in runners:
         # without a clean run, nothing is known to be missing
-        if runner.run_id is not None:
-            covered[runner.runner_class] = {case.case_id: case.outcomes for case in runner.cases}
+        if runner.run_id is None:
+            continue
+        outcomes_of = {case.case_id: case.outcomes for case in runner.cases}
+        covered[runner.runner_class] = outcomes_of
+
+    def outcomes_text(gap: CoverageGap) -> str:
+        return ", ".join(gap.outcomes).replace("_", " ")
+
+    def help_address(gap: CoverageGap) -> str | None:
+        if not gap.outcomes:
+            return None
+        return gap.outcomes[0].url
+
     show_table(
         coverage_gaps(covered),
         Column("gap", lambda gap: str(gap.gap)),
         Column("kernel", lambda gap: gap.kernel),
         Column("runner class", lambda gap: gap.runner_class),
         Column("cases", lambda gap: f"{len(gap.case_ids)} of {gap.case_count}"),
-        Column("outcome", lambda gap: ", ".join(gap.outcomes).replace("_", " ")),
+        Column("outcome", outcomes_text),
         Column("example", lambda gap: gap.case_ids[0]),
-        Column(
-            "help", lambda gap: gap.outcomes[0].url if gap.outcomes else None, link="what to do"
-        ),
+        Column("help", help_address, link="what to do"),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
     st.caption("Newest clean run per runner, compared with all known cases.")

@@ -36,7 +36,8 @@ def show_imported_values(record: RunRecord) -> None:
         key=MAIN_FIGURE,
     )
     tool = code_span(record.environment.imported_from or "another tool")
-    st.caption(f"{_count(len(values))} of {tool}, in the units of its file.")
+    count = _count(len(values))
+    st.caption(f"{count} of {tool}, in the units of its file.")
 
 
 def _text(name: str, value: float | None, outcome: Outcome | None) -> str:

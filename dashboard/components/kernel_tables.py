@@ -10,7 +10,7 @@ from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import natural_order
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.model.metrics import format_counter, format_counter_name, format_ns, metric
-from roofwatch.model.results import Counters
+from roofwatch.model.results import Counters, ProfilerFinding
 from roofwatch.model.verdict import Verdict
 
 _LEADS = {
@@ -46,7 +46,8 @@ class _Case:
         # the only implementation leads nobody
         if self.best is None or self.best.comparison is None:
             return ""
-        return f"{self.best.comparison.speedup:.2f}× as fast as {self.best.runner_up}"
+        speedup = self.best.comparison.speedup
+        return f"{speedup:.2f}× as fast as {self.best.runner_up}"
 
     @property
     def significance(self) -> str:
@@ -70,22 +71,29 @@ def show_best(measurements: Sequence[Measurement]) -> None:
     """Show the best implementation of each case, its lead, and the time of each implementation."""
     best = {winner.case_id: winner for winner in find_best(measurements)}
     by_case: dict[str, dict[str, Measurement]] = {}
+    implementations: set[str] = set()
     for measurement in measurements:
-        by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
-    cases = [
-        _Case(case_id, best.get(case_id), by_case[case_id])
-        for case_id in sorted(by_case, key=natural_order)
-    ]
-    implementations = sorted({measurement.implementation for measurement in measurements})
+        of_case = by_case.setdefault(measurement.case_id, {})
+        of_case[measurement.implementation] = measurement
+        implementations.add(measurement.implementation)
+    cases: list[_Case] = []
+    for case_id in sorted(by_case, key=natural_order):
+        case = _Case(case_id, best.get(case_id), by_case[case_id])
+        cases.append(case)
 
     def time_column(name: str) -> Column[_Case]:
-        return Column(on_one_line(f"{name}, time"), lambda case: case.time_of(name))
+        title = on_one_line(f"{name}, time")
+        return Column(title, lambda case: case.time_of(name))
 
     show_table(
         cases,
         Column("case", lambda case: case.case_id),
         Column("best", lambda case: case.winner),
-        Column("time", lambda case: case.fastest and case.fastest.median_ns, format_ns),
+        Column(
+            "time",
+            lambda case: case.fastest and case.fastest.median_ns,
+            format_ns,
+        ),
         Column(
             "speedup",
             lambda case: case.lead,
@@ -102,7 +110,7 @@ def show_best(measurements: Sequence[Measurement]) -> None:
             metric("utilisation").format,
         ),
         Column("bound", lambda case: (case.fastest and case.fastest.bound) or ""),
-        *map(time_column, implementations),
+        *map(time_column, sorted(implementations)),
     )
 
 
@@ -117,7 +125,8 @@ def show_tried(tuned: Autotuning) -> None:
             # 1 and 1.0 are different settings
             values[name] = {repr(tried.get(name)) for tried in configurations}
     differing = [name for name, texts in values.items() if len(texts) > 1]
-    if not differing:  # a single configuration was tried
+    # a single configuration was tried
+    if not differing:
         differing = list(values)
 
     def status(timing: AutotuneTiming) -> str:
@@ -137,7 +146,11 @@ def show_tried(tuned: Autotuning) -> None:
 
     show_table(
         sorted(tuned.timings, key=order),
-        Column("time", lambda timing: timing.time_ns, format_ns),
+        Column(
+            "time",
+            lambda timing: timing.time_ns,
+            format_ns,
+        ),
         Column("result", status),
         *map(setting_column, differing),
     )
@@ -161,17 +174,26 @@ def show_counters(counters: Sequence[Counters]) -> None:
 
         return Column(on_one_line(title), text)
 
+    # in order of appearance
+    names: dict[str, None] = {}
+    findings: list[tuple[str, ProfilerFinding]] = []
+    for launch in counters:
+        names.update(dict.fromkeys(launch.values))
+        findings.extend((launch.function, finding) for finding in launch.findings)
     show_table(
-        dict.fromkeys(name for launch in counters for name in launch.values),
+        names,
         Column("counter", format_counter_name),
         *map(launch_column, counters),
     )
-    findings = [(launch.function, finding) for launch in counters for finding in launch.findings]
     if findings:
         show_table(
             findings,
             Column("function", lambda pair: pair[0]),
             Column("rule", lambda pair: pair[1].rule),
             Column("says", lambda pair: pair[1].message),
-            Column("saves at most", lambda pair: pair[1].estimated_speedup, "{:.0%}".format),
+            Column(
+                "saves at most",
+                lambda pair: pair[1].estimated_speedup,
+                "{:.0%}".format,
+            ),
         )

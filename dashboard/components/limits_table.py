@@ -7,6 +7,7 @@ from roofwatch.ci.static.prediction import estimates_of_call
 from roofwatch.dashboard.components.table import HtmlColumn, html_table, scrolled
 from roofwatch.dashboard.wording import escaped
 from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.results import StaticFacts
 
 _ESTIMATED = "By the cycle model, from machine code; not measured."
 
@@ -24,35 +25,55 @@ def limits_html(diagnoses: Sequence[Diagnosis], target: str | None) -> str:
         for finding in diagnosis.findings[:1]:
             advice.setdefault(finding.advice, len(advice) + 1)
 
+    def limit_html(diagnosis: Diagnosis) -> str:
+        limit = escaped(str(diagnosis.limit))
+        return f"<b>{limit}</b>"
+
     def estimate(diagnosis: Diagnosis) -> str:
         return _time_text(estimated_ns(diagnosis, target))
 
     columns: list[HtmlColumn[Diagnosis]] = [
         HtmlColumn("Case", lambda diagnosis: escaped(diagnosis.evidence.case.case_id)),
         HtmlColumn("Implementation", lambda diagnosis: escaped(diagnosis.evidence.implementation)),
-        HtmlColumn("Limit", lambda diagnosis: f"<b>{escaped(str(diagnosis.limit))}</b>"),
+        HtmlColumn("Limit", limit_html),
         HtmlColumn("Time", _measured_text, "number"),
-        HtmlColumn("Estimated", estimate, "number", _ESTIMATED),
+        HtmlColumn(
+            "Estimated",
+            estimate,
+            "number",
+            _ESTIMATED,
+        ),
         HtmlColumn("Possible", _possible_text, "number"),
         HtmlColumn("Of achievable", _share_text, "number"),
-        HtmlColumn("Why", lambda diagnosis: escaped(str(diagnosis.headline)), "rw-soft"),
-        HtmlColumn("Try", lambda diagnosis: _first_number(diagnosis, advice), "number"),
+        HtmlColumn(
+            "Why",
+            lambda diagnosis: escaped(str(diagnosis.headline)),
+            "rw-soft",
+        ),
+        HtmlColumn(
+            "Try",
+            lambda diagnosis: _first_number(diagnosis, advice),
+            "number",
+        ),
     ]
-    if not any(map(estimate, diagnoses)):
+    has_estimates = any(estimate(diagnosis) for diagnosis in diagnoses)
+    if not has_estimates:
         columns = [column for column in columns if column.help != _ESTIMATED]
     tries = ""
     if advice:
         items = "".join(f"<li>{escaped(text)}</li>" for text in advice)
         tries = f"<p><b>Try</b></p><ol>{items}</ol>"
-    return f"{scrolled(html_table(diagnoses, columns))}{tries}"
+    table = html_table(diagnoses, columns)
+    return f"{scrolled(table)}{tries}"
 
 
 def estimated_ns(diagnosis: Diagnosis, target: str | None) -> float | None:
     """Return the time that the cycle model gives all launches of a call; None if one has none."""
-    # the device compiles for one target, while a record may hold others
-    functions = {
-        fact.function: fact for fact in diagnosis.evidence.compiled if fact.target == target
-    }
+    functions: dict[str, StaticFacts] = {}
+    for fact in diagnosis.evidence.compiled:
+        # the device compiles for one target, while a record may hold others
+        if fact.target == target:
+            functions[fact.function] = fact
     estimates = estimates_of_call(functions)
     if not estimates:
         return None
@@ -72,15 +93,19 @@ def _time_text(time_ns: float | None) -> str:
 
 
 def _measured_text(diagnosis: Diagnosis) -> str:
-    return _time_text(getattr(diagnosis.evidence.measurement, "median_ns", None))
+    median_ns = getattr(diagnosis.evidence.measurement, "median_ns", None)
+    return _time_text(median_ns)
 
 
 def _possible_text(diagnosis: Diagnosis) -> str:
     """Write the time at the roof."""
     measurement = diagnosis.evidence.measurement
-    if measurement is None or measurement.median_ns is None or measurement.utilisation is None:
+    if measurement is None:
         return ""
-    return _time_text(measurement.median_ns * measurement.utilisation)
+    if measurement.median_ns is None or measurement.utilisation is None:
+        return ""
+    roof_ns = measurement.median_ns * measurement.utilisation
+    return _time_text(roof_ns)
 
 
 def _share_text(diagnosis: Diagnosis) -> str:

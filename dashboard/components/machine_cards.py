@@ -33,6 +33,8 @@ _WORN = -0.02
 """Change of a ceiling against its own median from which it stands out."""
 _JOBS_SHOWN = 3
 _ACTIVITIES_SHOWN = 5
+_DRIVERS_SHOWN = 3
+_MACHINE_LETTERS = 6
 
 
 MachineKey = tuple[str, str | None]
@@ -71,13 +73,23 @@ class FleetFacts:
 
 def machines_of(runs: Iterable[FleetRun]) -> list[Machine]:
     """Group runs by runner class and machine, classes by name, the busiest machine first."""
-    groups: dict[tuple[str, str | None], list[FleetRun]] = defaultdict(list)
+    groups: dict[MachineKey, list[FleetRun]] = defaultdict(list)
     for run in runs:
         groups[run.runner_class, run.machine].append(run)
     machines: list[Machine] = []
     for (runner_class, machine), of_machine in groups.items():
-        ordered = sorted(of_machine, key=lambda run: run.started_at, reverse=True)
-        machines.append(Machine(runner_class, machine, tuple(ordered)))
+        newest_first = sorted(
+            of_machine,
+            key=lambda run: run.started_at,
+            reverse=True,
+        )
+        machines.append(
+            Machine(
+                runner_class=runner_class,
+                machine=machine,
+                runs=tuple(newest_first),
+            )
+        )
     return sorted(machines, key=_place_of)
 
 
@@ -87,9 +99,14 @@ def _place_of(machine: Machine) -> tuple[str, int, str]:
 
 def state_of(machine: Machine, facts: FleetFacts) -> RunnerState:
     """Return whether a machine reports, and undisturbed, by its newest run."""
-    degraded_share = facts.degraded_shares.get(machine.runs[0].run_id, 0.0)
+    newest = machine.runs[0]
+    degraded_share = facts.degraded_shares.get(newest.run_id, 0.0)
     result_times = [run.finished_at for run in machine.runs]
-    return runner_state(result_times, degraded_share, datetime.now(UTC))
+    return runner_state(
+        result_times,
+        degraded_share,
+        datetime.now(UTC),
+    )
 
 
 def card_html(
@@ -99,29 +116,32 @@ def card_html(
     facts: FleetFacts,
 ) -> str:
     """Write the card of a machine; siblings are the other machines of its runner class."""
-    newest = machine.runs[0]
-    name = view.anchor(
-        escaped(device_text(machine.runner_class)), "machines", runner=machine.runner_class
-    )
+    device = escaped(device_text(machine.runner_class))
+    name = view.anchor(device, "machines", runner=machine.runner_class)
     label = ""
     if machine.machine is not None:
-        label = f" <code>{escaped(machine.machine[:6])}</code>"
+        short_machine = escaped(machine.machine[:_MACHINE_LETTERS])
+        label = f" <code>{short_machine}</code>"
     state = state_of(machine, facts)
-    lines = [
-        ("30 days", _strip_html(view, machine, facts)),
-        ("runs", _runs_text(view, machine)),
-        ("ceilings", _ceilings_html(machine, siblings)),
-        ("noise", _noise_html(machine, siblings, facts)),
-        ("driver", _driver_html(view, machine)),
-        ("time", _time_html(machine, facts)),
-        ("next", _agenda_html(machine.runner_class, facts)),
-    ]
-    rows = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in lines if text)
+    lines = {
+        "30 days": _strip_html(view, machine, facts),
+        "runs": _runs_text(view, machine),
+        "ceilings": _ceilings_html(machine, siblings),
+        "noise": _noise_html(machine, siblings, facts),
+        "driver": _driver_html(view, machine),
+        "time": _time_html(machine, facts),
+        "next": _agenda_html(machine.runner_class, facts),
+    }
+    rows = ""
+    for title, text in lines.items():
+        if text:
+            rows += f"<dt>{title}</dt><dd>{text}</dd>"
+    explanation = escaped(state.explanation)
+    runner_class = escaped(shortened(machine.runner_class))
     return (
         f"<article class=rw-card><h2>{name}{label} "
-        f"<span class='rw-mark {state.word}'>{state.symbol} {escaped(state.explanation)}</span>"
-        f"</h2>"
-        f"<p class=rw-soft>{escaped(shortened(newest.runner_class))}</p><dl>{rows}</dl></article>"
+        f"<span class='rw-mark {state.word}'>{state.symbol} {explanation}</span></h2>"
+        f"<p class=rw-soft>{runner_class}</p><dl>{rows}</dl></article>"
     )
 
 
@@ -129,23 +149,34 @@ def _strip_html(view: View, machine: Machine, facts: FleetFacts) -> str:
     """Draw a cell for each day: measured, throttled or shared, or nothing."""
     by_day: dict[date, list[FleetRun]] = defaultdict(list)
     for run in machine.runs:
-        by_day[run.started_at.astimezone(view.zone).date()].append(run)
+        day = run.started_at.astimezone(view.zone).date()
+        by_day[day].append(run)
     last_day = facts.now.astimezone(view.zone).date()
-    days = [last_day - timedelta(days=age) for age in reversed(range(DAYS))]
-    cells = "".join(_day_html(day, by_day[day], facts) for day in days)
+    first_day = last_day - timedelta(days=DAYS - 1)
+    cells = ""
+    for age in range(DAYS):
+        day = first_day + timedelta(days=age)
+        cells += _day_html(
+            day,
+            by_day[day],
+            facts,
+        )
     return (
         f"<span class=rw-strip role=img aria-label='Runs of {DAYS} days'>{cells}</span>"
-        f"<span class=rw-strip-dates><span>{days[0]:%-d %b}</span>"
+        f"<span class=rw-strip-dates><span>{first_day:%-d %b}</span>"
         f"<span>{last_day:%-d %b}</span></span>"
     )
 
 
 def _day_html(day: date, runs: Sequence[FleetRun], facts: FleetFacts) -> str:
-    kind, words = "none", "no run"
+    kind = "none"
+    words = "no run"
     if runs:
-        kind, words = "ok", count_of(len(runs), "run")
+        kind = "ok"
+        words = count_of(len(runs), "run")
         # the worst run of a day, which an average would hide
-        share = max(facts.degraded_shares.get(run.run_id, 0.0) for run in runs)
+        shares = [facts.degraded_shares.get(run.run_id, 0.0) for run in runs]
+        share = max(shares)
         if share > THROTTLED_SHARE:
             kind = "throttled"
             words += f", {share:.0%} throttled or shared"
@@ -153,9 +184,10 @@ def _day_html(day: date, runs: Sequence[FleetRun], facts: FleetFacts) -> str:
 
 
 def _runs_text(view: View, machine: Machine) -> str:
-    oldest = short_date(machine.runs[-1].started_at, view.zone)
+    oldest = machine.runs[-1]
+    oldest_date = short_date(oldest.started_at, view.zone)
     pair_count = sum(run.is_pair_side for run in machine.runs)
-    text = f"{len(machine.runs)} since {oldest}"
+    text = f"{len(machine.runs)} since {oldest_date}"
     if pair_count:
         return f"{text}, {pair_count} of them in pairs"
     return text
@@ -166,32 +198,35 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     rates = _rates(machine)
     parts: list[str] = []
     for name, (resource, values) in rates.items():
+        newest_per_s = values[0]
         # against itself: machines of one kind differ
-        change = values[0] / statistics.median(values) - 1
+        change = newest_per_s / statistics.median(values) - 1
         kind = "rw-soft"
         if change < _WORN:
             kind = "rw-slower"
-        rate = escaped(rate_text(resource, values[0]))
-        against_itself = (
-            f"<span class={kind} title='against its own median'>{percent(change)}</span>"
-        )
+        rate = escaped(rate_text(resource, newest_per_s))
+        change_text = percent(change)
+        against_itself = f"<span class={kind} title='against its own median'>{change_text}</span>"
         parts.append(f"{escaped(name)} {rate} {against_itself}")
     ratios = _ratios_to(siblings, rates)
     if ratios:
-        change = statistics.median(ratios) - 1
+        change_text = percent(statistics.median(ratios) - 1)
         count = count_of(len(siblings), "sibling")
-        parts.append(f"<span class=rw-soft>all {percent(change)} against its {count}</span>")
+        parts.append(f"<span class=rw-soft>all {change_text} against its {count}</span>")
     return "<br>".join(parts)
 
 
 def _ratios_to(siblings: Iterable[Machine], rates: _Rates) -> list[float]:
     """Return the median rate of each ceiling over that of the siblings that measured it too."""
-    sibling_rates = list(map(_rates, siblings))
+    sibling_medians: dict[str, list[float]] = defaultdict(list)
+    for sibling in siblings:
+        for name, (_, values) in _rates(sibling).items():
+            sibling_medians[name].append(statistics.median(values))
     ratios: list[float] = []
     for name, (_, values) in rates.items():
-        medians = [statistics.median(rates[name][1]) for rates in sibling_rates if name in rates]
-        if medians:
-            ratios.append(statistics.median(values) / statistics.median(medians))
+        if name in sibling_medians:
+            usual = statistics.median(sibling_medians[name])
+            ratios.append(statistics.median(values) / usual)
     return ratios
 
 
@@ -200,18 +235,28 @@ def _rates(machine: Machine) -> _Rates:
     rates: _Rates = {}
     for run in machine.runs:
         for ceiling in measured_ceilings(run.ceilings):
-            _, values = rates.setdefault(ceiling_name(ceiling), (ceiling.resource, []))
+            name = ceiling_name(ceiling)
+            if name not in rates:
+                rates[name] = (ceiling.resource, [])
+            _, values = rates[name]
             values.append(ceiling.per_s)
     return rates
 
 
-def _noise_html(machine: Machine, siblings: Sequence[Machine], facts: FleetFacts) -> str:
+def _noise_html(
+    machine: Machine,
+    siblings: Sequence[Machine],
+    facts: FleetFacts,
+) -> str:
     """Write how much rows differ from run to run on this machine, and on its siblings."""
     parts: list[str] = []
     for title, deviation in facts.noise[machine.key].items():
         text = f"{title} ±{deviation:.1%} from run to run"
-        all_noise = [facts.noise[sibling.key].get(title) for sibling in siblings]
-        of_siblings = [value for value in all_noise if value is not None]
+        of_siblings: list[float] = []
+        for sibling in siblings:
+            sibling_deviation = facts.noise[sibling.key].get(title)
+            if sibling_deviation is not None:
+                of_siblings.append(sibling_deviation)
         if of_siblings:
             usual = statistics.median(of_siblings)
             kind = "rw-soft"
@@ -226,22 +271,25 @@ def noise_of(machine: Machine, recent: Iterable[RecentRuns]) -> dict[str, float]
     """Estimate the noise of a machine from its own runs: of the rows of libraries, which no commit
     changes, and of our code; without those that have too few runs.
     """
+    # pairs measure old commits again, so they say nothing about noise from run to run
     shas = {run.commit.sha for run in machine.runs if not run.is_pair_side}
     noise: dict[str, float] = {}
     for runner in recent:
         if runner.runner_class != machine.runner_class:
             continue
-        # pairs measure old commits again, so they say nothing about noise from run to run
-        positions = {
-            position for position, commit in enumerate(runner.commits) if commit.sha in shas
-        }
-        for title, of_libraries in (("controls", True), ("our code", False)):
-            lines = [
-                _restricted(line, positions)
-                for line in runner.series
-                if is_library(line.key.implementation) is of_libraries
-            ]
-            estimates = noise_from_history([replace(runner, series=tuple(lines))])
+        positions: set[int] = set()
+        for position, commit in enumerate(runner.commits):
+            if commit.sha in shas:
+                positions.add(position)
+        lines_of: dict[str, list[RecentSeries]] = {"controls": [], "our code": []}
+        for line in runner.series:
+            title = "our code"
+            if is_library(line.key.implementation):
+                title = "controls"
+            lines_of[title].append(_restricted(line, positions))
+        for title, lines in lines_of.items():
+            restricted = replace(runner, series=tuple(lines))
+            estimates = noise_from_history([restricted])
             for estimate in estimates.values():
                 noise[title] = estimate.deviation
     return noise
@@ -249,15 +297,16 @@ def noise_of(machine: Machine, recent: Iterable[RecentRuns]) -> dict[str, float]
 
 def _restricted(line: RecentSeries, positions: Set[int]) -> RecentSeries:
     """Keep the values of some runs."""
-    kept_values = [
-        (position, value)
-        for position, value in zip(line.places, line.values, strict=True)
-        if position in positions
-    ]
+    kept_positions: list[int] = []
+    kept_values: list[float] = []
+    for position, value in zip(line.places, line.values, strict=True):
+        if position in positions:
+            kept_positions.append(position)
+            kept_values.append(value)
     return replace(
         line,
-        places=tuple(position for position, _ in kept_values),
-        values=tuple(value for _, value in kept_values),
+        places=tuple(kept_positions),
+        values=tuple(kept_values),
     )
 
 
@@ -275,7 +324,7 @@ def _driver_html(view: View, machine: Machine) -> str:
         elif driver != previous.environment.driver_version:
             lane.append(_new_driver_html(view, driver, previous, run))
         previous = run
-    return " → ".join(lane[-3:])
+    return " → ".join(lane[-_DRIVERS_SHOWN:])
 
 
 def _new_driver_html(
@@ -309,19 +358,24 @@ def _time_html(machine: Machine, facts: FleetFacts) -> str:
     for name, seconds in spent_s.most_common(_ACTIVITIES_SHOWN):
         share = seconds / whole_s
         duration = escaped(duration_text(seconds * _NS_PER_S))
-        parts.append(
-            f"{escaped(name.replace('_', ' '))} {duration} <span class=rw-soft>{share:.0%}</span>"
-        )
-        bars.append(f'<i style="width:{share:.1%}" title="{escaped(name)}"></i>')
-    return f"<span class=rw-stack>{''.join(bars)}</span>{' · '.join(parts)}"
+        words = escaped(name.replace("_", " "))
+        parts.append(f"{words} {duration} <span class=rw-soft>{share:.0%}</span>")
+        title = escaped(name)
+        bars.append(f'<i style="width:{share:.1%}" title="{title}"></i>')
+    stack = "".join(bars)
+    legend = " · ".join(parts)
+    return f"<span class=rw-stack>{stack}</span>{legend}"
 
 
 def _spent_on_jobs(machine: Machine, facts: FleetFacts) -> Counter[str]:
     """Return seconds by kind of job; jobs are of a class: any of its machines takes them."""
     spent_s = Counter[str]()
     for job in facts.jobs:
-        if job.runner_class == machine.runner_class and job.spent_s is not None:
-            spent_s[str(job.kind)] += round(job.spent_s)
+        if job.runner_class != machine.runner_class:
+            continue
+        if job.spent_s is not None:
+            kind = str(job.kind)
+            spent_s[kind] += round(job.spent_s)
     return spent_s
 
 
@@ -329,17 +383,16 @@ def _spent_on_activities(machine: Machine, facts: FleetFacts) -> Counter[str]:
     """Return seconds by activity, over the runs of the strip."""
     spent_s = Counter[str]()
     since = facts.now - timedelta(days=DAYS)
-    for run in machine.runs:
-        if run.started_at >= since:
-            for activity, spent_ns in run.spent_ns.items():
-                spent_s[activity] += round(spent_ns / _NS_PER_S)
+    recent_runs = [run for run in machine.runs if run.started_at >= since]
+    for run in recent_runs:
+        for activity, spent_ns in run.spent_ns.items():
+            spent_s[activity] += round(spent_ns / _NS_PER_S)
     return spent_s
 
 
 def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
-    planned = [
-        job for job in facts.jobs if job.runner_class == runner_class and job.finished_at is None
-    ]
+    of_class = [job for job in facts.jobs if job.runner_class == runner_class]
+    planned = [job for job in of_class if job.finished_at is None]
     rows = [f"<li>{_job_html(job)}</li>" for job in planned[:_JOBS_SHOWN]]
     more = len(planned) - _JOBS_SHOWN
     if more > 0:
@@ -350,14 +403,16 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
 
 
 def _job_html(job: StoredJob) -> str:
-    mark, origin = "○", ""
+    mark = "○"
     if job.leased_until is not None:
         mark = "◐ now"
+    origin = ""
     if job.is_requested:
         origin = " asked for"
+    head_sha = escaped(job.head_sha[:8])
     duration = escaped(duration_text(job.expected_s * _NS_PER_S))
     reason = escaped(shortened(job.reason, length=70))
     return (
-        f"{mark} <b>{job.kind}</b>{origin} <code>{escaped(job.head_sha[:8])}</code> {duration}"
+        f"{mark} <b>{job.kind}</b>{origin} <code>{head_sha}</code> {duration}"
         f" <span class=rw-soft>{reason}</span>"
     )

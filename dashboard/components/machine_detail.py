@@ -60,10 +60,8 @@ def show_machine(view: View, runner_class: str, runs: Sequence[FleetRun]) -> Non
         runner_class: Of the machine.
         runs: Of the class, newest first.
     """
-    st.html(
-        f"{view.anchor('← all machines', 'machines')}"
-        f"<h2 class=rw-title>{escaped(runner_class)}</h2>"
-    )
+    back = view.anchor("← all machines", "machines")
+    st.html(f"{back}<h2 class=rw-title>{escaped(runner_class)}</h2>")
     parts: Mapping[str, Callable[[], None]] = {
         "Ceilings over time": partial(_show_ceilings, view, runs),
         "Noise by case": partial(_show_noise, view, runner_class, runs),
@@ -84,9 +82,17 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
             HtmlColumn("started", partial(_started_html, view)),
             HtmlColumn("commit", _commit_html),
             HtmlColumn("purpose", lambda run: "pair" if run.is_pair_side else "history"),
-            HtmlColumn("measured", lambda run: str(sum(run.outcome_counts.values())), "number"),
+            HtmlColumn(
+                "measured",
+                lambda run: str(sum(run.outcome_counts.values())),
+                "number",
+            ),
             HtmlColumn("failed", _failed_text, "number"),
-            HtmlColumn("took", lambda run: escaped(duration_text(run.wall_ns)), "number"),
+            HtmlColumn(
+                "took",
+                lambda run: escaped(duration_text(run.wall_ns)),
+                "number",
+            ),
             HtmlColumn("machine", lambda run: escaped(run.machine or "")),
         ],
         attributes=lambda _: " data-row",
@@ -99,23 +105,28 @@ def runs_html(view: View, runs: Sequence[FleetRun]) -> str:
 
 
 def _started_html(view: View, run: FleetRun) -> str:
-    return view.anchor(written(run.started_at, view.zone), "machines", run=run.run_id)
+    started = written(run.started_at, view.zone)
+    return view.anchor(started, "machines", run=run.run_id)
 
 
 def _commit_html(run: FleetRun) -> str:
+    sha = escaped(run.commit.short_sha)
     subject = escaped(shortened(run.commit.subject, length=60))
-    return f"<code>{escaped(run.commit.short_sha)}</code> {subject}"
+    return f"<code>{sha}</code> {subject}"
 
 
 def _failed_text(run: FleetRun) -> str:
-    counts = run.outcome_counts.items()
-    failed = sum(count for name, count in counts if Outcome(name).is_failure)
-    return str(failed or "")
+    failed_count = 0
+    for name, count in run.outcome_counts.items():
+        if Outcome(name).is_failure:
+            failed_count += count
+    return str(failed_count or "")
 
 
 def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None:
-    calibrated = {noise.runner_class: noise for noise in data.read_runner_noise(view.project)}
-    noise = calibrated.get(runner_class)
+    calibrations = data.read_runner_noise(view.project)
+    noise_of_class = {calibration.runner_class: calibration for calibration in calibrations}
+    noise = noise_of_class.get(runner_class)
     # a calibration is measured, the rest is estimated on the card
     if noise is not None:
         cases = [case for case in noise.cases if view.filters.admits_case(case.case_id)]
@@ -127,11 +138,9 @@ def _show_noise(view: View, runner_class: str, runs: Sequence[FleetRun]) -> None
     elif runs[0].environment.is_imported:
         st.text("Not known: a calibration needs a machine that roofwatch measures on.")
     else:
-        commands = [f"roofwatch calibrate {BENCH_FILE}", "roofwatch ingest roofwatch-records"]
-        st.html(
-            "<p>Not calibrated (no A/A run on this runner class).</p>"
-            f"{''.join(map(command_html, commands))}"
-        )
+        calibrate = command_html(f"roofwatch calibrate {BENCH_FILE}")
+        ingest = command_html("roofwatch ingest roofwatch-records")
+        st.html(f"<p>Not calibrated (no A/A run on this runner class).</p>{calibrate}{ingest}")
 
 
 def _show_noise_of_cases(cases: Sequence[CaseNoise]) -> None:
@@ -139,29 +148,38 @@ def _show_noise_of_cases(cases: Sequence[CaseNoise]) -> None:
 
     def detectable_column(blocks: int) -> Column[CaseNoise]:
         title = f"min. detectable change ({blocks} blocks)"
-        return Column(title, lambda case: case.detectable_change.get(blocks), "{:.2%}".format)
+        return Column(
+            title,
+            lambda case: case.detectable_change.get(blocks),
+            "{:.2%}".format,
+        )
 
     show_table(
         cases,
         *SUBJECT,
         Column("blocks", lambda case: case.block_count),
-        Column("noise floor", lambda case: case.noise_floor, "{:.2%}".format),
+        Column(
+            "noise floor",
+            lambda case: case.noise_floor,
+            "{:.2%}".format,
+        ),
         *map(detectable_column, DETECTABLE_AT),
         Column("A/A verdict", lambda case: "false alarm" if case.is_false_alarm else "no change"),
     )
 
 
 def _show_history(view: View, runner_class: str) -> None:
-    cases = {
-        case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)
-    }
-    if not cases:
+    case_ids: set[str] = set()
+    for case in view.filters.facets.cases:
+        if view.filters.admits_case(case.case_id):
+            case_ids.add(case.case_id)
+    if not case_ids:
         show_no_match(view, "cases")
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose(
         "Case",
-        sorted(cases, key=natural_order),
+        sorted(case_ids, key=natural_order),
         parameter="case",
         container=choices,
     )
@@ -196,29 +214,31 @@ def _show_history(view: View, runner_class: str) -> None:
     series = history[implementation]
     _show_histories(view, case_histories(series), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
-    doubtful = sum(bool(point.degraded_by) for point in timed)
+    degraded_count = sum(bool(point.degraded_by) for point in timed)
+    degraded_share = metric("utilisation").format(degraded_count / len(timed))
     st.caption(
-        f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
-        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or "
-        f"contended. Clock and "
-        "temperature are those of the blocks of this case, if they were read."
+        f"{len(timed)} runs, including pairs and other branches; in {degraded_count} of them "
+        f"({degraded_share}) the device was throttled or contended. Clock and temperature are "
+        "those of the blocks of this case, if they were read."
     )
 
 
 def _show_histories(view: View, histories: Sequence[History], *, key: str) -> None:
     """Draw histories below one another on one date axis."""
-    histories = [
-        replace(history, series=view.dragged_part(history.series)) for history in histories
-    ]
-    histories = [history for history in histories if history.series.points]
-    if not histories:
+    drawn: list[History] = []
+    for history in histories:
+        series = view.dragged_part(history.series)
+        if series.points:
+            drawn.append(replace(history, series=series))
+    if not drawn:
         st.html("<p class=rw-soft>Nothing was measured in these dates.</p>")
         return
-    dates = date_range(histories)
+    dates = date_range(drawn)
     figures: list[str] = []
-    for history in histories:
-        series = history.series.key
-        caption = f"<b>{escaped(history.metric.title)}</b> {escaped(series.label)}"
+    for history in drawn:
+        title = escaped(history.metric.title)
+        label = escaped(history.series.key.label)
+        caption = f"<b>{title}</b> {label}"
         picture = history_html(
             history,
             view.zone,
@@ -245,22 +265,23 @@ def _show_ceilings(view: View, runs: Sequence[FleetRun]) -> None:
         return
 
     def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
-        return Column(
-            title,
-            lambda ceiling: rate_text(
-                ceiling.resource,
-                per_s_of([measured.per_s for measured in seen[ceiling_name(ceiling)]]),
-            ),
-        )
+        def rate(ceiling: Ceiling) -> str:
+            same_ceiling = seen[ceiling_name(ceiling)]
+            per_s = per_s_of(measured.per_s for measured in same_ceiling)
+            return rate_text(ceiling.resource, per_s)
+
+        return Column(title, rate)
 
     _show_histories(view, ceiling_histories(runs), key="ceilings")
+    device_name = runs[0].environment.device_name
+    comparisons = compare_with_datasheet(newest, device_name)
     show_table(
         newest,
         Column("ceiling", ceiling_name),
         Column("newest", lambda ceiling: rate_text(ceiling.resource, ceiling.per_s)),
         rate_column("lowest", min),
         rate_column("highest", max),
-        *datasheet_columns(compare_with_datasheet(newest, runs[0].environment.device_name)),
+        *datasheet_columns(comparisons),
     )
     st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
 
@@ -270,25 +291,31 @@ def _show_environments(view: View, runs: Sequence[FleetRun]) -> None:
     if runs[0].environment.is_imported:
         st.text("Not known: the files of the other tool have no driver, toolchain or machine.")
         return
-    environments = _by_environment(runs)
+    groups = _by_environment(runs)
+    environments = [same[0].environment for same in groups]
 
     def environment_column(number: int, same: Sequence[FleetRun]) -> Column[DifferingField]:
         count = count_of(len(same), "run")
-        title = f"{number + 1}: {count}, last {written(same[0].started_at, view.zone)}"
+        last = written(same[0].started_at, view.zone)
+        title = f"{number + 1}: {count}, last {last}"
         return Column(title, lambda difference: difference.values[number])
 
+    def toolchain_mark(difference: DifferingField) -> str:
+        if difference.may_move_times:
+            return "toolchain"
+        return ""
+
+    columns = [environment_column(number, same) for number, same in enumerate(groups)]
     show_table(
-        differences_of([same[0].environment for same in environments]),
+        differences_of(environments),
         Column("what", lambda difference: difference.name),
-        Column(
-            "may move times",
-            lambda difference: "toolchain" if difference.may_move_times else "",
-        ),
-        *(environment_column(number, same) for number, same in enumerate(environments)),
+        Column("may move times", toolchain_mark),
+        *columns,
         if_empty="All runs on this runner class had the same environment.",
     )
 
 
 def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:
     """Group runs by environment, that of the newest run first."""
-    return list(grouped(runs, lambda run: run.environment.model_dump_json()).values())
+    groups = grouped(runs, lambda run: run.environment.model_dump_json())
+    return list(groups.values())

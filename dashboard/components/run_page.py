@@ -69,13 +69,15 @@ def show_run(view: View, run_id: str) -> None:
     run = next((run for run in runs if run.run_id == run_id), None)
     view.link.keep("run", run_id)
     if run is None:
+        name = escaped(shortened(run_id))
         st.html(
-            f"<p class=rw-note role=status>Run <code>{escaped(shortened(run_id))}</code> is not "
-            "stored any more, or the filters hide it. The address is kept.</p>"
+            f"<p class=rw-note role=status>Run <code>{name}</code> is not stored any more, or the "
+            "filters hide it. The address is kept.</p>"
         )
         return
     try:
-        record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
+        whole_record = data.ask(questions.load_record, UUID(run_id))
+        record = view.filters.narrowed(whole_record)
     except AgedError as error:
         _show_statistics(view, run, error)
         return
@@ -89,9 +91,10 @@ def show_run(view: View, run_id: str) -> None:
     else:
         _show_comparison(view, run, runs)
     if record.foreign_code is not None:
+        module = code_span(record.foreign_code.module)
         st.warning(
-            f"Not the code of this commit: {code_span(record.foreign_code.module)} was loaded "
-            f"from {record.foreign_code.place}. The run is no part of any history."
+            f"Not the code of this commit: {module} was loaded from {record.foreign_code.place}. "
+            "The run is no part of any history."
         )
     _show_outcomes(record)
     show_imported_values(record)
@@ -112,37 +115,68 @@ def _show_statistics(view: View, run: FleetRun, reason: AgedError) -> None:
     _show_title(view, run)
     st.info(code_span(str(reason)), icon=":material/inventory_2:")
     run_id = UUID(run.run_id)
-    detail, _ = data.ask(questions.read_runs, run_id, run_id)
+    detail, _ = data.ask(
+        questions.read_runs,
+        run_id,
+        run_id,
+    )
+    cases = [case for case in detail.cases if view.filters.admits_case(case.case_id)]
     show_table(
-        [case for case in detail.cases if view.filters.admits_case(case.case_id)],
+        cases,
         *SUBJECT,
-        Column("outcome", lambda case: case.outcome, outcome_text),
-        Column("median", lambda case: case.median_ns, format_ns),
-        Column("first quartile", lambda case: case.low_ns, format_ns),
-        Column("third quartile", lambda case: case.high_ns, format_ns),
+        Column(
+            "outcome",
+            lambda case: case.outcome,
+            outcome_text,
+        ),
+        Column(
+            "median",
+            lambda case: case.median_ns,
+            format_ns,
+        ),
+        Column(
+            "first quartile",
+            lambda case: case.low_ns,
+            format_ns,
+        ),
+        Column(
+            "third quartile",
+            lambda case: case.high_ns,
+            format_ns,
+        ),
         Column("samples", lambda case: case.sample_count),
-        Column("utilisation", lambda case: case.utilisation, metric("utilisation").format),
+        Column(
+            "utilisation",
+            lambda case: case.utilisation,
+            metric("utilisation").format,
+        ),
         omit_empty=True,
         key=MAIN_FIGURE,
     )
 
 
 def _show_title(view: View, run: FleetRun) -> None:
-    back = view.anchor(f"← {escaped(run.runner_class)}", "machines", runner=run.runner_class)
-    dirty = " · with uncommitted changes" if run.is_dirty else ""
+    runner_class = escaped(run.runner_class)
+    back = view.anchor(f"← {runner_class}", "machines", runner=run.runner_class)
+    started = written(run.started_at, view.zone)
+    commit = view.commit_html(run.commit)
+    dirty = ""
+    if run.is_dirty:
+        dirty = " · with uncommitted changes"
     st.html(
-        f"{back}<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>"
-        f"<p>{view.commit_html(run.commit)}{dirty} · on {escaped(run.runner_class)}</p>"
+        f"{back}<h2 class=rw-title>Run of {started}</h2><p>{commit}{dirty} · on {runner_class}</p>"
     )
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
+    ok_count = counts.get(Outcome.OK, 0)
+    measured = f"{ok_count} of {counts.total()}"
     tool = record.environment.imported_from
     if tool is not None:
         show_numbers(
-            ("Values", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+            ("Values", measured, None),
             ("Failed", failed, None),
         )
         st.caption(
@@ -157,15 +191,20 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     energy = "n/a"
     if energies:
         energy = energy_text(max(energies))
+    started = written(record.started_at, view.zone)
     show_numbers(
         (
             "Duration",
             duration_text(run.wall_ns),
-            f"From {written(record.started_at, view.zone)} on.",
+            f"From {started} on.",
         ),
-        ("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+        ("Measured", measured, None),
         ("Failed", failed, None),
-        ("Device energy", energy, "From the device's counter, first to last reading."),
+        (
+            "Device energy",
+            energy,
+            "From the device's counter, first to last reading.",
+        ),
     )
 
 
@@ -175,17 +214,22 @@ def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
     return Counter(measurement.outcome for measurement in record.measurements)
 
 
-def _show_comparison(view: View, head_run: FleetRun, runs: Iterable[FleetRun]) -> None:
+def _show_comparison(
+    view: View,
+    head_run: FleetRun,
+    runs: Iterable[FleetRun],
+) -> None:
     """Link to a comparison with the previous run on the same runner class."""
-    earlier = [
-        run
-        for run in runs
-        if run.started_at < head_run.started_at
-        and run.runner_class == head_run.runner_class
-        and run.commit.sha != head_run.commit.sha
-        and not run.is_quarantined
-        and run.is_unreachable <= head_run.is_unreachable
-    ]
+    earlier: list[FleetRun] = []
+    for run in runs:
+        is_earlier = run.started_at < head_run.started_at
+        is_same_class = run.runner_class == head_run.runner_class
+        is_same_commit = run.commit.sha == head_run.commit.sha
+        # a run on the branch is not compared with one that left it
+        is_on_branch = run.is_unreachable <= head_run.is_unreachable
+        is_trusted = not run.is_quarantined
+        if is_earlier and is_same_class and not is_same_commit and is_on_branch and is_trusted:
+            earlier.append(run)
     if not earlier:
         st.caption(
             "There is no recent run of an earlier commit on this runner class to compare with."
@@ -193,8 +237,9 @@ def _show_comparison(view: View, head_run: FleetRun, runs: Iterable[FleetRun]) -
         return
     # by the time of the run: a commit may be measured late
     previous = max(earlier, key=lambda run: run.started_at)
+    previous_sha = escape(previous.commit.short_sha)
     link = view.anchor(
-        f"Compare with the previous run, of {escape(previous.commit.short_sha)}",
+        f"Compare with the previous run, of {previous_sha}",
         "compare",
         base=previous.commit.sha,
         head=head_run.commit.sha,
@@ -209,9 +254,11 @@ def _show_outcomes(record: RunRecord) -> None:
     if not counts:
         st.info("This run timed nothing.")
     else:
-        st.text(
-            ", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common())
-        )
+        parts: list[str] = []
+        for outcome, count in counts.most_common():
+            outcome_words = outcome_text(outcome)
+            parts.append(f"{count} {outcome_words}")
+        st.text(", ".join(parts))
     show_failures(record)
 
 
@@ -219,7 +266,8 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     st.header("Device timeline", anchor=False)
     telemetry = record.telemetry
     has_readings = telemetry is not None and bool(telemetry.offset_ms)
-    if not has_readings and not any(measurement.blocks for measurement in record.measurements):
+    has_samples = any(measurement.blocks for measurement in record.measurements)
+    if not has_readings and not has_samples:
         st.info("There are no device readings and no samples.")
         return
     st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
@@ -245,51 +293,75 @@ def _show_profile(view: View, record: RunRecord) -> None:
     if not record.profiles:
         st.text("Not profiled. Use: roofwatch run --profile")
         return
-    profiles = {
-        f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles
-    }
-    profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
+    profiles: dict[str, CaseProfile] = {}
+    for case_profile in record.profiles:
+        name = f"{case_profile.case_id} {case_profile.implementation}"
+        profiles[name] = case_profile
+    chosen = view.link.choose(
+        "Profiled",
+        list(profiles),
+        parameter="profiled",
+    )
+    profile = profiles[chosen]
     st.text(_profile_text(profile))
     show_profile(profile)
 
 
 def _profile_text(profile: CaseProfile) -> str:
     calls = count_of(profile.call_count, "call")
-    text = f"{calls} in {format_ns(profile.span_ns)}"
+    span = format_ns(profile.span_ns)
+    text = f"{calls} in {span}"
     if profile.span_ns:
-        text += f", idle {1 - profile.busy_ns / profile.span_ns:.1%} of it"
+        idle_share = 1 - profile.busy_ns / profile.span_ns
+        text += f", idle {idle_share:.1%} of it"
     if profile.launch_delay_ns is not None:
-        text += (
-            f"; from the launch call to the start of its kernel, "
-            f"{format_ns(profile.launch_delay_ns)}"
-        )
+        delay = format_ns(profile.launch_delay_ns)
+        text += f"; from the launch call to the start of its kernel, {delay}"
     return text
 
 
 def _show_artefacts(view: View, record: RunRecord) -> None:
     """Show device activities from traces, and all files."""
-    stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
+    if not record.artefacts:
+        return
+    stored = data.ask(questions.list_artefacts, record.run_id)
     if not stored:
         return
+
+    def storage_text(stored_file: StoredArtefact) -> str:
+        if stored_file.is_stored:
+            return "stored"
+        return "not sent yet"
+
     st.header("Profiles and other files", anchor=False)
     show_table(
         stored,
         Column("file", lambda stored_file: stored_file.name),
         Column("kind", lambda stored_file: stored_file.kind.replace("_", " ")),
-        Column("size", lambda stored_file: stored_file.size_bytes, format_bytes),
         Column(
-            "content", lambda stored_file: "stored" if stored_file.is_stored else "not sent yet"
+            "size",
+            lambda stored_file: stored_file.size_bytes,
+            format_bytes,
         ),
+        Column("content", storage_text),
     )
-    here = {stored_file.name: stored_file for stored_file in stored if stored_file.is_stored}
-    if not here:
+    readable: dict[str, StoredArtefact] = {}
+    for stored_file in stored:
+        if stored_file.is_stored:
+            readable[stored_file.name] = stored_file
+    if not readable:
         st.text("Their content was not sent; roofwatch push sends it with the record.")
         return
-    chosen = here[view.link.choose("File", list(here), parameter="file")]
+    name = view.link.choose(
+        "File",
+        list(readable),
+        parameter="file",
+    )
+    chosen = readable[name]
     if chosen.size_bytes > _MAX_READ_BYTES:
+        limit_mib = _MAX_READ_BYTES // 2**20
         st.text(
-            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, too large for a page. The API has "
-            f"it: "
+            f"It is larger than {limit_mib} MiB, too large for a page. The API has it: "
             f"GET /v1/runs/{record.run_id}/artefacts/{chosen.sha256}"
         )
         return
@@ -299,7 +371,8 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
 
 
 def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
-    (content,) = data.read_contents((str(record.run_id), chosen.sha256))
+    file = str(record.run_id), chosen.sha256
+    (content,) = data.read_contents(file)
     st.download_button(
         "Download",
         content,
@@ -312,12 +385,14 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
         "Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine."
     )
     if chosen.size_bytes > _MAX_DRAWN_BYTES:
-        st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
+        limit_mib = _MAX_DRAWN_BYTES // 2**20
+        st.text(f"It is larger than {limit_mib} MiB, so it is not drawn here.")
         return
     try:
         activities = _activities_of(content, chosen.name)
     except (ProfileError, ValueError) as error:
-        st.warning(f"It cannot be drawn: {code_span(str(error))}")
+        reason = code_span(str(error))
+        st.warning(f"It cannot be drawn: {reason}")
         return
     if not activities:
         st.info("The trace has no kernel, copy or fill on a device.")
@@ -331,7 +406,8 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
 
 def _activities_of(content: bytes, name: str) -> list[DeviceActivity]:
     """Read kernels, copies and fills of a torch.profiler trace, gzipped or not."""
-    trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
+    document = read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES)
+    trace = Trace.read(document, name)
     if trace is None:
         raise ProfileError(f"{name}: not a trace of torch.profiler")
     return trace.activities

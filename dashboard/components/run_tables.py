@@ -39,11 +39,19 @@ def show_failures(record: RunRecord) -> None:
         show_table(
             failures,
             Column("what", lambda failure: _KINDS[type(failure)]),
-            Column("outcome", lambda failure: failure.outcome, outcome_text),
+            Column(
+                "outcome",
+                lambda failure: failure.outcome,
+                outcome_text,
+            ),
             *SUBJECT,
             Column("function and target", compiled),
             Column("message", lambda failure: failure.message),
-            Column("help", lambda failure: failure.outcome.url, link="what to do"),
+            Column(
+                "help",
+                lambda failure: failure.outcome.url,
+                link="what to do",
+            ),
             omit_empty=True,
         )
     elif record.measurements:
@@ -66,16 +74,23 @@ def datasheet_columns(comparisons: Sequence[DatasheetCeiling]) -> list[Column[Ce
             return None
         return ceiling.per_s / comparison.published_per_s
 
-    return [Column("datasheet", published), Column("share of datasheet", share, "{:.1%}".format)]
+    return [
+        Column("datasheet", published),
+        Column("share of datasheet", share, "{:.1%}".format),
+    ]
 
 
 def show_ceilings(record: RunRecord) -> None:
     st.header("Ceilings", anchor=False)
-    device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
-    comparisons = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
-    suspicious = {
-        ceiling_name(comparison.measured) for comparison in comparisons if comparison.is_suspicious
-    }
+    comparisons = compare_with_datasheet(
+        record.ceilings,
+        record.environment.device_name,
+        sm_clock_mhz=record.sm_clock_mhz,
+    )
+    suspicious: set[str] = set()
+    for comparison in comparisons:
+        if comparison.is_suspicious:
+            suspicious.add(ceiling_name(comparison.measured))
 
     def warning(ceiling: Ceiling) -> str:
         if ceiling_name(ceiling) in suspicious:
@@ -100,23 +115,32 @@ def show_spent_time(run: FleetRun) -> None:
     st.header("Time breakdown", anchor=False)
     parts: dict[str, float] = dict(run.spent_ns)
     if parts:
-        parts[UNCOUNTED] = max(run.wall_ns - sum(parts.values()), 0)
+        claimed_ns = sum(parts.values())
+        parts[UNCOUNTED] = max(run.wall_ns - claimed_ns, 0)
     whole_ns = sum(parts.values()) or 1
     show_table(
         parts,
         Column("activity", lambda name: name.replace("_", " ")),
-        Column("time", lambda name: parts[name], duration_text),
-        Column("share of the run", lambda name: parts[name] / whole_ns, "{:.1%}".format),
+        Column(
+            "time",
+            lambda name: parts[name],
+            duration_text,
+        ),
+        Column(
+            "share of the run",
+            lambda name: parts[name] / whole_ns,
+            "{:.1%}".format,
+        ),
         if_empty="Not recorded.",
     )
 
 
 def show_launches(record: RunRecord) -> None:
-    measurements = [
-        measurement
-        for measurement in record.measurements
-        if measurement.host_ns is not None or measurement.memory is not None
-    ]
+    measurements: list[Measurement] = []
+    for measurement in record.measurements:
+        is_observed = measurement.host_ns is not None or measurement.memory is not None
+        if is_observed:
+            measurements.append(measurement)
     if not measurements:
         return
 
@@ -127,7 +151,10 @@ def show_launches(record: RunRecord) -> None:
         help_text: str,
     ) -> Column[Measurement]:
         return Column(
-            title, lambda measurement: getattr(measurement.memory, name, None), write, help_text
+            title,
+            lambda measurement: getattr(measurement.memory, name, None),
+            write,
+            help_text,
         )
 
     st.header("Host time and memory per launch", anchor=False)
@@ -159,7 +186,10 @@ def show_launches(record: RunRecord) -> None:
             "Peak memory reserved by torch's allocator.",
         ),
         memory_column(
-            "allocations", "allocation_count", "{:,.0f}".format, "Allocations per launch."
+            "allocations",
+            "allocation_count",
+            "{:,.0f}".format,
+            "Allocations per launch.",
         ),
         memory_column(
             "fragmentation",
@@ -199,20 +229,31 @@ def show_profile(profile: CaseProfile) -> None:
         help_text: str | None = None,
     ) -> Column[ProfiledActivity | None]:
         """Return a column that the rest does not have."""
-        return Column(title, lambda row: getattr(row, name, None), write, help_text)
+        return Column(
+            title,
+            lambda row: getattr(row, name, None),
+            write,
+            help_text,
+        )
 
     def dimensions(title: str, name: str) -> Column[ProfiledActivity | None]:
+        def sizes(row: ProfiledActivity | None) -> str:
+            texts = [str(size) for size in getattr(row, name, ())]
+            return " × ".join(texts)
+
         help_text = "Of the first launch, like registers, shared memory and occupancy."
-        return Column(
-            title, lambda row: " × ".join(map(str, getattr(row, name, ()))), help=help_text
-        )
+        return Column(title, sizes, help=help_text)
 
     show_table(
         rows,
         field("kind", "kind"),
         Column("name", name),
         field("device", "device"),
-        Column("time of a call", lambda row: total_ns(row) / profile.call_count, format_ns),
+        Column(
+            "time of a call",
+            lambda row: total_ns(row) / profile.call_count,
+            format_ns,
+        ),
         Column(
             "share",
             share,
@@ -227,7 +268,12 @@ def show_profile(profile: CaseProfile) -> None:
         ),
         field("mean", "mean_ns", format_ns),
         field("longest", "max_ns", format_ns),
-        field("bytes", "bytes", format_bytes, "Copied or filled, over all calls."),
+        field(
+            "bytes",
+            "bytes",
+            format_bytes,
+            "Copied or filled, over all calls.",
+        ),
         dimensions("grid", "grid"),
         dimensions("block", "block"),
         field("registers", "registers", "{:.3g}".format),
@@ -251,16 +297,14 @@ def show_environment(record: RunRecord) -> None:
     # every field, also those of later versions
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
-    named = {name.replace("_", " "): value for name, value in facts.items()}
-    rows = {
-        **named,
-        "harness version": record.harness_version,
-        **dict(sorted(knobs.items())),
-    }
+    rows = {name.replace("_", " "): value for name, value in facts.items()}
+    rows["harness version"] = record.harness_version
+    rows.update(sorted(knobs.items()))
 
     def text(name: str) -> str:
-        if rows[name] is None:
+        value = rows[name]
+        if value is None:
             return "not known"
-        return str(rows[name])
+        return str(value)
 
     show_table(rows, Column("what", str), Column("value", text))

@@ -11,7 +11,13 @@ import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runners import hours_by_activity, hours_of, spending_figure, summed
+from roofwatch.dashboard.charts.runners import (
+    Amount,
+    hours_by_activity,
+    hours_of,
+    spending_figure,
+    summed,
+)
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs
 from roofwatch.dashboard.components.table import SUBJECT, Column, grouped, show_numbers, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
@@ -52,12 +58,14 @@ class Spent:
 
     @property
     def commit_count(self) -> int:
-        return len({run.commit.sha for run in self.runs})
+        shas = {run.commit.sha for run in self.runs}
+        return len(shas)
 
     @property
     def watched(self) -> "Spent":
         """Only runs whose energy was read."""
-        return replace(self, runs=[run for run in self.runs if run.run_id in self.energies_j])
+        runs = [run for run in self.runs if run.run_id in self.energies_j]
+        return replace(self, runs=runs)
 
     @property
     def energy_j(self) -> float | None:
@@ -70,24 +78,20 @@ class Spent:
     def money_of(self, run: FleetRun) -> float | None:
         """Return the price of a run: that of the first pattern that matches its runner class."""
         # the first pattern wins, so that special prices stand first
-        matching = (
-            price
-            for pattern, price in self.prices.items()
-            if fnmatch.fnmatchcase(run.runner_class, pattern)
-        )
-        price = next(matching, None)
-        if price is None:
-            return None
-        return price * hours_of(run)
+        for pattern, price in self.prices.items():
+            if fnmatch.fnmatchcase(run.runner_class, pattern):
+                return price * hours_of(run)
+        return None
 
     def share_of(self, activity: str) -> float | None:
         """Return an activity's share of wall time, over runs that report activities."""
         # not every run reports its activities
         telling = [run for run in self.runs if run.spent_ns]
         wall_ns = sum(run.wall_ns for run in telling)
-        if wall_ns:
-            return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns
-        return None
+        if not wall_ns:
+            return None
+        spent_ns = sum(run.spent_ns.get(activity, 0) for run in telling)
+        return spent_ns / wall_ns
 
 
 def _sum_known(amounts: Iterable[float | None]) -> float | None:
@@ -113,13 +117,23 @@ def show_spending(view: View) -> None:
             "took."
         )
         return
-    if len(runs) < len(every_run):
-        st.caption(f"Without {len(every_run) - len(runs)} imported runs, whose cost is unknown.")
+    imported_count = len(every_run) - len(runs)
+    if imported_count:
+        st.caption(f"Without {imported_count} imported runs, whose cost is unknown.")
     run_ids = tuple(UUID(run.run_id) for run in runs)
     energies_j = data.ask(questions.read_run_energies, run_ids)
-    costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
+    costs = data.ask(
+        questions.list_kernel_costs,
+        run_ids,
+        case_ids=view.filters.case_ids,
+    )
     settings = load_settings()
-    spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
+    spent = Spent(
+        runs=runs,
+        energies_j=energies_j,
+        prices=settings.device_hour_prices,
+        currency=settings.currency,
+    )
     _show_sums(spent)
     note_whole_runs(view)
     _show_trend(view, spent, costs)
@@ -130,24 +144,34 @@ def show_spending(view: View) -> None:
 
 
 def _show_sums(spent: Spent) -> None:
-    energy_j, money, watched = spent.energy_j, spent.money, spent.watched
-    energy = per_commit = "n/a"
+    watched = spent.watched
+    energy = "n/a"
+    energy_per_commit = "n/a"
+    energy_j = spent.energy_j
     if energy_j is not None:
         energy = energy_text(energy_j)
-        per_commit = energy_text(energy_j / watched.commit_count)
+        energy_per_commit = energy_text(energy_j / watched.commit_count)
     cost = "no price set"
+    money = spent.money
     if money is not None:
         cost = money_text(money, spent.currency)
-    read_in = f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs."
+    run_count = len(spent.runs)
+    watched_count = len(watched.runs)
+    commit_count = spent.commit_count
+    device_ns_per_commit = spent.device_ns / commit_count
     show_numbers(
         (
             "Device time",
             duration_text(spent.device_ns),
-            f"{len(spent.runs)} runs of {spent.commit_count} commits.",
+            f"{run_count} runs of {commit_count} commits.",
         ),
-        ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
-        ("Device energy", energy, read_in),
-        ("Energy per commit", per_commit, None),
+        ("Device time per commit", duration_text(device_ns_per_commit), None),
+        (
+            "Device energy",
+            energy,
+            f"From device counters, in {watched_count} of {run_count} runs.",
+        ),
+        ("Energy per commit", energy_per_commit, None),
         (
             "Cost",
             cost,
@@ -180,15 +204,13 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     if amounts.empty:
         st.info("Not priced for these runs.")
         return
-    st.plotly_chart(
-        spending_figure(
-            amounts,
-            title=axis,
-            unit=unit,
-            zone=view.zone,
-        ),
-        key=MAIN_FIGURE,
+    figure = spending_figure(
+        amounts,
+        title=axis,
+        unit=unit,
+        zone=view.zone,
     )
+    st.plotly_chart(figure, key=MAIN_FIGURE)
     st.caption(
         "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
         "*Timed* counts timed launches only, without checks, compilation and the time between "
@@ -196,65 +218,96 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     )
 
 
-def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.DataFrame, str, str]:
+def _amounts(
+    name: str,
+    spent: Spent,
+    costs: Sequence[KernelCost],
+) -> tuple[pd.DataFrame, str, str]:
     """Return the amounts by commit and part, the axis title and the unit."""
 
     def by_runner(amount_of: Callable[[FleetRun], float | None]) -> pd.DataFrame:
-        return summed((run.commit, run.runner_class, amount_of(run)) for run in spent.runs)
+        amounts = [(run.commit, run.runner_class, amount_of(run)) for run in spent.runs]
+        return summed(amounts)
 
     def by_family(amount_of: Callable[[KernelCost], float | None]) -> pd.DataFrame:
         commits = {run.run_id: run.commit for run in spent.runs}
-        return summed((commits[cost.run_id], cost.family, amount_of(cost)) for cost in costs)
+        amounts: list[Amount] = []
+        for cost in costs:
+            commit = commits[cost.run_id]
+            amounts.append((commit, cost.family, amount_of(cost)))
+        return summed(amounts)
 
     match name:
         case "family":
-            return by_family(lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
+            times_s = by_family(lambda cost: cost.timed_ns / 1e9)
+            return times_s, "time of timed launches (s)", "s"
         case "family-energy":
-            return by_family(lambda cost: cost.energy_j), "energy of timed launches (J)", "J"
+            energies_j = by_family(lambda cost: cost.energy_j)
+            return energies_j, "energy of timed launches (J)", "J"
         case "runner-energy":
-            return (
-                by_runner(lambda run: spent.energies_j.get(run.run_id)),
-                "energy of the devices (J)",
-                "J",
-            )
+            energies_j = by_runner(lambda run: spent.energies_j.get(run.run_id))
+            return energies_j, "energy of the devices (J)", "J"
         case "runner-money":
-            return by_runner(spent.money_of), f"cost ({spent.currency})", spent.currency
+            money = by_runner(spent.money_of)
+            return money, f"cost ({spent.currency})", spent.currency
         case "runner":
             return by_runner(hours_of), "device-hours", "h"
-    return summed(hours_by_activity(spent.runs)), "device-hours", "h"
+    hours = summed(hours_by_activity(spent.runs))
+    return hours, "device-hours", "h"
 
 
 def _show_runners(spent: Spent) -> None:
     st.header("By runner class", anchor=False)
-    by_class = [
-        replace(spent, runs=part)
-        for part in grouped(spent.runs, lambda run: run.runner_class).values()
-    ]
+    runs_of = grouped(spent.runs, lambda run: run.runner_class)
+    by_class = [replace(spent, runs=runs) for runs in runs_of.values()]
 
     def share_column(title: str, activity: str) -> Column[Spent]:
-        help_text = "Share of the wall time of the runs."
-        return Column(title, lambda part: part.share_of(activity), "{:.0%}".format, help_text)
+        return Column(
+            title,
+            lambda part: part.share_of(activity),
+            "{:.0%}".format,
+            "Share of the wall time of the runs.",
+        )
 
-    money = Column[Spent](
-        "cost", lambda part: part.money, lambda amount: money_text(amount, spent.currency)
-    )
+    money_columns: list[Column[Spent]] = []
+    # without prices the column would be empty
+    if spent.prices:
+        money_columns.append(
+            Column(
+                "cost",
+                lambda part: part.money,
+                lambda amount: money_text(amount, spent.currency),
+            )
+        )
     show_table(
         sorted(by_class, key=lambda part: -part.device_ns),
         Column("runner class", lambda part: part.runs[0].runner_class),
         Column("runs", lambda part: len(part.runs)),
         Column("commits", lambda part: part.commit_count),
-        Column("device time", lambda part: part.device_ns, duration_text),
-        Column("per commit", lambda part: part.device_ns / part.commit_count, duration_text),
+        Column(
+            "device time",
+            lambda part: part.device_ns,
+            duration_text,
+        ),
+        Column(
+            "per commit",
+            lambda part: part.device_ns / part.commit_count,
+            duration_text,
+        ),
         share_column("timing", "timing"),
         share_column("checks", "check"),
         share_column("compiling", "compile"),
-        Column("energy", lambda part: part.energy_j, energy_text),
+        Column(
+            "energy",
+            lambda part: part.energy_j,
+            energy_text,
+        ),
         Column(
             "energy of a run",
             lambda part: part.energy_j and part.energy_j / len(part.watched.runs),
             energy_text,
         ),
-        *([money] if spent.prices else []),
+        *money_columns,
     )
 
 
@@ -267,21 +320,29 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
     whole_ns = sum(timed_ns.values())
 
     def share_of(family: str) -> float | None:
-        if whole_ns:
-            return timed_ns[family] / whole_ns
-        return None
+        if not whole_ns:
+            return None
+        return timed_ns[family] / whole_ns
 
+    def kernel_count(family: str) -> int:
+        kernels = {cost.kernel for cost in families[family]}
+        return len(kernels)
+
+    def energy_j(family: str) -> float | None:
+        return _sum_known(cost.energy_j for cost in families[family])
+
+    longest_first = sorted(families, key=lambda family: (-timed_ns[family], family))
     show_table(
-        sorted(families, key=lambda family: (-timed_ns[family], family)),
+        longest_first,
         Column("kernel family", str),
-        Column("kernels", lambda family: len({cost.kernel for cost in families[family]})),
-        Column("timed", lambda family: timed_ns[family], duration_text),
-        Column("share", share_of, "{:.1%}".format),
+        Column("kernels", kernel_count),
         Column(
-            "energy",
-            lambda family: _sum_known(cost.energy_j for cost in families[family]),
-            energy_text,
+            "timed",
+            lambda family: timed_ns[family],
+            duration_text,
         ),
+        Column("share", share_of, "{:.1%}".format),
+        Column("energy", energy_j, energy_text),
         if_empty="These runs have no times.",
     )
 
@@ -298,8 +359,20 @@ def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
         cases,
         *SUBJECT,
         Column("runs", lambda cost: cost.run_count),
-        Column("slowest launch", lambda cost: cost.median_ns, format_ns),
-        Column("timed", lambda cost: cost.timed_ns, duration_text),
-        Column("energy", lambda cost: cost.energy_j, energy_text),
+        Column(
+            "slowest launch",
+            lambda cost: cost.median_ns,
+            format_ns,
+        ),
+        Column(
+            "timed",
+            lambda cost: cost.timed_ns,
+            duration_text,
+        ),
+        Column(
+            "energy",
+            lambda cost: cost.energy_j,
+            energy_text,
+        ),
         if_empty="None of these cases has a time.",
     )

@@ -34,13 +34,12 @@ _STEP_COLUMNS = ("case", "implementation", "metric", "value", "formula")
 
 def show_step_values(part: RunRecord) -> None:
     """Show the values of each workload of a record, with the formula of each."""
-    show_table(
-        sorted(
-            _values_of(part),
-            key=lambda row: (natural_order(row[0]), row[1]),
-        ),
-        *(Column(title, itemgetter(index)) for index, title in enumerate(_STEP_COLUMNS)),
+    rows = sorted(
+        _values_of(part),
+        key=lambda row: (natural_order(row[0]), row[1]),
     )
+    columns = [Column(title, itemgetter(index)) for index, title in enumerate(_STEP_COLUMNS)]
+    show_table(rows, *columns)
     if part.environment.device_kind == "cpu":
         st.caption(CPU_NOTE)
 
@@ -53,11 +52,17 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
             continue
         subject = measurement.case_id, measurement.implementation
         time = format_ns(measurement.median_ns)
-        yield (*subject, "time", time, "median of the block medians")
+        yield (
+            *subject,
+            "time",
+            time,
+            "median of the block medians",
+        )
         token_count = token_counts[measurement.case_id]
         # a step without tokens has no rate
         if token_count:
-            rate_text = rate.format(token_count / measurement.median_ns * 1e9)
+            tokens_per_s = token_count / measurement.median_ns * 1e9
+            rate_text = rate.format(tokens_per_s)
             yield (
                 *subject,
                 rate.title,
@@ -85,7 +90,12 @@ def show_step_change(row: ComparedRow, base_id: UUID, head_id: UUID) -> None:
     """
     if not row.is_profiled:
         return
-    records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
+    records = data.ask(
+        questions.read_case_of_runs,
+        base_id,
+        head_id,
+        row.key.case_id,
+    )
     title = f"{row.key.case_id} {row.key.implementation}"
     # a record may hold several workloads
     ledgers = [ledger for ledger in ledgers_of_records(*records) if ledger.title == title]
@@ -96,20 +106,53 @@ def show_step_change(row: ComparedRow, base_id: UUID, head_id: UUID) -> None:
     show_table(
         terms(ledger),
         Column("term", lambda term: term.name),
-        Column("base", lambda term: term.base_ns, format_ns),
-        Column("head", lambda term: term.head_ns, format_ns),
-        Column("change", lambda term: term.change_ns, signed_ns),
+        Column(
+            "base",
+            lambda term: term.base_ns,
+            format_ns,
+        ),
+        Column(
+            "head",
+            lambda term: term.head_ns,
+            format_ns,
+        ),
+        Column(
+            "change",
+            lambda term: term.change_ns,
+            signed_ns,
+        ),
     )
     for sentence in sentences(ledger):
         st.text(sentence)
     show_table(
         changed_rows(ledger),
         Column("kernels", kernels_text),
-        Column("base launches", lambda row: row.base_launches, "{:.4g}".format),
-        Column("head launches", lambda row: row.head_launches, "{:.4g}".format),
-        Column("base", lambda row: row.base_ns, format_ns),
-        Column("head", lambda row: row.head_ns, format_ns),
-        Column("change of the step", lambda row: row.change_ns, signed_ns),
+        Column(
+            "base launches",
+            lambda row: row.base_launches,
+            "{:.4g}".format,
+        ),
+        Column(
+            "head launches",
+            lambda row: row.head_launches,
+            "{:.4g}".format,
+        ),
+        Column(
+            "base",
+            lambda row: row.base_ns,
+            format_ns,
+        ),
+        Column(
+            "head",
+            lambda row: row.head_ns,
+            format_ns,
+        ),
+        Column(
+            "change of the step",
+            lambda row: row.change_ns,
+            signed_ns,
+        ),
         if_empty="No kernel changed.",
     )
-    st.caption(f"A step is {what_a_step_is(ledger)}. Lower is better.")
+    step = what_a_step_is(ledger)
+    st.caption(f"A step is {step}. Lower is better.")
