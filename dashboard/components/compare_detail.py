@@ -31,25 +31,31 @@ def show_detail(
     head: RunDetail,
 ) -> None:
     """Show the command that decides a row, its trend and its samples."""
-    show_markup(
-        f"{_decision_html(view, row, base, head)}{_trend_html(view, row, base, head)}",
-        key="compared",
-    )
+    decision = _decision_html(view, row, base, head)
+    trend = _trend_html(view, row, base, head)
+    show_markup(f"{decision}{trend}", key="compared")
     # another tool's values have neither samples nor a profile
     if row.claim is None:
         return
-    base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
-    records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
+    base_id = UUID(base.summary.run_id)
+    head_id = UUID(head.summary.run_id)
+    records = data.ask(
+        questions.read_case_of_runs,
+        base_id,
+        head_id,
+        row.key.case_id,
+    )
     sides: list[Measurement] = []
     for record in records:
-        sides += [
-            measurement
-            for measurement in record.measurements
-            if measurement.implementation == row.key.implementation and measurement.blocks
-        ]
+        for measurement in record.measurements:
+            is_compared = measurement.implementation == row.key.implementation
+            if is_compared and measurement.blocks:
+                sides.append(measurement)
     # a run whose samples were aged has none
     if len(sides) == 2:
-        show_markup(samples_html(dict(zip("AB", sides, strict=True))), key="samples")
+        base_side, head_side = sides
+        samples = samples_html({"A": base_side, "B": head_side})
+        show_markup(samples, key="samples")
     show_step_change(row, base_id, head_id)
 
 
@@ -61,9 +67,10 @@ def _decision_html(
 ) -> str:
     title = f"{row.key.case_id} · {row.key.implementation}"
     roof = view.anchor("Its roof", "roof", **choices_of(row.key))
+    claim = escaped(said_of(row))
     parts = [
         f"<h2>{escaped(title)}</h2>",
-        f"<p>{escaped(said_of(row))}. {roof}</p>",
+        f"<p>{claim}. {roof}</p>",
     ]
     if row.claim is not None:
         command = pair_command(
@@ -78,9 +85,15 @@ def _decision_html(
         )
     for name, sides in row.further.items():
         unit = metric(name)
-        texts = ["none" if value is None else unit.format(value) for value in sides]
-        text = f"{unit.title}: {' → '.join(texts)}"
-        parts.append(f'<p class="rw-soft">{escaped(text)}</p>')
+        texts: list[str] = []
+        for value in sides:
+            if value is None:
+                texts.append("none")
+            else:
+                texts.append(unit.format(value))
+        change = " → ".join(texts)
+        text = escaped(f"{unit.title}: {change}")
+        parts.append(f'<p class="rw-soft">{text}</p>')
     return "".join(parts)
 
 
@@ -98,12 +111,19 @@ def _trend_html(
     if not lines:
         return ""
     (series,) = lines
-    sides = zip("AB", (base, head), strict=True)
-    marks = [LaneMark(side.summary.commit.committed_at, name) for name, side in sides]
-    compared = Lane("compared", tuple(marks))
+    marks = (
+        LaneMark(base.summary.commit.committed_at, "A"),
+        LaneMark(head.summary.commit.committed_at, "B"),
+    )
+    compared = Lane("compared", marks)
+    releases = view.list_releases()
     history = History(
         series=series,
         changes=changes_of_case(view, row.key),
-        lanes=(compared, *lanes_of([series], view.list_releases())),
+        lanes=(compared, *lanes_of([series], releases)),
     )
-    return history_html(history, view.zone, height_px=_FIGURE_PX)
+    return history_html(
+        history,
+        view.zone,
+        height_px=_FIGURE_PX,
+    )

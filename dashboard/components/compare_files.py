@@ -17,13 +17,17 @@ _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def frame_of_rows(rows: Sequence[ComparedRow]) -> pd.DataFrame:
     """Return one line per row, with numbers as numbers and names on one line."""
-    return pd.DataFrame([_values_of(row) for row in rows])
+    lines = [_values_of(row) for row in rows]
+    return pd.DataFrame(lines)
 
 
 def _values_of(row: ComparedRow) -> dict[str, object]:
     low, high = row.interval or (None, None)
     base_share, head_share = row.utilisations
     base_outcome, head_outcome = row.outcomes
+    claim = ""
+    if row.claim is not None:
+        claim = row.claim.text
     values: dict[str, object] = {
         "runner": row.key.runner_class,
         "case": row.key.case_id,
@@ -36,7 +40,7 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
         "interval low": low,
         "interval high": high,
         "group": row.group.value,
-        "claim": "" if row.claim is None else row.claim.text,
+        "claim": claim,
         "not compared": row.refusal,
         "base share of achievable": base_share,
         "head share of achievable": head_share,
@@ -48,16 +52,22 @@ def _values_of(row: ComparedRow) -> dict[str, object]:
     # columns of their own only for what was measured
     for name, sides in row.further.items():
         title = metric(name).title
-        values[f"base {title}"], values[f"head {title}"] = sides
-    return {
-        name: on_one_line(value) if isinstance(value, str) else value
-        for name, value in values.items()
-    }
+        base_value, head_value = sides
+        values[f"base {title}"] = base_value
+        values[f"head {title}"] = head_value
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = on_one_line(value)
+    return values
 
 
 def _found_of(row: ComparedRow) -> list[str]:
-    texts = [f"{change.verdict} {change.commit.short_sha}" for change in row.change_points]
-    return list(dict.fromkeys(texts))
+    texts: list[str] = []
+    for change in row.change_points:
+        text = f"{change.verdict} {change.commit.short_sha}"
+        if text not in texts:
+            texts.append(text)
+    return texts
 
 
 def offer_files(rows: Sequence[ComparedRow], name: str) -> None:
@@ -96,7 +106,8 @@ def to_csv(frame: pd.DataFrame) -> bytes:
             return f"'{value}"
         return value
 
-    return frame.map(inert).to_csv(index=False).encode()
+    inert_frame = frame.map(inert)
+    return inert_frame.to_csv(index=False).encode()
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
@@ -113,7 +124,11 @@ def to_markdown(frame: pd.DataFrame) -> bytes:
             return ""
         return f"{value:.6g}"
 
-    rows = [list(map(cell, row)) for row in frame.itertuples(index=False)]
-    return "\n".join(
-        [*messages.table([str(column) for column in frame.columns], rows), ""]
-    ).encode()
+    titles = [str(column) for column in frame.columns]
+    rows: list[list[str]] = []
+    for row in frame.itertuples(index=False):
+        cells = [cell(value) for value in row]
+        rows.append(cells)
+    lines = messages.table(titles, rows)
+    text = "\n".join([*lines, ""])
+    return text.encode()

@@ -55,7 +55,10 @@ _VERDICT_OF = {
 
 
 def matrix_html(
-    view: View, summaries: Mapping[str, RunnerSummary], chosen: str, **choices: str
+    view: View,
+    summaries: Mapping[str, RunnerSummary],
+    chosen: str,
+    **choices: str,
 ) -> str:
     """Write one line per runner class.
 
@@ -87,8 +90,9 @@ def matrix_html(
         kind: str = "",
     ) -> HtmlColumn[str]:
         def cell_html(runner_class: str) -> str:
+            content = cell(summaries[runner_class])
             # a phone has no heads above its cells
-            return f'<span data-name="{title}">{cell(summaries[runner_class])}</span>'
+            return f'<span data-name="{title}">{content}</span>'
 
         return HtmlColumn(
             title,
@@ -109,10 +113,12 @@ def matrix_html(
             help_text=mean_help,
             kind="mean",
         ),
-        *(column(group, partial(_count_html, group)) for group in Group if seen[group]),
-        column("Found by history", _found_html, help_text=found_help),
     ]
-    if any(summary.roofs is not None for summary in summaries.values()):
+    counted_groups = [group for group in Group if seen[group]]
+    columns.extend(column(group, partial(_count_html, group)) for group in counted_groups)
+    columns.append(column("Found by history", _found_html, help_text=found_help))
+    has_roofs = any(summary.roofs is not None for summary in summaries.values())
+    if has_roofs:
         roof_help = "Median case, share of what is achievable"
         columns.append(
             column(
@@ -139,7 +145,8 @@ def _count_html(group: Group, summary: RunnerSummary) -> str:
     count = summary.counts.get(group, 0)
     if not count:
         return '<span class="rw-soft">0</span>'
-    return f'<b class="{_CLASS_OF.get(group, "")}">{count:,}</b>'
+    name = _CLASS_OF.get(group, "")
+    return f'<b class="{name}">{count:,}</b>'
 
 
 def _geomean_html(geomean: Geomean | None) -> str:
@@ -174,24 +181,31 @@ def _roofs_text(summary: RunnerSummary) -> str:
 
 
 def forest_html(
-    view: View, rows: Sequence[ComparedRow], chosen: ComparedRow | None, **choices: str
+    view: View,
+    rows: Sequence[ComparedRow],
+    chosen: ComparedRow | None,
+    **choices: str,
 ) -> str:
     """Write the rows of each group by kernel: a dot with its interval on one axis."""
+    dots = [_forest_row(row) for row in rows if row.change is not None]
     forest = _Forest(
         view=view,
-        axis=ForestAxis([_forest_row(row) for row in rows if row.change is not None]),
+        axis=ForestAxis(dots),
         labels=case_labels(row.key for row in rows),
         chosen=chosen,
         choices=choices,
     )
-    groups = grouped(rows, lambda row: row.group)
-    parts = [forest.group_html(group, groups[group]) for group in Group if group in groups]
-    names = ["rw-groups"]
+    members_of = grouped(rows, lambda row: row.group)
+    groups_html = ""
+    for group in Group:
+        if group in members_of:
+            groups_html += forest.group_html(group, members_of[group])
+    kind = "rw-groups"
     if chosen is not None:
-        names.append("rw-narrow")
+        kind += " rw-narrow"
     elif not any(_shares_text(row) for row in rows):
-        names.append("rw-roofless")
-    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>'
+        kind += " rw-roofless"
+    return f'<div class="{kind}">{groups_html}</div>'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +220,13 @@ class _Forest:
     choices: Mapping[str, str]
 
     def group_html(self, group: Group, members: Sequence[ComparedRow]) -> str:
-        common, count = Counter(map(said_of, members)).most_common(1)[0]
+        claim_counts = Counter(said_of(row) for row in members)
+        common, count = claim_counts.most_common(1)[0]
         # what holds for most of many rows is said once
         if count <= max(_SAID_ONCE_FROM, len(members) / 2):
             common = ""
-        kernels = grouped(members[:ROWS_AT_FIRST], lambda row: row.key.kernel)
+        first_rows = members[:ROWS_AT_FIRST]
+        kernels = grouped(first_rows, lambda row: row.key.kernel)
         body: list[str] = []
         for number, (kernel, rows) in enumerate(kernels.items()):
             if len(rows) == 1:
@@ -240,7 +256,8 @@ class _Forest:
             if count < len(members):
                 exception = ", unless a row says more"
             heading += f'<p class="rw-soft">{escaped(common)}{exception}</p>'
-        return f"{heading}{_heads(self.axis)}{''.join(body)}{further}"
+        heads = _heads(self.axis)
+        return f"{heading}{heads}{''.join(body)}{further}"
 
     def _kernel_html(
         self,
@@ -250,20 +267,29 @@ class _Forest:
         *,
         is_open: bool,
     ) -> str:
-        body = "".join(self._row_html(row, common, is_single=False) for row in rows)
+        body = ""
+        for row in rows:
+            body += self._row_html(row, common, is_single=False)
         geomean = geomean_of(rows)
-        drawing, change = "<span></span>", ""
+        drawing = "<span></span>"
+        change = ""
         if geomean is not None:
             # all rows of a kernel are in one group, so the first tells its verdict
-            mean = ForestRow(geomean.change, geomean.interval, _VERDICT_OF[rows[0].group])
+            mean = ForestRow(
+                geomean.change,
+                geomean.interval,
+                _VERDICT_OF[rows[0].group],
+            )
             drawing = self.axis.row_html(mean)
             change = percent(geomean.change)
         opened = " open" if is_open else ""
+        name = escaped(shortened(kernel))
+        cases = count_of(len(rows), "case")
         return (
-            f'<details{opened}><summary class="rw-compared"><b>{escaped(shortened(kernel))}</b>'
+            f'<details{opened}><summary class="rw-compared"><b>{name}</b>'
             f"<span></span><span></span>{drawing}"
             f'<span class="number">{change}</span><span></span>'
-            f'<span class="rw-soft">{count_of(len(rows), "case")}</span></summary>{body}</details>'
+            f'<span class="rw-soft">{cases}</span></summary>{body}</details>'
         )
 
     def _row_html(self, row: ComparedRow, common: str, *, is_single: bool) -> str:
@@ -273,26 +299,36 @@ class _Forest:
         # a ratio and its time would look like the same row twice
         if not key.is_performance:
             parts.append(row.metric.title)
-        name = escaped(" · ".join(filter(None, parts)))
+        named_parts = [part for part in parts if part]
+        name = escaped(" · ".join(named_parts))
         kind = "rw-compared rw-case"
         if is_single:
-            name = f"<b>{escaped(shortened(key.kernel))}</b> {name}"
+            kernel = escaped(shortened(key.kernel))
+            name = f"<b>{kernel}</b> {name}"
             kind = "rw-compared rw-case rw-single"
-        drawing, change, said = "<span></span>", "", ""
+        drawing = "<span></span>"
+        change = ""
         if row.change is not None:
             drawing = self.axis.row_html(_forest_row(row))
             change = percent(row.change)
-        if said_of(row) != common:
-            said = escaped(said_of(row))
+        claim = said_of(row)
+        # what is said above the group is not repeated
+        if claim == common:
+            claim = ""
+        said = escaped(claim)
         current = current_attribute(is_current=row is self.chosen)
         title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
+        base = _side_text(row, is_base=True)
+        head = _side_text(row, is_base=False)
+        shares = _shares_text(row)
+        marks = _found_marks(row)
         cells = (
             f'<span class="rw-cut" title="{title}">{name}</span>'
-            f'<span class="number">{_side_text(row, is_base=True)}</span>'
-            f'<span class="number">{_side_text(row, is_base=False)}</span>'
+            f'<span class="number">{base}</span>'
+            f'<span class="number">{head}</span>'
             f'{drawing}<span class="number">{change}</span>'
-            f'<span class="number">{_shares_text(row)}</span>'
-            f'<span class="rw-cut rw-soft" title="{said}">{_found_marks(row)}{said}</span>'
+            f'<span class="number">{shares}</span>'
+            f'<span class="rw-cut rw-soft" title="{said}">{marks}{said}</span>'
         )
         return self.view.anchor(
             cells,
@@ -319,9 +355,12 @@ def _forest_row(row: ComparedRow) -> ForestRow:
 
 
 def _side_text(row: ComparedRow, *, is_base: bool) -> str:
-    value, outcome = row.head, row.outcomes[1]
+    base_outcome, head_outcome = row.outcomes
+    value = row.head
+    outcome = head_outcome
     if is_base:
-        value, outcome = row.base, row.outcomes[0]
+        value = row.base
+        outcome = base_outcome
     if value is not None:
         return escaped(row.metric.format(value))
     if outcome is None:
@@ -340,9 +379,13 @@ def _found_marks(row: ComparedRow) -> str:
     marks: list[str] = []
     for change in once_a_commit(row.change_points):
         mark = VERDICT_MARKS[change.verdict]
-        name = "rw-slower" if change.verdict is Verdict.REGRESSED else "rw-faster"
-        text = f"{mark.symbol} {headline_text(change)} at {change.commit.short_sha}"
-        marks.append(f'<b class="{name}" title="{escaped(change.evidence)}">{escaped(text)}</b> ')
+        name = "rw-faster"
+        if change.verdict is Verdict.REGRESSED:
+            name = "rw-slower"
+        headline = headline_text(change)
+        text = escaped(f"{mark.symbol} {headline} at {change.commit.short_sha}")
+        title = escaped(change.evidence)
+        marks.append(f'<b class="{name}" title="{title}">{text}</b> ')
     return "".join(marks)
 
 
@@ -360,13 +403,22 @@ def said_of(row: ComparedRow) -> str:
 
 def no_verdict_html(rows: Iterable[ComparedRow]) -> str:
     """Write ratios and shares of the roof of two machines, without a verdict."""
+    on_both_sides = [row for row in rows if None not in (row.base, row.head)]
     table = html_table(
-        sorted((row for row in rows if None not in (row.base, row.head)), key=lambda row: row.key),
+        sorted(on_both_sides, key=lambda row: row.key),
         [
             HtmlColumn("Case", lambda row: escaped(row.key.case_id)),
             HtmlColumn("Implementation", lambda row: escaped(row.key.implementation)),
-            HtmlColumn("A", lambda row: _side_text(row, is_base=True), "number"),
-            HtmlColumn("B", lambda row: _side_text(row, is_base=False), "number"),
+            HtmlColumn(
+                "A",
+                lambda row: _side_text(row, is_base=True),
+                "number",
+            ),
+            HtmlColumn(
+                "B",
+                lambda row: _side_text(row, is_base=False),
+                "number",
+            ),
             HtmlColumn("B / A", _ratio_text, "number"),
             HtmlColumn("Of achievable", _shares_text, "number"),
         ],

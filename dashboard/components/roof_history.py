@@ -27,9 +27,11 @@ from roofwatch.model.metrics import Layer, is_metric, metric
 from roofwatch.model.stored_results import RoofCell
 
 _MULTIPLES = 4
-_MAIN_PX, _MULTIPLE_PX = 230, 90
+_MAIN_PX = 230
+_MULTIPLE_PX = 90
 _NO_VALUES = '<p class="rw-soft">No run of these dates has a value of it.</p>'
-_ACHIEVABLE, _PEAK = "achievable (measured)", "peak (datasheet)"
+_ACHIEVABLE = "achievable (measured)"
+_PEAK = "peak (datasheet)"
 
 
 def siblings_of(chosen: RoofRow, rows: Sequence[RoofRow]) -> list[RoofRow]:
@@ -43,8 +45,10 @@ def siblings_of(chosen: RoofRow, rows: Sequence[RoofRow]) -> list[RoofRow]:
             row.rank,
         )
 
-    related = [row for row in rows if row.key.kernel == chosen.key.kernel and row is not chosen]
-    return sorted(related, key=distance)[:_MULTIPLES]
+    of_kernel = [row for row in rows if row.key.kernel == chosen.key.kernel]
+    others = [row for row in of_kernel if row is not chosen]
+    nearest_first = sorted(others, key=distance)
+    return nearest_first[:_MULTIPLES]
 
 
 def histories_html(
@@ -60,7 +64,8 @@ def histories_html(
     siblings = siblings_of(chosen, rows)
     histories = _read(view, [chosen, *siblings], cells)
     if chosen.key not in histories:
-        return f"<p>{_caption(chosen, chosen.key.kernel)}</p>{_NO_VALUES}"
+        caption = _caption(chosen, chosen.key.kernel)
+        return f"<p>{caption}</p>{_NO_VALUES}"
     dates = date_range(histories.values())
     labels = row_labels(rows)
     multiples: list[str] = []
@@ -85,8 +90,10 @@ def histories_html(
         height_px=_MAIN_PX,
         dates=dates,
     )
-    caption = _caption(chosen, f"{chosen.key.kernel} {labels[chosen.key]}")
-    main = figure_html(caption, f"{picture or _NO_VALUES}{_legend(history)}")
+    label = labels[chosen.key]
+    caption = _caption(chosen, f"{chosen.key.kernel} {label}")
+    legend = _legend(history)
+    main = figure_html(caption, f"{picture or _NO_VALUES}{legend}")
     return f'{main}<div class="rw-multiples">{"".join(multiples)}</div>'
 
 
@@ -103,29 +110,43 @@ def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
     view.link.keep("metric", name)
     parts: dict[str, str] = {}
     for part in _PARTS:
-        value = view.link.asked_or_chosen(_PARAMETERS.get(part, part))
+        parameter = _PARAMETERS.get(part, part)
+        value = view.link.asked_or_chosen(parameter)
         if value is not None:
             parts[part] = value
-            view.link.keep(_PARAMETERS.get(part, part), value)
+            view.link.keep(parameter, value)
     # machine code and accuracy do not depend on the runner
     if metric(name).layer not in (Layer.MEASURED, Layer.IMPORTED):
         parts["runner_class"] = ""
     implementation = view.link.asked_or_chosen("implementation") or chosen.key.implementation
     view.link.keep("implementation", implementation)
-    return SeriesKey(view.project, chosen.key.case_id, implementation, name, **parts)
+    return SeriesKey(
+        view.project,
+        chosen.key.case_id,
+        implementation,
+        name,
+        **parts,
+    )
 
 
 def other_metric_html(view: View, key: SeriesKey) -> str:
     """Draw the history of any series."""
     picture = ""
     for series in view.read_series(key):
+        releases = view.list_releases()
         history = History(
             series=series,
             changes=changes_of_case(view, key),
-            lanes=tuple(lanes_of([series], view.list_releases())),
+            lanes=tuple(lanes_of([series], releases)),
         )
-        picture = history_html(history, view.zone, height_px=_MAIN_PX)
-    caption = f"<b>{escaped(key.definition.title)}</b> {escaped(key.label)}"
+        picture = history_html(
+            history,
+            view.zone,
+            height_px=_MAIN_PX,
+        )
+    title = escaped(key.definition.title)
+    label = escaped(key.label)
+    caption = f"<b>{title}</b> {label}"
     return figure_html(caption, picture or _NO_VALUES)
 
 
@@ -141,23 +162,29 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
     for key in keys:
         # compiled code has no runner class
         is_here = key.runner_class in ("", chosen.key.runner_class)
-        if key.case_id != chosen.key.case_id or not is_here:
+        is_same_case = key.case_id == chosen.key.case_id
+        if not is_here or not is_same_case:
             continue
-        parts = {"function": key.function, "target": key.target, "tensor": key.tensor}
-        further = {name: value for name, value in parts.items() if value}
-        label = " · ".join([key.implementation, key.definition.title, *further.values()])
-        choices = choices_of(chosen.key) | {
-            "implementation": key.implementation,
-            "metric": key.metric,
-            **further,
+        parts = {
+            "function": key.function,
+            "target": key.target,
+            "tensor": key.tensor,
         }
-        links.append(view.anchor(escaped(label), view.name, **choices))
+        further = {name: value for name, value in parts.items() if value}
+        names = [key.implementation, key.definition.title, *further.values()]
+        label = escaped(" · ".join(names))
+        choices = choices_of(chosen.key)
+        choices["implementation"] = key.implementation
+        choices["metric"] = key.metric
+        choices.update(further)
+        links.append(view.anchor(label, view.name, **choices))
     return f'<p class="rw-metrics">{" ".join(links)}</p>'
 
 
 def _caption(row: RoofRow, label: str) -> str:
-    case = shortened(f"{label} · {row.key.implementation}", length=90)
-    return f"<b>{escaped(device_text(row.key.runner_class))}</b> {escaped(case)}"
+    device = escaped(device_text(row.key.runner_class))
+    case = escaped(shortened(f"{label} · {row.key.implementation}", length=90))
+    return f"<b>{device}</b> {case}"
 
 
 def _legend(history: History) -> str:
@@ -166,9 +193,8 @@ def _legend(history: History) -> str:
         title += f", {history.metric.direction}"
     parts = [f'<span style="color:{PAGE_BLUE}">●</span> {escaped(title)}']
     if history.vendor is not None:
-        parts.append(
-            f'<span style="color:{GREY}">●</span> {escaped(history.vendor.key.implementation)}'
-        )
+        library = escaped(history.vendor.key.implementation)
+        parts.append(f'<span style="color:{GREY}">●</span> {library}')
     points = history.series.points
     if any(point.degraded_by for point in points):
         parts.append("○ throttled or shared")
@@ -178,28 +204,33 @@ def _legend(history: History) -> str:
 
 
 def _read(
-    view: View, rows: Sequence[RoofRow], cells: Sequence[RoofCell]
+    view: View,
+    rows: Sequence[RoofRow],
+    cells: Sequence[RoofCell],
 ) -> dict[SeriesKey, History]:
     """Read the series of rows and of the libraries beside them in one question, by key of the
     rows that have any.
     """
-    vendors: dict[SeriesKey, SeriesKey] = {}
+    # drawn series of each row, and of the library with the same case
+    own_keys: dict[SeriesKey, SeriesKey] = {}
+    vendor_keys: dict[SeriesKey, SeriesKey] = {}
     for row in rows:
+        own_keys[row.key] = _drawn_key(row, row.key)
         vendor = fastest_library(row.key, cells)
         if vendor is not None:
-            vendors[row.key] = vendor
-    keys = dict.fromkeys(_drawn_key(row, row.key) for row in rows)
-    keys |= dict.fromkeys(_drawn_key(row, vendors[row.key]) for row in rows if row.key in vendors)
+            vendor_keys[row.key] = _drawn_key(row, vendor)
+    # rows may share a library, which is read once
+    keys = dict.fromkeys([*own_keys.values(), *vendor_keys.values()])
     series = {line.key: line for line in view.read_series(*keys)}
     releases = view.list_releases()
     histories: dict[SeriesKey, History] = {}
     for row in rows:
-        line = series.get(_drawn_key(row, row.key))
+        line = series.get(own_keys[row.key])
         if line is None:
             continue
         vendor_line = None
-        if row.key in vendors:
-            vendor_line = series.get(_drawn_key(row, vendors[row.key]))
+        if row.key in vendor_keys:
+            vendor_line = series.get(vendor_keys[row.key])
         histories[row.key] = History(
             series=line,
             vendor=vendor_line,
@@ -212,7 +243,9 @@ def _read(
 
 def _drawn_key(row: RoofRow, key: SeriesKey) -> SeriesKey:
     """Return the share of the roof if the row has any, else what was measured."""
-    name = row.key.metric if row.cell.utilisation is None else "utilisation"
+    name = "utilisation"
+    if row.cell.utilisation is None:
+        name = row.key.metric
     return SeriesKey(
         key.project,
         key.case_id,
@@ -228,7 +261,8 @@ def _roofs(row: RoofRow, series: Series) -> tuple[RoofLine, ...]:
         return ()
     roofs = [RoofLine(_ACHIEVABLE, 1.0, is_measured=True)]
     if row.peak_share is not None:
-        roofs.append(RoofLine(_PEAK, row.peak_share, is_measured=False))
+        peak = RoofLine(_PEAK, row.peak_share, is_measured=False)
+        roofs.append(peak)
     return tuple(roofs)
 
 

@@ -51,13 +51,19 @@ class RoofRow:
         beside the library, then what became slower, then the rest by name.
         """
         # a case without a library counts as equal
-        ratio = self.cell.ratio_to_reference
+        ratio = self.cell.ratio_to_reference or 0.0
         share = self.cell.utilisation
-        is_ok = self.cell.outcome is Outcome.OK
         cost = 0.0
         if self.worst_change is not None:
             cost = cost_of(self.worst_change)
-        return is_ok, share is None, share or 0.0, -(ratio or 0.0), -cost, self.key
+        return (
+            self.cell.outcome is Outcome.OK,
+            share is None,
+            share or 0.0,
+            -ratio,
+            -cost,
+            self.key,
+        )
 
 
 def roof_rows(
@@ -75,15 +81,21 @@ def roof_rows(
     """
     changes = _worst_changes(unsettled)
     every_cell = list(cells)
-    written = {_place(cell.key) for cell in every_cell if not is_library(cell.key.implementation)}
+    written: set[tuple[str, str]] = set()
+    for cell in every_cell:
+        if not is_library(cell.key.implementation):
+            written.add(_place(cell.key))
     runs = {run.runner_class: run for run in reversed(newest_runs)}
     rows: list[RoofRow] = []
     for cell in every_cell:
         if is_library(cell.key.implementation) and _place(cell.key) in written:
             continue
         run = runs.get(cell.key.runner_class)
-        peak = None if run is None else peak_share(cell, run)
-        rows.append(RoofRow(cell, peak, changes.get(cell.key)))
+        peak = None
+        if run is not None:
+            peak = peak_share(cell, run)
+        change = changes.get(cell.key)
+        rows.append(RoofRow(cell, peak, change))
     return sorted(rows, key=lambda row: row.rank)
 
 
@@ -107,12 +119,14 @@ def _place(key: SeriesKey) -> tuple[str, str]:
 
 def peak_share(cell: RoofCell, run: FleetRun) -> float | None:
     """Return the datasheet's rate over the measured one, of what limits a cell."""
-    published = datasheet_ceilings(run.device_name, [dtype_of(cell.key)])
+    dtype = dtype_of(cell.key)
+    published = datasheet_ceilings(run.device_name, [dtype])
     # at the level of memory or of the dtype that limits the case
     peaks = {_kind_of(peak): peak.per_s for peak in published if peak.resource == cell.bound}
     for ceiling in run.ceilings:
-        if ceiling.source == "measured" and _kind_of(ceiling) in peaks:
-            return peaks[_kind_of(ceiling)] / ceiling.per_s
+        kind = _kind_of(ceiling)
+        if ceiling.source == "measured" and kind in peaks:
+            return peaks[kind] / ceiling.per_s
     return None
 
 
@@ -122,14 +136,14 @@ def _kind_of(ceiling: Ceiling) -> tuple[str | None, ...]:
 
 def fastest_library(key: SeriesKey, cells: Iterable[RoofCell]) -> SeriesKey | None:
     """Return the fastest other library of the same case, runner and metric."""
-    libraries = [
-        cell
-        for cell in cells
-        if cell.values
-        and is_library(cell.key.implementation)
-        and cell.key == replace(key, implementation=cell.key.implementation)
-        and cell.key != key
-    ]
+    libraries: list[RoofCell] = []
+    for cell in cells:
+        implementation = cell.key.implementation
+        if not cell.values or not is_library(implementation):
+            continue
+        is_same_case = cell.key == replace(key, implementation=implementation)
+        if is_same_case and cell.key != key:
+            libraries.append(cell)
     fastest = min(libraries, key=lambda cell: cell.values[-1], default=None)
     if fastest is None:
         return None
@@ -180,7 +194,11 @@ def table_html(
         )
     labels = row_labels(rows)
     columns = [
-        HtmlColumn("Case", lambda row: _case_html(view, row, labels[row.key], tab), "case"),
+        HtmlColumn(
+            "Case",
+            lambda row: _case_html(view, row, labels[row.key], tab),
+            "case",
+        ),
         *_value_columns(view, rows, tokens),
     ]
     table = html_table(
@@ -206,25 +224,55 @@ def row_labels(rows: Sequence[RoofRow]) -> dict[SeriesKey, str]:
 
 
 def _value_columns(
-    view: View, rows: Sequence[RoofRow], tokens: Mapping[str, float | None]
+    view: View,
+    rows: Sequence[RoofRow],
+    tokens: Mapping[str, float | None],
 ) -> Iterator[HtmlColumn[RoofRow]]:
     """Return the columns for which any row has data."""
+    runner_classes = {row.key.runner_class for row in rows}
     # one runner stands in the header already
-    if len({row.key.runner_class for row in rows}) > 1:
+    if len(runner_classes) > 1:
         yield HtmlColumn("Runner", _runner_html, "runner rw-cut")
-    if any(row.cell.utilisation is not None for row in rows):
-        title = "Share of the measured ceiling; the peak is dotted"
-        yield HtmlColumn("", _share_html, "share number", title)
-        yield HtmlColumn("Of achievable", _bullet_html, "bullet", title)
-    elif any(row.worst_change is not None for row in rows):
-        title = "The worst open change of the case, as the ledger has it"
-        yield HtmlColumn("Open change", _change_html, "change number", title)
-    if any(row.cell.ratio_to_reference is not None for row in rows):
-        title = "Time over the time of the vendor's library in the same run: below 1 is faster"
-        yield HtmlColumn("vs library", _ratio_html, "ratio number", title)
-    yield HtmlColumn("Newest", lambda row: _newest_html(row, tokens), "newest number")
+    has_shares = any(row.cell.utilisation is not None for row in rows)
+    has_changes = any(row.worst_change is not None for row in rows)
+    has_ratios = any(row.cell.ratio_to_reference is not None for row in rows)
+    if has_shares:
+        share_help = "Share of the measured ceiling; the peak is dotted"
+        yield HtmlColumn(
+            "",
+            _share_html,
+            "share number",
+            share_help,
+        )
+        yield HtmlColumn(
+            "Of achievable",
+            _bullet_html,
+            "bullet",
+            share_help,
+        )
+    elif has_changes:
+        yield HtmlColumn(
+            "Open change",
+            _change_html,
+            "change number",
+            "The worst open change of the case, as the ledger has it",
+        )
+    if has_ratios:
+        yield HtmlColumn(
+            "vs library",
+            _ratio_html,
+            "ratio number",
+            "Time over the time of the vendor's library in the same run: below 1 is faster",
+        )
+    yield HtmlColumn(
+        "Newest",
+        lambda row: _newest_html(row, tokens),
+        "newest number",
+    )
+    title = view.range.title
     # two dates do not fit above a small drawing
-    title = "these dates" if view.range.is_dragged else view.range.title
+    if view.range.is_dragged:
+        title = "these dates"
     yield HtmlColumn(escaped(title), _spark_html, "spark")
 
 
@@ -246,19 +294,22 @@ def _case_html(
     tab: str,
 ) -> str:
     key = row.key
-    name = f"<b>{escaped(shortened(key.kernel, length=40))}</b>"
+    kernel = escaped(shortened(key.kernel, length=40))
+    name = f"<b>{kernel}</b>"
     if label:
         name += f' <span class="rw-soft">{escaped(label)}</span>'
     choices = choices_of(key)
     if tab:
         choices["tab"] = tab
     title = escaped(f"{key.case_id} {key.implementation}")
-    return f'<span class="rw-cut" title="{title}">{view.anchor(name, view.name, **choices)}</span>'
+    link = view.anchor(name, view.name, **choices)
+    return f'<span class="rw-cut" title="{title}">{link}</span>'
 
 
 def _runner_html(row: RoofRow) -> str:
-    runner_class = row.key.runner_class
-    return f'<span title="{escaped(runner_class)}">{escaped(device_text(runner_class))}</span>'
+    title = escaped(row.key.runner_class)
+    device = escaped(device_text(row.key.runner_class))
+    return f'<span title="{title}">{device}</span>'
 
 
 def _share_html(row: RoofRow) -> str:
@@ -280,7 +331,8 @@ def _change_html(row: RoofRow) -> str:
         return ""
     symbol = VERDICT_MARKS[change.verdict].symbol
     text = escaped(f"{symbol} {headline_text(change)}")
-    return f'<span class="rw-slower" title="{escaped(change.evidence)}">{text}</span>'
+    title = escaped(change.evidence)
+    return f'<span class="rw-slower" title="{title}">{text}</span>'
 
 
 def _ratio_html(row: RoofRow) -> str:
@@ -297,14 +349,17 @@ def _ratio_html(row: RoofRow) -> str:
 def _newest_html(row: RoofRow, tokens: Mapping[str, float | None]) -> str:
     cell = row.cell
     if cell.outcome is not Outcome.OK:
-        return f'<span class="rw-slower">{escaped(outcome_text(cell.outcome))}</span>'
+        outcome = escaped(outcome_text(cell.outcome))
+        return f'<span class="rw-slower">{outcome}</span>'
     if not cell.values:
         return ""
-    # people ask for the rate of a model, not for the time of its step
+    newest = cell.values[-1]
     token_count = tokens.get(row.key.case_id)
+    # people ask for the rate of a model, not for the time of its step
     if token_count:
-        return escaped(metric("tokens_per_s").format(token_count / cell.values[-1] * 1e9))
-    return escaped(row.key.definition.format(cell.values[-1]))
+        tokens_per_s = token_count / newest * 1e9
+        return escaped(metric("tokens_per_s").format(tokens_per_s))
+    return escaped(row.key.definition.format(newest))
 
 
 def _spark_html(row: RoofRow) -> str:
@@ -323,13 +378,12 @@ def summary_html(rows: Sequence[RoofRow], classes: Mapping[str, str]) -> str:
     """
     parts: list[str] = []
     for runner_class, name in classes.items():
-        shares = sorted(
-            row.cell.utilisation
-            for row in rows
-            if row.key.runner_class == runner_class and row.cell.utilisation is not None
-        )
+        of_class = [row for row in rows if row.key.runner_class == runner_class]
+        known_shares = (row.cell.utilisation for row in of_class)
+        shares = sorted(share for share in known_shares if share is not None)
         if shares:
-            parts.append(f"<b>{escaped(name)}</b> {shares[len(shares) // 2]:.0%}")
+            median_share = shares[len(shares) // 2]
+            parts.append(f"<b>{escaped(name)}</b> {median_share:.0%}")
     if not parts:
         return ""
     return f'<p class="rw-line">Median case, of achievable: {" · ".join(parts)}</p>'

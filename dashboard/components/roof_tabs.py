@@ -28,6 +28,7 @@ from roofwatch.db.queries import questions
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
 from roofwatch.model.stored_results import FleetRun
 from roofwatch.spec.workload import WORKLOADS
 
@@ -47,7 +48,9 @@ class KernelRun:
         if self.previous is None:
             return None
         return data.ask(
-            questions.read_kernel_of_run, UUID(self.previous.run_id), self.part.cases[0].kernel
+            questions.read_kernel_of_run,
+            UUID(self.previous.run_id),
+            self.part.cases[0].kernel,
         )
 
 
@@ -64,16 +67,26 @@ def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
         runner_classes=(row.key.runner_class,),
         branches=view.filters.branches,
     )
+
+    def doubts(run: FleetRun) -> tuple[bool, ...]:
+        return run.is_unreachable, run.is_dirty, run.is_pair_side
+
     # sorting is stable, so newest runs stay first
-    in_order = sorted(runs, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_pair_side))
+    in_order = sorted(runs, key=doubts)
     in_order.sort(key=lambda run: run.commit, reverse=True)
-    candidates = [run for run in in_order if run.commit.sha == sha] or in_order
+    of_commit = [run for run in in_order if run.commit.sha == sha]
+    candidates = of_commit or in_order
     for run in candidates[:_RUNS_TRIED]:
-        part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
+        part = data.ask(
+            questions.read_kernel_of_run,
+            UUID(run.run_id),
+            row.key.kernel,
+        )
         if part is not None and part.cases:
             # in the order of the branch: the newest before it
-            earlier = [candidate for candidate in in_order if candidate.commit < run.commit]
-            return KernelRun(run, part, next(iter(earlier), None))
+            earlier = (candidate for candidate in in_order if candidate.commit < run.commit)
+            previous = next(earlier, None)
+            return KernelRun(run, part, previous)
     return None
 
 
@@ -116,10 +129,12 @@ def _bar_html(
             )
         )
     run = found_run.run
-    where = f"run of {run.commit.short_sha}, {written(run.started_at, view.zone)}"
+    started = written(run.started_at, view.zone)
+    where = escaped(f"run of {run.commit.short_sha}, {started}")
+    tabs = "".join(links)
     return (
-        f'<nav class="rw-tabs" aria-label="Of the newest run">{"".join(links)}'
-        f'<span class="rw-soft">{escaped(where)}</span></nav>'
+        f'<nav class="rw-tabs" aria-label="Of the newest run">{tabs}'
+        f'<span class="rw-soft">{where}</span></nav>'
     )
 
 
@@ -149,7 +164,8 @@ def _show_roofline(part: RunRecord) -> None:
     dtypes = sorted({point.case.dtype for point in points})
     measured = measured_ceilings(part.ceilings)
     published = datasheet_ceilings(part.environment.device_name, dtypes)
-    show_markup(roofline_svg(points, [*measured, *published]), key="roofline")
+    drawing = roofline_svg(points, [*measured, *published])
+    show_markup(drawing, key="roofline")
     st.caption(
         "Lines are the ceilings of this device, measured in the same run; dotted ones are its "
         "datasheet's. FLOP and bytes are the least that a case needs, not hardware counters: "
@@ -169,9 +185,9 @@ def _show_limits(found_run: KernelRun) -> None:
         for measurement in part.measurements
         if measurement.outcome is not Outcome.UNSUPPORTED
     ]
-    diagnoses = list(map(diagnose, collect_evidence(record, subjects)))
-    target = part.environment.compile_target
-    show_markup(limits_html(diagnoses, target), key="limits")
+    diagnoses = [diagnose(evidence) for evidence in collect_evidence(record, subjects)]
+    table = limits_html(diagnoses, part.environment.compile_target)
+    show_markup(table, key="limits")
     st.caption("`roofwatch diagnose` with the record and the case has every finding.")
 
 
@@ -180,12 +196,16 @@ def _show_limits(found_run: KernelRun) -> None:
 
 def _show_code(found_run: KernelRun) -> None:
     part = found_run.part
-    before = found_run.read_previous()
-    show_static(part.static_facts, None if before is None else before.static_facts)
+    previous_part = found_run.read_previous()
+    previous_facts: Sequence[StaticFacts] | None = None
+    if previous_part is not None:
+        previous_facts = previous_part.static_facts
+    show_static(part.static_facts, previous_facts)
     if found_run.previous is not None:
+        previous_commit = code_span(choice_text(found_run.previous.commit))
         st.caption(
-            f"*changed* is against {code_span(choice_text(found_run.previous.commit))}, the "
-            "commit measured before this one. Equal hashes are equal machine code."
+            f"*changed* is against {previous_commit}, the commit measured before this one. Equal "
+            "hashes are equal machine code."
         )
     if part.overflow_proofs:
         show_analyses(part.overflow_proofs, part.operator_costs)
@@ -193,5 +213,7 @@ def _show_code(found_run: KernelRun) -> None:
 
 def _show_tuned(tuned: Sequence[Autotuning]) -> None:
     for tuning in tuned:
-        st.markdown(f"{code_span(tuning.function)} {code_span(tuning.key or 'one choice')}")
+        function = code_span(tuning.function)
+        key = code_span(tuning.key or "one choice")
+        st.markdown(f"{function} {key}")
         show_tried(tuning)
