@@ -10,10 +10,17 @@ import streamlit as st
 from roofwatch.dashboard.charts import cells, forest, history, roofline, samples
 
 _ASSETS = Path(__file__).parents[1] / "assets"
+_STYLES = (
+    cells.STYLE,
+    forest.STYLE,
+    history.STYLE,
+    roofline.STYLE,
+    samples.STYLE,
+)
 _markup = st.components.v2.component(
     "markup",
     html="<div class=rw-markup></div>",
-    css="".join([cells.STYLE, forest.STYLE, history.STYLE, roofline.STYLE, samples.STYLE]),
+    css="".join(_STYLES),
     js=(_ASSETS / "markup.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )

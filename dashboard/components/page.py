@@ -53,17 +53,17 @@ class SourceLinks:
         """Create from a setting such as `https://github.com/{project}`."""
         if pattern is None:
             return cls(None)
-        return cls(pattern.rstrip("/").replace("{project}", quote(project)))
+        address = pattern.rstrip("/").replace("{project}", quote(project))
+        return cls(address)
 
     def commit_html(self, commit: CommitRef) -> str:
         """Return the short form of a commit as HTML, linked if possible."""
         named = f"<code>{escape(commit.short_sha)}</code>"
         if self.repository_url is None:
             return named
-        return (
-            f'<a href="{escape(self.repository_url)}/commit/{quote(commit.sha)}" '
-            f'target="_blank">{named}</a>'
-        )
+        repository = escape(self.repository_url)
+        sha = quote(commit.sha)
+        return f'<a href="{repository}/commit/{sha}" target="_blank">{named}</a>'
 
     def line_html(self, sha: str, file: str, line: int) -> str:
         """Return a source line as HTML, linked unless the recorded path leaves the repository."""
@@ -71,8 +71,9 @@ class SourceLinks:
         path = self._path_in_repository(file)
         if path is None:
             return named
-        address = f"{self.repository_url}/blob/{quote(sha)}/{path}#L{line}"
-        return f'<a href="{escape(address)}" target="_blank" rel="noopener">{named}</a>'
+        commit = quote(sha)
+        address = escape(f"{self.repository_url}/blob/{commit}/{path}#L{line}")
+        return f'<a href="{address}" target="_blank" rel="noopener">{named}</a>'
 
     def changes_html(self, base: str, head: str, file: str) -> str:
         """Return a link to what changed in a file between two commits; "" without a forge."""
@@ -81,15 +82,17 @@ class SourceLinks:
             return ""
         # GitHub names the part of a file by the hash of its path; elsewhere the link opens the top
         part = hashlib.sha256(file.encode()).hexdigest()
-        address = f"{self.repository_url}/compare/{quote(base)}...{quote(head)}#diff-{part}"
+        commits = f"{quote(base)}...{quote(head)}"
+        address = escape(f"{self.repository_url}/compare/{commits}#diff-{part}")
         named = f"<code>{escaped(file)}</code>"
-        return f'<a href="{escape(address)}" target="_blank" rel="noopener">{named}</a>'
+        return f'<a href="{address}" target="_blank" rel="noopener">{named}</a>'
 
     def _path_in_repository(self, file: str) -> str | None:
         parts = PurePosixPath(file).parts
         # a path comes from a record, which is untrusted
-        leaves_repository = ".." in parts or file.startswith("/") or "\\" in file
-        if self.repository_url is None or leaves_repository:
+        if ".." in parts or file.startswith("/") or "\\" in file:
+            return None
+        if self.repository_url is None:
             return None
         return quote("/".join(parts))
 
@@ -111,11 +114,11 @@ class View:
 
     def commit_html(self, commit: CommitRef) -> str:
         """Write a commit with subject and author."""
+        linked = self.sources.commit_html(commit)
+        subject = escaped(shortened(commit.subject))
+        author = escaped(shortened(commit.author))
         # isolated: a name that is written from right to left would take what follows along
-        return (
-            f"{self.sources.commit_html(commit)} <bdi>{escaped(shortened(commit.subject))}</bdi>"
-            f" · <bdi>{escaped(shortened(commit.author))}</bdi>"
-        )
+        return f"{linked} <bdi>{subject}</bdi> · <bdi>{author}</bdi>"
 
     def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
         """List the runs within the filters, newest first; without any, say so and end the view.
@@ -149,7 +152,8 @@ class View:
             since=self.range.since,
             until=self.range.until,
         )
-        return data.ask(questions.read_trend, question).series
+        trend = data.ask(questions.read_trend, question)
+        return trend.series
 
     def dragged_part(self, series: Series) -> Series:
         """The points in the dates that were dragged; all without any."""
@@ -160,18 +164,24 @@ class View:
 
     def list_releases(self) -> list[LaneMark]:
         """Return date and name of each release, oldest first."""
-        return [
-            LaneMark(release.commit.committed_at, release.name)
-            for release in data.ask(questions.list_releases, self.project)
-        ]
+        releases = data.ask(questions.list_releases, self.project)
+        return [LaneMark(release.commit.committed_at, release.name) for release in releases]
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
         # a proxy may serve the dashboard under a path
         url = urljoin(st.context.url or "/", path_of(view))
-        return f"{url}?{urlencode(self.query(**choices), doseq=True)}"
+        parameters = urlencode(self.query(**choices), doseq=True)
+        return f"{url}?{parameters}"
 
-    def anchor(self, label: str, view: str, *, attributes: str = "", **choices: str) -> str:
+    def anchor(
+        self,
+        label: str,
+        view: str,
+        *,
+        attributes: str = "",
+        **choices: str,
+    ) -> str:
         """Return a link to a view as HTML; label and further attributes are HTML too."""
         address = escape(self.address_of(view, **choices))
         return f'<a {attributes} href="{address}" target="_self">{label}</a>'
@@ -227,10 +237,13 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     facets = data.ask(questions.read_filter_options, project)
     owners = data.owners_of(facets)
     options = options_of(facets, owners)
-    chosen = {
-        parameter: link.read_some(label, options[parameter], parameter=parameter)
-        for parameter, label in PARAMETERS.items()
-    }
+    chosen: dict[str, list[str]] = {}
+    for parameter, label in PARAMETERS.items():
+        chosen[parameter] = link.read_some(
+            label,
+            options[parameter],
+            parameter=parameter,
+        )
     filters = Filters(facets, chosen, owners)
     runners = data.ask(questions.list_runner_coverage, project)
     # ranges count from the newest commit, not from today
@@ -238,7 +251,8 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
     releases = data.ask(questions.list_releases, project)
     zone = _reader_zone()
     ranges = list_ranges(releases, newest)
-    dragged = dragged_range(st.query_params.get("range", ""), zone)
+    requested_range = st.query_params.get("range", "")
+    dragged = dragged_range(requested_range, zone)
     if dragged is not None:
         ranges.append(dragged)
     range_name = link.read(
@@ -247,13 +261,14 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
         parameter="range",
         default=RANGE_AT_FIRST,
     )
+    settings = load_settings()
     view = View(
         name=name,
         project=project,
         link=link,
         filters=filters,
         zone=zone,
-        sources=SourceLinks.of_project(load_settings().repository_url, project),
+        sources=SourceLinks.of_project(settings.repository_url, project),
         range=next(choice for choice in ranges if choice.name == range_name),
         runners=runners,
     )
@@ -276,7 +291,10 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
 
 def _linked_project(view: str, projects: Sequence[str]) -> str | None:
     """Return the project of the commit in an address without a project, if it is in one only."""
-    if view != FRONT_PAGE or "project" in st.query_params or len(projects) == 1:
+    if view != FRONT_PAGE or "project" in st.query_params:
+        return None
+    # the only project needs no search
+    if len(projects) == 1:
         return None
     linked = find_linked_row(dict(st.query_params))
     if linked is None:
@@ -306,11 +324,12 @@ def note_whole_runs(view: View) -> None:
 
 def show_no_match(view: View, subject: str) -> None:
     """Say that the filters admit nothing, and how to remove them."""
-    address = escape(view.address_of(view.name).partition("?")[0])
-    everything = escape(urlencode({"project": view.project}))
+    path, _, _ = view.address_of(view.name).partition("?")
+    without_filters = urlencode({"project": view.project})
+    address = escape(f"{path}?{without_filters}")
     st.html(
         f"<p class=rw-soft>No {escape(subject)} for these filters. "
-        f'<a href="{address}?{everything}" target="_self">Clear filters</a></p>'
+        f'<a href="{address}" target="_self">Clear filters</a></p>'
     )
 
 
@@ -318,7 +337,8 @@ def show_first_steps(what_is_missing: str) -> NoReturn:
     """Show what is missing and the commands that create it, and end the view."""
     st.info(what_is_missing, icon=":material/play_circle:")
     st.code(
-        "roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language=None
+        "roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records",
+        language=None,
     )
     st.caption("To try it with real measurements first: `roofwatch demo`")
     st.stop()

@@ -40,7 +40,13 @@ class Permalink:
             self._chosen[parameter] = [value]
         return value
 
-    def read_some(self, label: str, options: Sequence[str], *, parameter: str) -> list[str]:
+    def read_some(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+    ) -> list[str]:
         """Return choices of the address, in the order of the options."""
         chosen = self._known(label, options, parameter)
         # one choice has one address, in whatever order it was made
@@ -53,19 +59,33 @@ class Permalink:
         """Keep a parameter in the address as it is, also if it names nothing."""
         self._chosen[parameter] = [value]
 
-    def _known(self, label: str, options: Sequence[str], parameter: str) -> list[str]:
+    def _known(
+        self,
+        label: str,
+        options: Sequence[str],
+        parameter: str,
+    ) -> list[str]:
         values = st.query_params.get_all(parameter)
-        self._warn_of_unknown(label, values, options)
-        return [value for value in values if value in options]
+        return self._without_unknown(label, values, options)
 
     @staticmethod
-    def _warn_of_unknown(label: str, values: Sequence[str], options: Sequence[str]) -> None:
+    def _without_unknown(
+        label: str,
+        values: Sequence[str],
+        options: Sequence[str],
+    ) -> list[str]:
+        """Return the values that are options, with a notice about each of the others."""
+        known_values: list[str] = []
         for value in values:
-            if value not in options:
-                st.warning(
-                    f"{label} {code_span(shortened(value))} not found.",
-                    icon=":material/link_off:",
-                )
+            if value in options:
+                known_values.append(value)
+                continue
+            name = code_span(shortened(value))
+            st.warning(
+                f"{label} {name} not found.",
+                icon=":material/link_off:",
+            )
+        return known_values
 
     def choose(
         self,
@@ -85,7 +105,8 @@ class Permalink:
         if requested:
             candidates[0] = requested[0]
         st.session_state[key] = next(value for value in candidates if value in options)
-        chosen = (container or st).selectbox(
+        drawn_in = container or st
+        chosen = drawn_in.selectbox(
             label,
             options,
             key=key,
@@ -96,16 +117,30 @@ class Permalink:
 
     def switch(self, label: str, *, parameter: str) -> bool:
         """Choose yes or no; the default is no."""
-        is_on = st.toggle(
+        key = self._flag(
+            parameter,
             label,
-            key=self._flag(parameter, label, _YES, _NO),
+            _YES,
+            _NO,
         )
+        is_on = st.toggle(label, key=key)
         self._chosen[parameter] = [_YES if is_on else _NO]
         return is_on
 
-    def unfold(self, label: str, show: Callable[[], None], *, parameter: str) -> None:
+    def unfold(
+        self,
+        label: str,
+        show: Callable[[], None],
+        *,
+        parameter: str,
+    ) -> None:
         """Show an expander, and its content only if it is open."""
-        key = self._flag(parameter, label, _OPEN, _FOLDED)
+        key = self._flag(
+            parameter,
+            label,
+            _OPEN,
+            _FOLDED,
+        )
         part = st.expander(label, key=key, on_change="rerun")
         # the content is made only when it is seen
         if part.open:
@@ -137,7 +172,9 @@ class Permalink:
 
     def write(self) -> None:
         st.session_state[self._key("written")] = self._chosen
-        current = {name: st.query_params.get_all(name) for name in st.query_params}
+        current: dict[str, list[str]] = {}
+        for name in st.query_params:
+            current[name] = st.query_params.get_all(name)
         # the same address is not written again
         if current != self._chosen:
             st.query_params.from_dict(self._chosen)
@@ -160,8 +197,7 @@ class Permalink:
             return None
         if options is None:
             return values
-        self._warn_of_unknown(label, values, options)
-        return [value for value in values if value in options]
+        return self._without_unknown(label, values, options)
 
     def _key(self, parameter: str) -> str:
         return f"{self._view}:{parameter}"

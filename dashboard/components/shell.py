@@ -1,6 +1,6 @@
 """The header of every view: screens, project, search, range, filters and runners in one line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
@@ -55,9 +55,9 @@ class TimeRange:
     """Chosen by dragging over a history, which then shows these dates alone."""
 
     def admits(self, moment: datetime) -> bool:
-        is_early = self.since is not None and moment < self.since
-        is_late = self.until is not None and moment > self.until
-        return not is_early and not is_late
+        if self.since is not None and moment < self.since:
+            return False
+        return self.until is None or moment <= self.until
 
 
 def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> list[TimeRange]:
@@ -83,7 +83,8 @@ def list_ranges(releases: Sequence[TaggedCommit], newest: datetime | None) -> li
                 until=head.commit.committed_at,
             )
         )
-    return ranges[: len(_DAYS) + 1 + _RELEASES_LISTED]
+    listed_count = len(_DAYS) + 1 + _RELEASES_LISTED
+    return ranges[:listed_count]
 
 
 def dragged_range(name: str, zone: tzinfo) -> TimeRange | None:
@@ -116,7 +117,12 @@ def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:
     """Return the state of a runner class by its newest clean run."""
     measured_count = sum(case.measurement_count for case in runner.cases)
     degraded_count = sum(case.degraded_count for case in runner.cases)
-    return runner_state(runner.result_times, degraded_count / max(measured_count, 1), now)
+    degraded_share = degraded_count / max(measured_count, 1)
+    return runner_state(
+        runner.result_times,
+        degraded_share,
+        now,
+    )
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,14 @@ class ShellHeader:
     """Project, filters and range, which all screens share."""
 
     def address(self, view: str, query: Query) -> str:
-        return f"{path_of(view)}?{urlencode(query, doseq=True)}"
+        parameters = urlencode(query, doseq=True)
+        return f"{path_of(view)}?{parameters}"
 
     def with_choice(self, parameter: str, value: str | Sequence[str]) -> str:
         """Return the address of this view with another choice; an empty one removes it."""
         # the parameter is replaced rather than added
-        query = {name: chosen for name, chosen in self.query.items() if name != parameter}
+        query = dict(self.query)
+        query.pop(parameter, None)
         if value:
             query[parameter] = value
         return self.address(self.view, query)
@@ -159,13 +167,15 @@ def show_header(header: ShellHeader) -> None:
 @st.fragment
 def _draw(header: ShellHeader, bar: str) -> None:
     """Draw the header alone again while somebody types."""
-    search = st.session_state.get("shell", {}).get("search") or {}
+    component_state = st.session_state.get("shell", {})
+    search = component_state.get("search") or {}
     # a search ends when somebody follows a link; resetting it from the browser would be a second
     # message, and of two messages at once the link can be lost
     typed = ""
     if search != st.session_state.get(_FOLLOWED_SEARCH):
         typed = str(search.get("text", ""))
-    results = _results_html(header, typed.strip()[:_LONGEST_SEARCH])
+    text = typed.strip()[:_LONGEST_SEARCH]
+    results = _results_html(header, text)
     answer = _shell(
         key="shell",
         data={"bar": bar, "results": results},
@@ -181,72 +191,97 @@ def _go(address: str) -> None:
     parts = urlsplit(address)
     file = file_of(parts.path)
     if file is not None:
-        st.switch_page(file, query_params=parse_qs(parts.query))
+        parameters = parse_qs(parts.query)
+        st.switch_page(file, query_params=parameters)
 
 
 # --- the line
 
 
 def _bar_html(header: ShellHeader) -> str:
-    screens: list[str] = []
+    screens = ""
     for view, title in VIEWS.items():
-        current = ' aria-current="page"' if view == header.view else ""
+        current = ""
+        if view == header.view:
+            current = ' aria-current="page"'
         address = escape(header.address(view, header.query))
-        screens.append(f'<a href="{address}"{current}>{title}</a>')
-    front = escape(header.address(next(iter(VIEWS)), header.query))
+        screens += f'<a href="{address}"{current}>{title}</a>'
+    front_view = next(iter(VIEWS))
+    front = escape(header.address(front_view, header.query))
+    projects = _project_html(header)
+    ranges = _range_html(header)
+    chips = _chips_html(header)
+    filters = _filters_html(header)
     return (
         f'<a class=logo href="{front}" aria-label="roofwatch, front page">{_LOGO}</a>'
-        f'<nav aria-label="Screens">{"".join(screens)}</nav>'
-        f"{_project_html(header)}"
+        f'<nav aria-label="Screens">{screens}</nav>'
+        f"{projects}"
         '<div class=rw-find><input type=search aria-label="Search" autocomplete=off '
         'placeholder="Kernel, commit, author, runner …"><kbd aria-hidden=true>/</kbd>'
         "<div class=rw-results aria-live=polite></div></div>"
-        f"{_range_html(header)}"
-        f'<div class=rw-chips aria-label="Runners">{_chips_html(header)}</div>'
-        f"{_filters_html(header)}"
+        f"{ranges}"
+        f'<div class=rw-chips aria-label="Runners">{chips}</div>'
+        f"{filters}"
     )
 
 
 def _project_html(header: ShellHeader) -> str:
-    options = (_option(project, project, {header.project}) for project in header.projects)
-    address = f"{path_of(header.view)}?project="
-    return _select("Project", address, options)
+    options = ""
+    for project in header.projects:
+        is_chosen = project == header.project
+        options += _option(project, project, is_chosen=is_chosen)
+    path = path_of(header.view)
+    return _select("Project", f"{path}?project=", options)
 
 
 def _range_html(header: ShellHeader) -> str:
-    options = [
-        _option(choice.name, choice.title, {header.chosen_range.name}) for choice in header.ranges
-    ]
+    options = ""
+    for choice in header.ranges:
+        is_chosen = choice.name == header.chosen_range.name
+        options += _option(choice.name, choice.title, is_chosen=is_chosen)
     address = header.with_choice("range", ())
     return _select("Time range", f"{address}&range=", options)
 
 
-def _select(label: str, address: str, options: Iterable[str]) -> str:
+def _select(label: str, address: str, options: str) -> str:
+    data_address = escape(address)
     return (
-        f'<label><select aria-label="{label}" data-address="{escape(address)}">'
-        f"{''.join(options)}</select></label>"
+        f'<label><select aria-label="{label}" data-address="{data_address}">'
+        f"{options}</select></label>"
     )
 
 
-def _option(value: str, title: str, chosen: Iterable[str]) -> str:
-    selected = " selected" if value in chosen else ""
-    return f'<option value="{escape(value)}"{selected}>{escaped(shortened(title))}</option>'
+def _option(
+    value: str,
+    title: str,
+    *,
+    is_chosen: bool,
+) -> str:
+    selected = " selected" if is_chosen else ""
+    text = escaped(shortened(title))
+    return f'<option value="{escape(value)}"{selected}>{text}</option>'
 
 
 def _chips_html(header: ShellHeader) -> str:
     """Write a link for each device that shows its runner classes only, or all again."""
     by_device: dict[str, list[RunnerCoverage]] = {}
     for runner in header.runners:
-        by_device.setdefault(device_text(runner.runner_class), []).append(runner)
+        device = device_text(runner.runner_class)
+        by_device.setdefault(device, []).append(runner)
     first_devices = list(by_device.items())[:_CHIPS]
     chips = [_chip_html(header, device, runners) for device, runners in first_devices]
-    if len(by_device) > _CHIPS:
+    further_count = len(by_device) - _CHIPS
+    if further_count > 0:
         address = escape(header.address("machines", header.query))
-        chips.append(f'<a class=rw-chip href="{address}">+{len(by_device) - _CHIPS}</a>')
+        chips.append(f'<a class=rw-chip href="{address}">+{further_count}</a>')
     return "".join(chips)
 
 
-def _chip_html(header: ShellHeader, device: str, runners: Sequence[RunnerCoverage]) -> str:
+def _chip_html(
+    header: ShellHeader,
+    device: str,
+    runners: Sequence[RunnerCoverage],
+) -> str:
     """Write one chip for a device, which may have several runner classes."""
     classes = [runner.runner_class for runner in runners]
     is_chosen = not set(header.filters.runner_classes).isdisjoint(classes)
@@ -256,34 +291,35 @@ def _chip_html(header: ShellHeader, device: str, runners: Sequence[RunnerCoverag
         choice = ()
     address = escape(header.with_choice("class", choice))
     current = current_attribute(is_current=is_chosen)
-    # the class that reported last
-    state = state_of(max(runners, key=lambda runner: runner.result_times[0]), datetime.now(UTC))
+    last_reported = max(runners, key=lambda runner: runner.result_times[0])
+    state = state_of(last_reported, datetime.now(UTC))
     mark = f'<span class={state.word} aria-label="{state.word}">{state.symbol}</span>'
-    return (
-        f'<a class=rw-chip href="{address}" title="{escaped(state.explanation)}"{current}>'
-        f"{mark} {escaped(device)}</a>"
-    )
+    title = escaped(state.explanation)
+    name = escaped(device)
+    return f'<a class=rw-chip href="{address}" title="{title}"{current}>{mark} {name}</a>'
 
 
 def _filters_html(header: ShellHeader) -> str:
-    lists: list[str] = []
+    lists = ""
     for parameter, label in PARAMETERS.items():
-        chosen = set(header.filters.chosen.get(parameter, ()))
-        options = [_option(value, value, chosen) for value in header.options[parameter]]
+        chosen = header.filters.chosen.get(parameter, ())
+        options = ""
+        for value in header.options[parameter]:
+            options += _option(value, value, is_chosen=value in chosen)
         if options:
-            lists.append(
-                f"<label>{label}<select name={parameter} multiple size=5>"
-                f"{''.join(options)}</select></label>"
+            lists += (
+                f"<label>{label}<select name={parameter} multiple size=5>{options}</select></label>"
             )
+    hidden = ""
     # a form sends its own fields only: the rest is hidden in it
-    remaining = {name: header.query[name] for name in ("project", "range") if name in header.query}
-    hidden = "".join(
-        f'<input type=hidden name={name} value="{escape(str(value))}">'
-        for name, value in remaining.items()
-    )
+    for name in ("project", "range"):
+        if name in header.query:
+            query_value = escape(str(header.query[name]))
+            hidden += f'<input type=hidden name={name} value="{query_value}">'
+    path = path_of(header.view)
     return (
-        f'<details class=rw-more><summary>Filter</summary><form action="{path_of(header.view)}">'
-        f"{hidden}{''.join(lists)}<span></span><button>Apply</button></form></details>"
+        f'<details class=rw-more><summary>Filter</summary><form action="{path}">'
+        f"{hidden}{lists}<span></span><button>Apply</button></form></details>"
     )
 
 
@@ -295,10 +331,12 @@ def _narrowed_html(header: ShellHeader) -> str:
         if values:
             address = escape(header.with_choice(parameter, ()))
             names = escaped(shortened(", ".join(values)))
-            parts.append(f'<a href="{address}">{label.lower()} {names} ✕</a>')
-    if parts:
-        return f"Only {' '.join(parts)}"
-    return ""
+            title = label.lower()
+            parts.append(f'<a href="{address}">{title} {names} ✕</a>')
+    if not parts:
+        return ""
+    links = " ".join(parts)
+    return f"Only {links}"
 
 
 # --- search
@@ -307,43 +345,48 @@ def _narrowed_html(header: ShellHeader) -> str:
 def _results_html(header: ShellHeader, text: str) -> str:
     if not text:
         return ""
-    matches = data.ask(questions.search, header.project, text)
-    shared = {"project": header.project}
-    rows: list[str] = []
+    matches = data.ask(
+        questions.search,
+        header.project,
+        text,
+    )
+    rows = ""
     for kernel in matches.kernels:
-        address = header.address("roof", {**shared, "kernel": kernel})
-        rows.append(_result("kernel", kernel, address))
+        query = {"project": header.project, "kernel": kernel}
+        rows += _result("kernel", kernel, header.address("roof", query))
     for case_id in matches.cases:
-        kernel = case_id.partition("/")[0]
-        address = header.address("roof", {**shared, "kernel": kernel, "case": case_id})
-        rows.append(_result("case", case_id, address))
+        kernel, _, _ = case_id.partition("/")
+        query = {"project": header.project, "kernel": kernel, "case": case_id}
+        rows += _result("case", case_id, header.address("roof", query))
     for measured in matches.commits:
         commit = measured.commit
         title = f"{commit.short_sha} {commit.subject} · {commit.author}"
-        rows.append(_result("commit", title, _commit_address(header, commit)))
-    rows.extend(
-        _result("release", release.name, _commit_address(header, release.commit))
-        for release in matches.releases
-    )
+        rows += _result("commit", title, _commit_address(header, commit))
+    for release in matches.releases:
+        address = _commit_address(header, release.commit)
+        rows += _result("release", release.name, address)
     for runner_class in matches.runner_classes:
-        address = header.address("machines", {**shared, "runner": runner_class})
-        rows.append(_result("runner", runner_class, address))
-    if rows:
-        return "".join(rows)
-    return (
-        "<p>Nothing matches. Kernels, cases, commits, pull requests, authors, runners and releases "
-        "are searched.</p>"
-    )
+        query = {"project": header.project, "runner": runner_class}
+        rows += _result("runner", runner_class, header.address("machines", query))
+    if not rows:
+        return (
+            "<p>Nothing matches. Kernels, cases, commits, pull requests, authors, runners and "
+            "releases are searched.</p>"
+        )
+    return rows
 
 
 def _commit_address(header: ShellHeader, commit: CommitRef) -> str:
-    # in all ranges: what is searched for may be old
-    query = {"project": header.project, "range": _ALL, "commit": commit.sha}
+    query = {
+        "project": header.project,
+        # what is searched for may be old
+        "range": _ALL,
+        "commit": commit.sha,
+    }
     return header.address("ledger", query)
 
 
 def _result(kind: str, name: str, address: str) -> str:
-    return (
-        f'<a href="{escape(address)}"><small>{kind}</small>'
-        f"<span>{escaped(shortened(name, length=120))}</span></a>"
-    )
+    href = escape(address)
+    title = escaped(shortened(name, length=120))
+    return f'<a href="{href}"><small>{kind}</small><span>{title}</span></a>'

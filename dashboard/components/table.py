@@ -53,12 +53,17 @@ class Column(Generic[RowRead]):
         """Title in a downloaded file, with the unit of the values."""
         if self.write is None or self.write not in _UNITS:
             return self.title
-        return f"{self.title} ({_UNITS[self.write]})"
+        unit = _UNITS[self.write]
+        return f"{self.title} ({unit})"
 
     @property
     def config(self) -> Any:
         if self.link is not None:
-            return st.column_config.LinkColumn(self.title, help=self.help, display_text=self.link)
+            return st.column_config.LinkColumn(
+                self.title,
+                help=self.help,
+                display_text=self.link,
+            )
         return st.column_config.Column(self.title, help=self.help)
 
     def read(self, row: RowRead) -> object:
@@ -143,20 +148,23 @@ def html_table(
         kind: Further class of the table in the style sheet.
         attributes: Attributes of a row's element, with a space before each.
     """
-    heads = "".join(
-        f'<th scope=col class="{column.kind}" title="{column.help}">{column.head}</th>'
-        for column in columns
-    )
+    heads = ""
+    for column in columns:
+        heads += f'<th scope=col class="{column.kind}" title="{column.help}">{column.head}</th>'
     lines: list[str] = []
     for row in rows:
-        cells = "".join(f'<td class="{column.kind}">{column.cell(row)}</td>' for column in columns)
+        cells = ""
+        for column in columns:
+            content = column.cell(row)
+            cells += f'<td class="{column.kind}">{content}</td>'
         of_row = ""
         if attributes is not None:
             of_row = attributes(row)
         lines.append(f"<tr{of_row}>{cells}</tr>")
+    body = "".join(lines)
     return (
         f'<table class="rw-table {kind}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table>"
+        f"<tbody>{body}</tbody></table>"
     )
 
 
@@ -167,7 +175,8 @@ def scrolled(table: str) -> str:
 
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:
     """Show numbers side by side, each with its title and a help text."""
-    for column, (title, value, help_text) in zip(st.columns(len(numbers)), numbers, strict=True):
+    columns = st.columns(len(numbers))
+    for column, (title, value, help_text) in zip(columns, numbers, strict=True):
         column.metric(
             title,
             value,
@@ -210,12 +219,14 @@ def show_table(
     style = frame.style.format(formats, na_rep=NO_VALUE)
     for column in filled:
         if column.warn_above is not None:
-            style.map(partial(_warn_above, column.warn_above), subset=[column.name])
+            colour = partial(_warn_above, column.warn_above)
+            style.map(colour, subset=[column.name])
+    is_short = len(frame) <= _ROWS_SHOWN
     st.dataframe(
         style,
         hide_index=True,
         column_config={column.name: column.config for column in filled},
         placeholder=NO_VALUE,
-        height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
+        height="content" if is_short else _SCROLLED_PX,
         key=key,
     )
