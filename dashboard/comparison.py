@@ -102,7 +102,8 @@ class ComparedRow:
     def group(self) -> Group:
         if self.claim is None:
             return Group.CANNOT_SAY
-        verdict, reason = self.claim.verdict, self.claim.reason
+        verdict = self.claim.verdict
+        reason = self.claim.reason
         if verdict is Verdict.REGRESSED:
             if reason in _BROKEN:
                 return Group.BROKEN
@@ -123,7 +124,9 @@ class ComparedRow:
 
     def of_both(self, name: str) -> tuple[Any, Any]:
         """Return a field of both sides' cases; None of a side without a case."""
-        return getattr(self.base_case, name, None), getattr(self.head_case, name, None)
+        base = getattr(self.base_case, name, None)
+        head = getattr(self.head_case, name, None)
+        return base, head
 
     @property
     def utilisations(self) -> tuple[float | None, float | None]:
@@ -150,8 +153,9 @@ class ComparedRow:
     @property
     def is_profiled(self) -> bool:
         """Whether both sides have a profile, of times that compare."""
-        sides = self.base_case, self.head_case
-        return not self.refusal and all(case is not None and case.is_profiled for case in sides)
+        if self.refusal or self.base_case is None or self.head_case is None:
+            return False
+        return self.base_case.is_profiled and self.head_case.is_profiled
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -181,51 +185,56 @@ def rows_of(
         judgement: Of the records of both, if their samples were read.
         imported: Values of other tools in both.
     """
-    base_cases, head_cases = _cases_by_key(base), _cases_by_key(head)
-    base_code, head_code = _code_by_key(base), _code_by_key(head)
+    base_cases = _cases_by_key(base)
+    head_cases = _cases_by_key(head)
+    base_code = _code_by_key(base)
+    head_code = _code_by_key(head)
     refusal = why_not_comparable(base, head)
     changes_by_subject = _found_by_key(base, head, regressions)
     # summaries of both runs are always there; they refuse rather than decide
-    evidence = {case.subject.case_key: case.evidence for case in judge_runs(base, head)}
+    judged_cases = judge_runs(base, head)
     if judgement is not None:
         # samples decide more than the stored summaries
-        evidence |= {case.subject.case_key: case.evidence for case in judgement.cases}
+        judged_cases += judgement.cases
+    evidence_by_subject = {case.subject.case_key: case.evidence for case in judged_cases}
     rows: list[ComparedRow] = []
     for case_id, implementation in base_cases | head_cases:
         subject = case_id, implementation
-        base_case, head_case = base_cases.get(subject), head_cases.get(subject)
-        rows.append(
-            ComparedRow(
-                key=_key(head, case_id, implementation, TIME.key),
-                base=getattr(base_case, "median_ns", None),
-                head=getattr(head_case, "median_ns", None),
-                base_case=base_case,
-                head_case=head_case,
-                claim=evidence[subject].claimed,
-                comparison=evidence[subject].comparison,
-                refusal=str(_refusal(base_case, head_case, refusal) or ""),
-                change_points=tuple(changes_by_subject[subject]),
-                code_change=_code_change(base_code[subject], head_code[subject]),
-            )
+        base_case = base_cases.get(subject)
+        head_case = head_cases.get(subject)
+        evidence = evidence_by_subject[subject]
+        row = ComparedRow(
+            key=_key(head, case_id, implementation, TIME.key),
+            base=getattr(base_case, "median_ns", None),
+            head=getattr(head_case, "median_ns", None),
+            base_case=base_case,
+            head_case=head_case,
+            claim=evidence.claimed,
+            comparison=evidence.comparison,
+            refusal=str(_refusal(base_case, head_case, refusal) or ""),
+            change_points=tuple(changes_by_subject[subject]),
+            code_change=_code_change(base_code[subject], head_code[subject]),
         )
+        rows.append(row)
     for pair in imported:
-        subject = pair.case_id, pair.implementation
+        found_changes = changes_by_subject[pair.case_id, pair.implementation]
         # an imported case may have several metrics, and only one that changed
-        changes = [
-            change for change in changes_by_subject[subject] if change.series.metric == pair.metric
-        ]
-        rows.append(
-            ComparedRow(
-                key=_key(head, pair.case_id, pair.implementation, pair.metric),
-                base=pair.base,
-                head=pair.head,
-                refusal=str(refusal or ""),
-                change_points=tuple(changes),
-            )
+        changes = [change for change in found_changes if change.series.metric == pair.metric]
+        row = ComparedRow(
+            key=_key(head, pair.case_id, pair.implementation, pair.metric),
+            base=pair.base,
+            head=pair.head,
+            refusal=str(refusal or ""),
+            change_points=tuple(changes),
         )
-    # as the groups are declared: what became slower stands first
+        rows.append(row)
     order = list(Group)
-    return sorted(rows, key=lambda row: (order.index(row.group), row.rank))
+
+    def place_of(row: ComparedRow) -> tuple[int, tuple[object, ...]]:
+        # as the groups are declared: what became slower stands first
+        return order.index(row.group), row.rank
+
+    return sorted(rows, key=place_of)
 
 
 def _cases_by_key(run: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
@@ -251,11 +260,14 @@ def _key(
 def _found_by_key(
     base: RunDetail, head: RunDetail, regressions: Sequence[Regression]
 ) -> defaultdict[tuple[str, str], list[ChangePoint]]:
+    changes = change_points_between(base.summary.commit, head.summary.commit, regressions)
+    # compiled code does not depend on the runner
+    runner_classes = {"", head.summary.runner_class}
     changes_by_subject = defaultdict[tuple[str, str], list[ChangePoint]](list)
-    for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
-        # compiled code does not depend on the runner
-        if change.series.runner_class in {"", head.summary.runner_class}:
-            changes_by_subject[change.series.case_key].append(change)
+    for change in changes:
+        series = change.series
+        if series.runner_class in runner_classes:
+            changes_by_subject[series.case_key].append(change)
     return changes_by_subject
 
 
@@ -290,8 +302,10 @@ def why_not_comparable(base: RunDetail, head: RunDetail) -> Remark | None:
 def _refusal(
     base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None
 ) -> Remark | None:
+    if base is None or head is None:
+        return None
     # a side without a time is a failure, not a refusal
-    if base is None or head is None or base.median_ns is None or head.median_ns is None:
+    if base.median_ns is None or head.median_ns is None:
         return None
     return whole or refuse_method(base, head)
 
@@ -308,7 +322,8 @@ def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
     hashes_by_subject = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
         # one function may be compiled for several targets
-        hashes_by_subject[row.case_key][row.function, row.target] = row.code_hash
+        hashes = hashes_by_subject[row.case_key]
+        hashes[row.function, row.target] = row.code_hash
     return hashes_by_subject
 
 
@@ -322,7 +337,8 @@ def _code_change(base: _Hashes, head: _Hashes) -> str:
         return "only on the head"
     targets = {target for _, target in base | head}
     # a function that only one side has is a change too
-    changed = {target for (_, target), _ in base.items() ^ head.items()}
+    differing = base.items() ^ head.items()
+    changed = {target for (_, target), _ in differing}
     if not changed:
         return "same everywhere"
     names = ", ".join(sorted(changed, key=natural_order))
@@ -348,11 +364,16 @@ def geomean_of(rows: Iterable[ComparedRow]) -> Geomean | None:
     logs: list[float] = []
     for row in rows:
         change = row.change
+        # a time of zero has no logarithm
+        if change is None or change <= -1:
+            continue
         # a ratio to the library would count its time twice
-        if change is None or change <= -1 or not row.key.is_performance:
+        if not row.key.is_performance:
             continue
         log_change = math.log1p(change)
-        logs.append(log_change if row.metric.better is Better.LOWER else -log_change)
+        if row.metric.better is not Better.LOWER:
+            log_change = -log_change
+        logs.append(log_change)
     if not logs:
         return None
     mean = statistics.fmean(logs)
@@ -361,8 +382,14 @@ def geomean_of(rows: Iterable[ComparedRow]) -> Geomean | None:
     if len(logs) > 2:
         error = statistics.stdev(logs) / math.sqrt(len(logs))
         half_width = critical_t(len(logs) - 1, _CONFIDENCE) * error
-        interval = math.expm1(mean - half_width), math.expm1(mean + half_width)
-    return Geomean(math.expm1(mean), interval, len(logs))
+        low = math.expm1(mean - half_width)
+        high = math.expm1(mean + half_width)
+        interval = low, high
+    return Geomean(
+        change=math.expm1(mean),
+        interval=interval,
+        count=len(logs),
+    )
 
 
 @dataclass(frozen=True)
@@ -379,15 +406,19 @@ class RunnerSummary:
 
 
 def summarise(rows: Sequence[ComparedRow]) -> RunnerSummary:
-    shares = [row.utilisations for row in rows]
-    roof_shares = [(base, head) for base, head in shares if base is not None and head is not None]
+    base_shares: list[float] = []
+    head_shares: list[float] = []
+    for row in rows:
+        base, head = row.utilisations
+        # of the same cases on both sides: a case that one side lacks would move the median
+        if base is not None and head is not None:
+            base_shares.append(base)
+            head_shares.append(head)
     roofs = None
-    # of the same cases on both sides: a case that one side lacks would move the median
-    if roof_shares:
-        roofs = (
-            statistics.median(base for base, _ in roof_shares),
-            statistics.median(head for _, head in roof_shares),
-        )
+    if base_shares:
+        base_median = statistics.median(base_shares)
+        head_median = statistics.median(head_shares)
+        roofs = base_median, head_median
     return RunnerSummary(
         geomean=geomean_of(rows),
         counts=Counter(row.group for row in rows),
@@ -402,8 +433,13 @@ def differences(base: RunDetail, head: RunDetail) -> list[str]:
     if base.environment is None or head.environment is None:
         return []
     remarks: list[str] = []
-    for name, title in (("device_name", "device"), ("driver_version", "driver")):
-        sides = getattr(base.environment, name), getattr(head.environment, name)
-        if sides[0] != sides[1]:
-            remarks.append(f"{title} {sides[0] or 'unknown'} → {sides[1] or 'unknown'}")
+    titles = {
+        "device_name": "device",
+        "driver_version": "driver",
+    }
+    for name, title in titles.items():
+        base_value = getattr(base.environment, name)
+        head_value = getattr(head.environment, name)
+        if base_value != head_value:
+            remarks.append(f"{title} {base_value or 'unknown'} → {head_value or 'unknown'}")
     return remarks

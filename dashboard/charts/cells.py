@@ -37,7 +37,8 @@ def bullet_html(share: float | None, peak_share: float | None) -> str:
     marks = f'<b style="left:{100 / _FULL_SHARE:.1f}%"></b>'
     if peak_share is not None:
         title += f"; {share / peak_share:.1%} of the peak (datasheet)"
-        marks += f'<b style="left:{min(100 * peak_share / _FULL_SHARE, 99):.1f}%"></b>'
+        peak_percent = min(100 * peak_share / _FULL_SHARE, 99)
+        marks += f'<b style="left:{peak_percent:.1f}%"></b>'
     width = min(100 * share / _FULL_SHARE, 100)
     return (
         f'<span class="rw-bullet" title="{escaped(title)}"><i style="width:{width:.1f}%"></i>'
@@ -51,16 +52,20 @@ def sparkline_html(values: Sequence[float | None], dates: Sequence[datetime]) ->
     dated = [(date, value) for date, value in zip(dates, values, strict=True) if value is not None]
     if len(dated) < 2:
         return ""
-    scale = fit([value for _, value in dated], min_relative_span=_MIN_RELATIVE_SPAN)
-    start, end = dated[0][0], dated[-1][0]
+    known_values = [value for _, value in dated]
+    scale = fit(known_values, min_relative_span=_MIN_RELATIVE_SPAN)
+    start, _ = dated[0]
+    end, _ = dated[-1]
     # all values of one date would have no width
     if start == end:
         return ""
     along = DateScale(start, end)
-    points = " ".join(
-        f"{along.percent(date):.1f},{100 - scale.percent(value):.1f}" for date, value in dated
-    )
-    line = f'<polyline points="{points}" stroke="{PAGE_BLUE}" stroke-width="1.5"/>'
+    points: list[str] = []
+    for date, value in dated:
+        x = along.percent(date)
+        y = 100 - scale.percent(value)
+        points.append(f"{x:.1f},{y:.1f}")
+    line = f'<polyline points="{" ".join(points)}" stroke="{PAGE_BLUE}" stroke-width="1.5"/>'
     return (
         '<svg class="rw-spark" viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '
         f'aria-hidden="true">{line}</svg>'

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofwatch.dashboard.charts.palette import COLOUR_OF_VERDICT, GREY
+from roofwatch.dashboard.charts.scale import clamped_percent
 from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shortened
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
@@ -48,15 +49,20 @@ class ForestRow:
     """None if it is unknown."""
     verdict: Verdict
 
+    @property
+    def log_size(self) -> float:
+        """Return the size of the change, in which 2x and 0.5x are equal."""
+        return abs(math.log1p(self.change))
+
 
 class ForestAxis:
     """An axis on which a change and its inverse are equally far from the middle."""
 
     def __init__(self, rows: Sequence[ForestRow]) -> None:
-        # on a log scale 2x and 0.5x are equally far
-        sizes = [abs(math.log1p(row.change)) for row in rows if row.change > -1]
-        widest = max(sizes, default=0.0) * 1.15
-        self.log_width = min(max(widest, _LEAST_LOG_WIDTH), _MOST_LOG_WIDTH)
+        sizes = [row.log_size for row in rows if row.change > -1]
+        padded_size = max(sizes, default=0.0) * 1.15
+        wide_enough = max(padded_size, _LEAST_LOG_WIDTH)
+        self.log_width = min(wide_enough, _MOST_LOG_WIDTH)
 
     def percent(self, change: float) -> float:
         """Return the place of a change; a far one is at the edge."""
@@ -64,7 +70,7 @@ class ForestAxis:
         if change <= -1:
             return 0.0
         share = 0.5 + math.log1p(change) / self.log_width / 2
-        return 100 * min(max(share, 0.0), 1.0)
+        return clamped_percent(share)
 
     def row_html(self, row: ForestRow) -> str:
         """Draw the dot and interval of a row, above the band."""
@@ -73,29 +79,33 @@ class ForestAxis:
         interval = ""
         if row.interval is not None:
             low, high = row.interval
-            start, end = self.percent(low), self.percent(high)
+            start = self.percent(low)
+            width = self.percent(high) - start
             text += f", 95 % interval {percent(low)} to {_far(high)}"
             interval = (
-                f'<i class="interval" style="left:{start:.1f}%;width:{end - start:.1f}%;'
+                f'<i class="interval" style="left:{start:.1f}%;width:{width:.1f}%;'
                 f'background:{colour}"></i>'
             )
+        kind = row.verdict.value
+        fill = colour
         # hollow, so that it looks undecided without colour too
-        kind, fill = row.verdict.value, colour
         if row.verdict is Verdict.INCONCLUSIVE:
-            kind, fill = "undecided", "transparent"
+            kind = "undecided"
+            fill = "transparent"
+        centre = self.percent(row.change)
+        title = escaped(text)
         return (
-            f'<span class="rw-forest" role="img" aria-label="{escaped(text)}" '
-            f'title="{escaped(text)}">{self._band()}{interval}'
-            f'<i class="dot {kind}" style="left:{self.percent(row.change):.1f}%;'
-            f'background-color:{fill}"></i></span>'
+            f'<span class="rw-forest" role="img" aria-label="{title}" title="{title}">'
+            f"{self._band()}{interval}"
+            f'<i class="dot {kind}" style="left:{centre:.1f}%;background-color:{fill}"></i></span>'
         )
 
     def _band(self) -> str:
-        # the inverse of the threshold, so that the band is symmetric
-        low = self.percent(1 / (1 + THRESHOLDS.relative_change) - 1)
-        high = self.percent(THRESHOLDS.relative_change)
+        threshold = THRESHOLDS.relative_change
+        low = self.percent(_inverse(threshold))
+        width = self.percent(threshold) - low
         return (
-            f'<i class="band" style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
+            f'<i class="band" style="left:{low:.1f}%;width:{width:.1f}%"></i>'
             '<i class="zero" style="left:50%"></i>'
         )
 
@@ -103,13 +113,19 @@ class ForestAxis:
         """Write the ticks: equally large factors to both sides."""
         # a tick at the very edge would be cut off
         far = math.expm1(self.log_width * 0.8)
-        step = 10.0 ** math.floor(math.log10(far))
-        tick = max(step * factor for factor in (1, 2, 5) if step * factor <= far)
-        changes = (1 / (1 + tick) - 1, 0.0, tick)
-        return "".join(
-            f'<span style="left:{self.percent(change):.1f}%">{_tick_text(change)}</span>'
-            for change in changes
-        ).join(['<span class="rw-forest-axis" aria-hidden="true">', "</span>"])
+        power = 10.0 ** math.floor(math.log10(far))
+        round_changes = [power * factor for factor in (1, 2, 5)]
+        tick = max(change for change in round_changes if change <= far)
+        labels: list[str] = []
+        for change in (_inverse(tick), 0.0, tick):
+            left = self.percent(change)
+            labels.append(f'<span style="left:{left:.1f}%">{_tick_text(change)}</span>')
+        return f'<span class="rw-forest-axis" aria-hidden="true">{"".join(labels)}</span>'
+
+
+def _inverse(change: float) -> float:
+    """Return the change that undoes a change, equally far to the other side."""
+    return 1 / (1 + change) - 1
 
 
 def _tick_text(change: float) -> str:
@@ -120,20 +136,29 @@ def _tick_text(change: float) -> str:
 
 def forest_table_html(rows: Sequence[tuple[str, ForestRow]]) -> str:
     """Write labelled rows as a table, the largest change on top."""
-    in_order = sorted(rows, key=lambda labelled: abs(math.log1p(labelled[1].change)), reverse=True)
+
+    def size_of(labelled: tuple[str, ForestRow]) -> float:
+        _, row = labelled
+        return row.log_size
+
+    in_order = sorted(rows, key=size_of, reverse=True)
     drawn = in_order[:_MAX_TABLE_ROWS]
     axis = ForestAxis([row for _, row in drawn])
-    lines = "".join(
-        f"<tr><th>{escaped(shortened(label, length=_MAX_LABEL))}</th><td>{axis.row_html(row)}</td>"
-        f"<td>{percent(row.change)}</td><td>{VERDICT_MARKS[row.verdict].text}</td></tr>"
-        for label, row in drawn
-    )
+    lines: list[str] = []
+    for label, row in drawn:
+        name = escaped(shortened(label, length=_MAX_LABEL))
+        mark = VERDICT_MARKS[row.verdict]
+        lines.append(
+            f"<tr><th>{name}</th><td>{axis.row_html(row)}</td>"
+            f"<td>{percent(row.change)}</td><td>{mark.text}</td></tr>"
+        )
     further = ""
     if len(drawn) < len(rows):
         further = f"<p>The {len(drawn)} largest of {len(rows):,}.</p>"
     return (
         '<table class="changes"><thead><tr><th></th>'
-        f"<th>{axis.axis_html()}</th><th></th><th></th></tr></thead><tbody>{lines}</tbody></table>"
+        f"<th>{axis.axis_html()}</th><th></th><th></th></tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table>"
         f"{further}<p>Grey band: a change of 3 %, below which nothing is reported.</p>"
     )
 

@@ -7,7 +7,6 @@ Drawn in HTML and SVG that need no script: places are percentages, so a drawing 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from itertools import groupby
 
 from roofwatch.dashboard.charts.lanes import Lane, lane_html
 from roofwatch.dashboard.charts.palette import COLOUR_OF_VERDICT, GREY, PAGE_BLUE, VERMILLION
@@ -34,7 +33,8 @@ from roofwatch.model.metrics import Metric
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _LOW_PERCENT = 85
-_DATE_TICKS, _DATE_TICKS_OF_SMALL = 6, 4
+_DATE_TICKS = 6
+_DATE_TICKS_OF_SMALL = 4
 """Most dates under a drawing."""
 _MAX_CHANGE_LABELS = 4
 
@@ -117,19 +117,26 @@ def history_html(
     scale = _value_scale(history)
     dates = dates or date_range([history])
     drawing = _Drawing(history, scale, dates, zone)
-    lanes, roof_labels, tick_count = history.lanes, drawing.roof_labels(), _DATE_TICKS
+    lanes = history.lanes
+    roof_labels = drawing.roof_labels()
+    tick_count = _DATE_TICKS
     # the larger drawing next to it says it, and more dates would overlap
     if is_small:
-        lanes, roof_labels, tick_count = (), "", _DATE_TICKS_OF_SMALL
+        lanes = ()
+        roof_labels = ""
+        tick_count = _DATE_TICKS_OF_SMALL
+    ticks = date_ticks(dates, zone, max_count=tick_count)
+    lane_rows = [lane_html(lane, dates, zone) for lane in lanes]
+    alternative = _alternative(history, dates, zone)
     return (
-        f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}" '
+        f'<div class="rw-history" role="img" aria-label="{alternative}" '
         f'data-since="{dates.start.isoformat()}" data-until="{dates.end.isoformat()}">'
         f'<div class="rw-changes">{drawing.change_labels()}</div>'
         f'<div class="rw-values">{drawing.value_labels()}</div>'
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
         f"{roof_labels}</div>"
-        f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone, max_count=tick_count))}</div>'
-        f"{''.join(lane_html(lane, dates, zone) for lane in lanes)}</div>"
+        f'<div class="rw-dates">{_date_labels(ticks)}</div>'
+        f"{''.join(lane_rows)}</div>"
     )
 
 
@@ -148,20 +155,22 @@ def date_range(histories: Iterable[History]) -> DateScale:
 
 def _value_scale(history: History) -> ValueScale:
     values = _values(history.series)
+    roof_values = [roof.value for roof in history.roofs]
     if history.metric.unit == "share":
         # a value above its roof came from a cache that the roof leaves out
-        return ValueScale(0.0, max(1.0, *values, *(roof.value for roof in history.roofs)) * 1.02)
+        highest = max(1.0, *values, *roof_values)
+        return ValueScale(0.0, highest * 1.02)
     if history.vendor is not None:
         values += _values(history.vendor)
     scale = fit(values, min_relative_span=_MIN_RELATIVE_SPAN)
     # a far roof would flatten the series, so it is named in the corner instead
-    near = [roof.value for roof in history.roofs if _is_near(roof.value, scale)]
-    return fit([*values, *near], min_relative_span=_MIN_RELATIVE_SPAN)
+    near_roofs = [value for value in roof_values if _is_near(value, scale)]
+    return fit(values + near_roofs, min_relative_span=_MIN_RELATIVE_SPAN)
 
 
 def _is_near(value: float, scale: ValueScale) -> bool:
-    span = scale.high - scale.low
-    return scale.low - 2 * span <= value <= scale.high + 2 * span
+    reach = 2 * (scale.high - scale.low)
+    return scale.low - reach <= value <= scale.high + reach
 
 
 def _values(series: Series) -> list[float]:
@@ -181,6 +190,9 @@ class _Drawing:
     def y(self, value: float) -> float:
         return 100 - self.scale.percent(value)
 
+    def _place(self, commit: CommitRef, value: float) -> str:
+        return f"{self.x(commit):.2f},{self.y(value):.1f}"
+
     def value_labels(self) -> str:
         labels: list[str] = []
         for value in round_values(self.scale):
@@ -190,20 +202,21 @@ class _Drawing:
                 text = f"{value:.0%}"
             elif value:
                 text = self.history.metric.format(value)
-            labels.append(
-                f'<span style="bottom:{self.scale.percent(value):.1f}%">{escaped(text)}</span>'
-            )
+            bottom = self.scale.percent(value)
+            labels.append(f'<span style="bottom:{bottom:.1f}%">{escaped(text)}</span>')
         return "".join(labels)
 
     def svg(self) -> str:
         lines = self._grid() + self._band() + self._roofs() + self._changes()
-        series, vendor = self.history.series, self.history.vendor
+        series = self.history.series
+        vendor = self.history.vendor
         points = ""
+        # first, because what is drawn later lies on top
         if vendor is not None:
             lines += self._line(vendor, GREY)
-            points += "".join(self._point(vendor, point, GREY) for point in vendor.points)
+            points += self._points(vendor, GREY)
         lines += self._line(series, PAGE_BLUE)
-        points += "".join(self._point(series, point, PAGE_BLUE) for point in series.points)
+        points += self._points(series, PAGE_BLUE)
         # lines stretch with the drawing, points keep their form
         return (
             '<svg viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '
@@ -211,38 +224,43 @@ class _Drawing:
         )
 
     def _grid(self) -> str:
-        return "".join(
-            f'<line x1="0" x2="100" y1="{self.y(value):.1f}" y2="{self.y(value):.1f}" '
-            f'stroke="{GREY}" stroke-opacity="0.2"/>'
-            for value in round_values(self.scale)
-        )
+        stroke = f'stroke="{GREY}" stroke-opacity="0.2"'
+        return "".join(self._horizontal(value, stroke) for value in round_values(self.scale))
+
+    def _horizontal(self, value: float, stroke: str) -> str:
+        y = f"{self.y(value):.1f}"
+        return f'<line x1="0" x2="100" y1="{y}" y2="{y}" {stroke}/>'
 
     def _roofs(self) -> str:
         lines: list[str] = []
         for roof in self.history.roofs:
-            if self.scale.covers(roof.value):
-                y = f"{self.y(roof.value):.1f}"
-                dash = "" if roof.is_measured else 'stroke-dasharray="2 3"'
-                lines.append(
-                    f'<line x1="0" x2="100" y1="{y}" y2="{y}" stroke="currentColor" {dash}/>'
-                )
+            if not self.scale.covers(roof.value):
+                continue
+            stroke = 'stroke="currentColor"'
+            if not roof.is_measured:
+                stroke += ' stroke-dasharray="2 3"'
+            lines.append(self._horizontal(roof.value, stroke))
         return "".join(lines)
 
     def _changes(self) -> str:
-        return "".join(
-            f'<line x1="{self.x(change.commit):.2f}" x2="{self.x(change.commit):.2f}" y1="0" '
-            f'y2="100" stroke="{COLOUR_OF_VERDICT.get(change.verdict, GREY)}" '
-            'stroke-dasharray="4 3"/>'
-            for change in self._drawn_changes()
-        )
+        lines: list[str] = []
+        for change in self._drawn_changes():
+            x = f"{self.x(change.commit):.2f}"
+            colour = COLOUR_OF_VERDICT.get(change.verdict, GREY)
+            lines.append(
+                f'<line x1="{x}" x2="{x}" y1="0" y2="100" stroke="{colour}" '
+                'stroke-dasharray="4 3"/>'
+            )
+        return "".join(lines)
 
     def _drawn_changes(self) -> list[ChangePoint]:
         """Return one change of each commit and metric within the dates."""
         drawn: dict[tuple[str, str], ChangePoint] = {}
         for change in self.history.changes:
-            # the same change may be stored of several tensors or targets
             if self.dates.covers(change.commit.committed_at):
-                drawn.setdefault((change.commit.sha, change.series.metric), change)
+                # the same change may be stored of several tensors or targets
+                subject = change.commit.sha, change.series.metric
+                drawn.setdefault(subject, change)
         return list(drawn.values())
 
     def _band(self) -> str:
@@ -250,28 +268,27 @@ class _Drawing:
         if not band:
             return ""
         # up along the upper edge, and back along the lower one
-        upper = [f"{self.x(point.commit):.2f},{self.y(point.high):.1f}" for point in band]
-        lower = [f"{self.x(point.commit):.2f},{self.y(point.low):.1f}" for point in reversed(band)]
-        return (
-            f'<polygon points="{" ".join(upper + lower)}" fill="{PAGE_BLUE}" fill-opacity="0.2"/>'
-        )
+        upper = [self._place(point.commit, point.high) for point in band]
+        lower = [self._place(point.commit, point.low) for point in reversed(band)]
+        outline = " ".join(upper + lower)
+        return f'<polygon points="{outline}" fill="{PAGE_BLUE}" fill-opacity="0.2"/>'
 
     def _line(self, series: Series, colour: str) -> str:
         if series.band:
-            places = [
-                f"{self.x(point.commit):.2f},{self.y(point.median):.1f}" for point in series.band
-            ]
-            return _polyline(places, colour)
-        lines: list[str] = []
+            medians = [self._place(point.commit, point.median) for point in series.band]
+            return _polyline(medians, colour)
         # a failed run breaks the line
-        for has_value, stretch in groupby(series.points, lambda point: point.value is not None):
-            if has_value:
-                places = [
-                    f"{self.x(point.commit):.2f},{self.y(point.value or 0.0):.1f}"
-                    for point in stretch
-                ]
-                lines.append(_polyline(places, colour))
-        return "".join(lines)
+        stretches: list[list[str]] = [[]]
+        for point in series.points:
+            if point.value is None:
+                stretches.append([])
+            else:
+                place = self._place(point.commit, point.value)
+                stretches[-1].append(place)
+        return "".join(_polyline(places, colour) for places in stretches if places)
+
+    def _points(self, series: Series, colour: str) -> str:
+        return "".join(self._point(series, point, colour) for point in series.points)
 
     def _point(self, series: Series, point: SeriesPoint, colour: str) -> str:
         x = self.x(point.commit)
@@ -280,11 +297,14 @@ class _Drawing:
             return (
                 f'<text x="{x:.2f}%" y="99%" fill="{VERMILLION}" text-anchor="middle">✕{tip}</text>'
             )
+        y = self.y(point.value)
+        fill = colour
         # a hollow point was measured while the device was slowed down or shared
-        fill = "none" if point.degraded_by else colour
+        if point.degraded_by:
+            fill = "none"
         return (
-            f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
-            f'stroke="{colour}">{tip}</circle>'
+            f'<circle cx="{x:.2f}%" cy="{y:.1f}%" r="2.6" fill="{fill}" stroke="{colour}">'
+            f"{tip}</circle>"
         )
 
     def roof_labels(self) -> str:
@@ -301,10 +321,11 @@ class _Drawing:
             if roof.value != 1.0:
                 text += f" {self.history.metric.format(roof.value)}"
             # below its line, unless that is the end of the plot
-            offset = f"top:{self.y(roof.value):.1f}%"
-            if self.y(roof.value) > _LOW_PERCENT:
-                offset += ";transform:translateY(-100%)"
-            labels.append(f'<span class="rw-roof" style="{offset}">{escaped(text)}</span>')
+            y = self.y(roof.value)
+            style = f"top:{y:.1f}%"
+            if y > _LOW_PERCENT:
+                style += ";transform:translateY(-100%)"
+            labels.append(f'<span class="rw-roof" style="{style}">{escaped(text)}</span>')
         return "".join(labels)
 
     def change_labels(self) -> str:
@@ -316,9 +337,10 @@ class _Drawing:
             side = f"right:{100 - x:.2f}%"
             if x < 60:
                 side = f"left:{x:.2f}%"
+            title = _change_title(change)
+            label = _change_label(change, self.history)
             labels.append(
-                f'<span class="{change.verdict}" style="{side}" title="{_change_title(change)}">'
-                f"{_change_label(change, self.history)}</span>"
+                f'<span class="{change.verdict}" style="{side}" title="{title}">{label}</span>'
             )
         return "".join(labels)
 
@@ -337,25 +359,25 @@ def _change_label(change: ChangePoint, history: History) -> str:
 
 
 def _change_title(change: ChangePoint) -> str:
-    return escaped(
-        f"{VERDICT_MARKS[change.verdict].word} at {change.commit.short_sha} "
-        f"{shortened(change.commit.subject)} by {shortened(change.commit.author)}: "
-        f"{change.evidence}"
-    )
+    verdict = VERDICT_MARKS[change.verdict].word
+    return escaped(f"{verdict} at {_commit_text(change.commit)}: {change.evidence}")
 
 
 def _point_text(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     value = outcome_text(point.outcome)
     if point.value is not None:
         value = series.key.definition.format(point.value)
-    text = (
-        f"{value}, {series.key.implementation}, {date_written(point.commit.committed_at, zone)} "
-        f"{point.commit.short_sha} {shortened(point.commit.subject)} "
-        f"by {shortened(point.commit.author)}"
-    )
+    date = date_written(point.commit.committed_at, zone)
+    text = f"{value}, {series.key.implementation}, {date} {_commit_text(point.commit)}"
     if point.degraded_by:
         text += f"; {', '.join(point.degraded_by)}"
     return escaped(text)
+
+
+def _commit_text(commit: CommitRef) -> str:
+    subject = shortened(commit.subject)
+    author = shortened(commit.author)
+    return f"{commit.short_sha} {subject} by {author}"
 
 
 def _date_labels(ticks: Sequence[Tick]) -> str:
@@ -369,13 +391,17 @@ def _alternative(history: History, dates: DateScale, zone: tzinfo) -> str:
     points = history.series.points
     values = _values(history.series)
     write = history.metric.format
-    failed = sum(point.value is None for point in points)
-    throttled = sum(bool(point.degraded_by) for point in points)
+    since = date_written(dates.start, zone)
+    until = date_written(dates.end, zone)
     parts = [
         f"{history.metric.title} of {history.series.key.label}",
-        f"{date_written(dates.start, zone)} to {date_written(dates.end, zone)}",
+        f"{since} to {until}",
         f"{write(values[0])} at first, {write(values[-1])} at last",
     ]
-    counts = (("change", len(history.changes)), ("failed", failed), ("throttled", throttled))
-    parts += [f"{count} {name}" for name, count in counts if count]
+    counts = {
+        "change": len(history.changes),
+        "failed": sum(point.value is None for point in points),
+        "throttled": sum(bool(point.degraded_by) for point in points),
+    }
+    parts += [f"{count} {name}" for name, count in counts.items() if count]
     return escaped("; ".join(parts))

@@ -10,7 +10,8 @@ from roofwatch.dashboard.wording import date_written, escaped
 from roofwatch.model.history import Series
 
 _MAX_LANE_LABELS = 8
-_RELEASES, _TOOLCHAIN = "releases", "toolchain"
+_RELEASES = "releases"
+_TOOLCHAIN = "toolchain"
 _LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
 
 
@@ -46,8 +47,10 @@ def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lan
     for change in setting_changes(series):
         for word in change.words:
             lane, text = _lane_of(word)
-            marks[lane].append(LaneMark(change.commit.committed_at, text))
-    return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
+            mark = LaneMark(change.commit.committed_at, text)
+            marks[lane].append(mark)
+    lanes = [Lane(name, tuple(marks_of_lane)) for name, marks_of_lane in marks.items()]
+    return [lane for lane in lanes if lane.marks]
 
 
 def _lane_of(word: str) -> tuple[str, str]:
@@ -76,10 +79,10 @@ def lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
         text = "&nbsp;"
         if len(marks) <= _MAX_LANE_LABELS:
             text = escaped(mark.text)
+        width = max(end - start, 0.5)
         title = escaped(f"{date_written(mark.moment, zone)}: {mark.text}")
         labels.append(
-            f'<span style="left:{start:.2f}%;max-width:{max(end - start, 0.5):.2f}%" '
-            f'title="{title}">{text}</span>'
+            f'<span style="left:{start:.2f}%;max-width:{width:.2f}%" title="{title}">{text}</span>'
         )
     return (
         f'<div class="rw-lane-name">{escaped(lane.name)}</div>'

@@ -14,11 +14,23 @@ from roofwatch.model.machine import Ceiling
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns, metric
 
-_WIDTH, _HEIGHT = 760, 400
-_LEFT, _TOP = 92, 14
-_END, _BASE = _WIDTH - 12, _HEIGHT - 40
-"""Where the plot ends at the right and at the bottom."""
-_SYMBOLS = (("●", PAGE_BLUE), ("■", ORANGE), ("▲", GREEN), ("◆", PURPLE), ("✚", SKY_BLUE))
+_WIDTH = 760
+_HEIGHT = 400
+_LEFT = 92
+_TOP = 14
+_END = _WIDTH - 12
+"""Where the plot ends at the right."""
+_BASE = _HEIGHT - 40
+"""Where the plot ends at the bottom."""
+_MAX_POINTS_READ = 20
+"""Points that a screen reader reads: more would be a table."""
+_SYMBOLS = (
+    ("●", PAGE_BLUE),
+    ("■", ORANGE),
+    ("▲", GREEN),
+    ("◆", PURPLE),
+    ("✚", SKY_BLUE),
+)
 _ROOM = 3.0
 """Factor of intensity that is drawn on both sides of points and ridges."""
 
@@ -48,9 +60,8 @@ class RooflinePoint:
     def title(self) -> str:
         measurement = self.measurement
         rate = rate_text("compute", self.flop_per_s)
-        text = (
-            f"{self.case.case_id} {measurement.implementation}: {rate} in {format_ns(self.time_ns)}"
-        )
+        time = format_ns(self.time_ns)
+        text = f"{self.case.case_id} {measurement.implementation}: {rate} in {time}"
         if measurement.utilisation is not None:
             share = metric("utilisation").format(measurement.utilisation)
             text += f", {share} of the {measurement.bound} roof"
@@ -63,11 +74,16 @@ def points_of(
     """Return the measured cases that compute and move bytes."""
     # a copy computes nothing and has no intensity
     placed = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
-    return [
-        RooflinePoint(placed[measurement.case_id], measurement, measurement.median_ns)
-        for measurement in measurements
-        if measurement.case_id in placed and measurement.median_ns
-    ]
+    points: list[RooflinePoint] = []
+    for measurement in measurements:
+        case = placed.get(measurement.case_id)
+        if case is None:
+            continue
+        # a measurement that failed has no time
+        time_ns = measurement.median_ns
+        if time_ns:
+            points.append(RooflinePoint(case, measurement, time_ns))
+    return points
 
 
 def roofline_svg(points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -> str:
@@ -92,12 +108,14 @@ class _Roofline:
         # the roofs of other dtypes do not limit these cases
         self.flats = [flat for flat in flats if flat.dtype in dtypes] or flats
         intensities = [point.intensity for point in points]
-        rates = [point.flop_per_s for point in points] + [flat.per_s for flat in self.flats]
+        rates = [point.flop_per_s for point in points]
         for flat in self.flats:
+            rates.append(flat.per_s)
+            # the ridges, where a flat roof meets the slopes
             intensities += [flat.per_s / slope.per_s for slope in self.slopes]
         # room for the slopes left of the points, and for the flat roofs right of the ridges
-        self.x_range = _padded(intensities, _ROOM)
-        self.y_range = _padded(rates, _ROOM)
+        self.x_range = _padded(intensities)
+        self.y_range = _padded(rates)
 
     def x(self, intensity: float) -> float:
         return _LEFT + _share(intensity, self.x_range) * (_END - _LEFT)
@@ -106,8 +124,8 @@ class _Roofline:
         return _BASE - _share(rate, self.y_range) * (_BASE - _TOP)
 
     def svg(self) -> str:
-        # a screen reader reads the points; more than twenty would be a table
-        alternative = escaped("; ".join(point.title for point in self.points[:20]))
+        titles = [point.title for point in self.points[:_MAX_POINTS_READ]]
+        alternative = escaped("; ".join(titles))
         return (
             f'<div class="rw-plot" style="border:0"><svg class="rw-roofline" role="img" '
             f'style="position:static" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -117,10 +135,8 @@ class _Roofline:
 
     def _axes(self) -> str:
         middle = (_LEFT + _END) / 2
-        ticks = [
-            *map(self._intensity_tick, _decades(self.x_range)),
-            *map(self._rate_tick, _decades(self.y_range)),
-        ]
+        ticks = [self._intensity_tick(intensity) for intensity in _decades(self.x_range)]
+        ticks += [self._rate_tick(rate) for rate in _decades(self.y_range)]
         return (
             f'<path d="M{_LEFT} {_TOP}V{_BASE}H{_END}" fill="none" stroke="{GREY}"/>'
             f'<text x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">'
@@ -143,81 +159,61 @@ class _Roofline:
         )
 
     def _roofs(self) -> str:
-        return "".join([*map(self._slope, self.slopes), *map(self._flat, self.flats)])
+        slopes = "".join(self._slope(slope) for slope in self.slopes)
+        flats = "".join(self._flat(flat) for flat in self.flats)
+        return slopes + flats
 
     def _slope(self, slope: Ceiling) -> str:
         """Draw a memory roof up to the highest compute roof of the same source."""
         # a measured slope ends at a measured roof: the datasheet's would promise more
         comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
-        top = min(max(comparable, default=self.y_range[1]), self.y_range[1])
+        least_intensity, most_intensity = self.x_range
+        least_rate, most_rate = self.y_range
+        end_rate = min(max(comparable, default=most_rate), most_rate)
         # from where the slope enters the drawing
-        start = max(self.x_range[0], self.y_range[0] / slope.per_s)
-        end = min(top / slope.per_s, self.x_range[1])
-        places = (
-            self.x(start),
-            self.y(start * slope.per_s),
-            self.x(end),
-            self.y(end * slope.per_s),
-        )
-        name = f"{slope.level or 'memory'} {rate_text('memory', slope.per_s)}"
-        return self._line(
-            slope,
-            places,
-            name,
-            is_at_start=True,
+        start = max(least_intensity, least_rate / slope.per_s)
+        end = min(end_rate / slope.per_s, most_intensity)
+        x1 = self.x(start)
+        y1 = self.y(start * slope.per_s)
+        x2 = self.x(end)
+        y2 = self.y(end * slope.per_s)
+        rate = rate_text("memory", slope.per_s)
+        name = f"{slope.level or 'memory'} {rate}"
+        # the name runs along the slope
+        angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+        line = _roof_line(slope, name, f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}")
+        text, offset = _roof_label(slope, name)
+        return (
+            f'{line}<text transform="translate({x1 + 8:.1f} {y1 - 8:.1f}) rotate({angle:.1f})" '
+            f'dy="{offset}">{text}</text>'
         )
 
     def _flat(self, flat: Ceiling) -> str:
         """Draw a compute roof from the fastest memory of the same source on."""
         comparable = [slope.per_s for slope in self.slopes if slope.source == flat.source]
-        start = self.x_range[0]
+        start, _ = self.x_range
         if comparable:
-            start = max(start, flat.per_s / max(comparable))
+            ridge = flat.per_s / max(comparable)
+            start = max(start, ridge)
+        x = self.x(start)
         y = self.y(flat.per_s)
-        places = (self.x(start), y, float(_END), y)
-        name = f"{flat.dtype or 'compute'} {rate_text('compute', flat.per_s)}"
-        return self._line(
-            flat,
-            places,
-            name,
-            is_at_start=False,
-        )
-
-    def _line(
-        self,
-        ceiling: Ceiling,
-        places: tuple[float, float, float, float],
-        name: str,
-        *,
-        is_at_start: bool,
-    ) -> str:
-        x1, y1, x2, y2 = places
-        # names of slopes run along them; a peak's stands above its line, a measured one's below
-        text, dash, offset = name, "", 13
-        if ceiling.source == "datasheet":
-            text, dash, offset = f"peak {name}", 'stroke-dasharray="2 4"', -4
-        line = (
-            f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" fill="none" stroke="currentColor" '
-            f"{dash}><title>{escaped(name)}, {ceiling.source}</title></path>"
-        )
-        if is_at_start:
-            angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-            return line + (
-                f'<text transform="translate({x1 + 8:.1f} {y1 - 8:.1f}) rotate({angle:.1f})" '
-                f'dy="{offset}">{escaped(text)}</text>'
-            )
-        return line + (
-            f'<text x="{x2 - 4:.1f}" y="{y2 + offset:.1f}" text-anchor="end">{escaped(text)}</text>'
-        )
+        rate = rate_text("compute", flat.per_s)
+        name = f"{flat.dtype or 'compute'} {rate}"
+        line = _roof_line(flat, name, f"M{x:.1f} {y:.1f}L{_END:.1f} {y:.1f}")
+        text, offset = _roof_label(flat, name)
+        return f'{line}<text x="{_END - 4}" y="{y + offset:.1f}" text-anchor="end">{text}</text>'
 
     def _marks(self) -> str:
         marks: list[str] = []
         for point in self.points:
             symbol, colour = self.symbols[point.measurement.implementation]
-            x, y = self.x(point.intensity), self.y(point.flop_per_s) + 5
+            x = self.x(point.intensity)
+            # the base of a letter lies below its middle
+            y = self.y(point.flop_per_s) + 5
+            title = escaped(point.title)
             marks.append(
                 f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" font-size="15" '
-                f'text-anchor="middle">{symbol}<title>{escaped(point.title)}</title></text>'
+                f'text-anchor="middle">{symbol}<title>{title}</title></text>'
             )
         return "".join(marks)
 
@@ -229,16 +225,36 @@ class _Roofline:
         return f'<p class="rw-soft">{" &nbsp; ".join(names)}</p>'
 
 
-def _padded(values: Sequence[float], room: float) -> tuple[float, float]:
-    return min(values) / room, max(values) * room
+def _roof_line(ceiling: Ceiling, name: str, path: str) -> str:
+    stroke = 'stroke="currentColor"'
+    if ceiling.source == "datasheet":
+        stroke += ' stroke-dasharray="2 4"'
+    title = escaped(f"{name}, {ceiling.source}")
+    return f'<path d="{path}" fill="none" {stroke}><title>{title}</title></path>'
+
+
+def _roof_label(ceiling: Ceiling, name: str) -> tuple[str, int]:
+    """Return the label of a roof, escaped, and how far below its line it stands."""
+    # a peak's name stands above its line, a measured one's below: the two may be close
+    if ceiling.source == "datasheet":
+        return escaped(f"peak {name}"), -4
+    return escaped(name), 13
+
+
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low = min(values) / _ROOM
+    high = max(values) * _ROOM
+    return low, high
 
 
 def _share(value: float, limits: tuple[float, float]) -> float:
     low, high = limits
-    return math.log(value / low) / math.log(high / low)
+    log_width = math.log(high / low)
+    return math.log(value / low) / log_width
 
 
 def _decades(limits: tuple[float, float]) -> list[float]:
     low, high = limits
-    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    first = math.ceil(math.log10(low))
+    last = math.floor(math.log10(high))
     return [10.0**exponent for exponent in range(first, last + 1)]

@@ -52,11 +52,13 @@ def case_histories(series: Series) -> list[History]:
             value = value_of(point)
             if value is not None:
                 commit = _at(point.commit, point.measured_at)
-                points.append(replace(point, value=value, commit=commit))
+                reading = replace(point, value=value, commit=commit)
+                points.append(reading)
         points.sort(key=lambda point: point.measured_at)
         if points:
-            of_metric = replace(series.key, metric=key)
-            histories.append(History(series=Series(of_metric, tuple(points))))
+            key_of_metric = replace(series.key, metric=key)
+            readings = Series(key_of_metric, tuple(points))
+            histories.append(History(series=readings))
     return histories
 
 
@@ -64,25 +66,39 @@ def ceiling_histories(runs: Iterable[FleetRun]) -> list[History]:
     """Return the measured rate of each ceiling by the moments of the runs, under its peak."""
     points: defaultdict[str, list[SeriesPoint]] = defaultdict(list)
     newest: dict[str, tuple[FleetRun, Ceiling]] = {}
-    for run in sorted(runs, key=lambda run: run.started_at):
+    oldest_first = sorted(runs, key=lambda run: run.started_at)
+    for run in oldest_first:
         for ceiling in measured_ceilings(run.ceilings):
             name = ceiling_name(ceiling)
             newest[name] = run, ceiling
-            points[name].append(
-                SeriesPoint(
-                    commit=_at(run.commit, run.started_at),
-                    run_id=run.run_id,
-                    measured_at=run.started_at,
-                    outcome=Outcome.OK,
-                    value=ceiling.per_s,
-                )
+            point = SeriesPoint(
+                commit=_at(run.commit, run.started_at),
+                run_id=run.run_id,
+                measured_at=run.started_at,
+                outcome=Outcome.OK,
+                value=ceiling.per_s,
             )
+            points[name].append(point)
     histories: list[History] = []
     for name, (run, ceiling) in sorted(newest.items()):
-        key = SeriesKey(run.project, name, ceiling.method, rate_metric(ceiling.resource).key)
+        metric = rate_metric(ceiling.resource)
+        key = SeriesKey(
+            project=run.project,
+            case_id=name,
+            implementation=ceiling.method,
+            metric=metric.key,
+        )
+        rates = Series(key, tuple(points[name]))
         peaks = compare_with_datasheet([ceiling], run.environment.device_name)
-        roofs = [RoofLine("peak (datasheet)", peak.published_per_s, False) for peak in peaks]
-        histories.append(History(series=Series(key, tuple(points[name])), roofs=tuple(roofs)))
+        roofs: list[RoofLine] = []
+        for peak in peaks:
+            roof = RoofLine(
+                "peak (datasheet)",
+                peak.published_per_s,
+                is_measured=False,
+            )
+            roofs.append(roof)
+        histories.append(History(series=rates, roofs=tuple(roofs)))
     return histories
 
 
@@ -116,18 +132,22 @@ def hours_by_activity(runs: Iterable[FleetRun]) -> Iterator[Amount]:
     """Split device-hours by activity; the rest of a run is `not counted`."""
     for run in runs:
         # activities of parallel devices may add up to more than the run
-        rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0.0)
-        for name, spent_ns in {**run.spent_ns, UNCOUNTED: rest_ns}.items():
+        counted_ns = sum(run.spent_ns.values())
+        rest_ns = max(run.wall_ns - counted_ns, 0.0)
+        parts_ns = {**run.spent_ns, UNCOUNTED: rest_ns}
+        for name, spent_ns in parts_ns.items():
             if spent_ns:
-                yield run.commit, name, hours_of(run) * spent_ns / run.wall_ns
+                hours = hours_of(run) * spent_ns / run.wall_ns
+                yield run.commit, name, hours
 
 
 def summed(amounts: Iterable[Amount]) -> pd.DataFrame:
     """Sum known amounts: one row per commit, oldest to newest, and one column per part, largest
     first.
     """
-    frame = pd.DataFrame(list(amounts), columns=["commit", "part", "amount"]).dropna()
-    table = frame.pivot_table(
+    frame = pd.DataFrame(list(amounts), columns=["commit", "part", "amount"])
+    known = frame.dropna()
+    table = known.pivot_table(
         index="commit",
         columns="part",
         values="amount",
@@ -135,7 +155,8 @@ def summed(amounts: Iterable[Amount]) -> pd.DataFrame:
         fill_value=0.0,
     )
     # sorting is stable, so equal parts stay in order of their names
-    return table[table.sum().sort_values(ascending=False, kind="stable").index]
+    totals = table.sum().sort_values(ascending=False, kind="stable")
+    return table[totals.index]
 
 
 def spending_figure(
@@ -151,7 +172,11 @@ def spending_figure(
     if bars.shape < spent.shape:
         others = spent.iloc[:, NAMED_PARTS:].sum(axis=1)
         bars = bars.assign(**{OTHERS: others})
-    tick_format = "~s" if unit in _PREFIXED else "~g"
+    tick_format = "~g"
+    if unit in _PREFIXED:
+        tick_format = "~s"
+    amount = f"<b>%{{y:.3{tick_format}}} {escaped(unit)}</b>"
+    commit_texts = ["<br>".join(commit_lines(commit, zone)) for commit in commits]
     figure = go.Figure()
     # a pattern beside each colour: parts differ without it too
     for index, name in enumerate(map(str, bars)):
@@ -161,9 +186,8 @@ def spending_figure(
             y=bars[name].tolist(),
             name=label,
             marker=part_marker(index),
-            hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
-            hovertemplate=f"<b>%{{y:.3{tick_format}}} {escaped(unit)}</b> "
-            f"{label}<br>%{{hovertext}}<extra></extra>",
+            hovertext=commit_texts,
+            hovertemplate=f"{amount} {label}<br>%{{hovertext}}<extra></extra>",
         )
     return lay_out(
         figure,
@@ -174,5 +198,9 @@ def spending_figure(
             "range": [-0.6, len(commits) - 0.4],
             **commit_ticks(commits),
         },
-        yaxis={"title": title, "rangemode": "tozero", "tickformat": tick_format},
+        yaxis={
+            "title": title,
+            "rangemode": "tozero",
+            "tickformat": tick_format,
+        },
     )

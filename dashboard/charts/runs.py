@@ -32,14 +32,24 @@ from roofwatch.model.record import RunRecord
 
 _MAX_POINTS = 2_000
 """Maximum points of a line, and blocks of an implementation."""
-_ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX = 22, 110, 24, 60
+_ROW_PX = 22
+_PANEL_PX = 110
+_GAP_PX = 24
+_STREAM_PX = 60
 _MIN_BLOCK_MS = 1.0
 """Minimum length of a bar."""
 MAX_KERNELS = 40
 """Maximum rows of blocks: the kernels with the longest total time."""
 MAX_SHOWN = 3_000
 """Maximum activities of a trace, longest first."""
-
+_BLOCK_COLUMNS = (
+    "implementation",
+    "kernel",
+    "started_at",
+    "ms",
+    "is_degraded",
+    "hover",
+)
 
 _Lines = Mapping[str, Sequence[float | None]]
 """Readings by name."""
@@ -55,16 +65,20 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         reasons = _reasons(telemetry)
     blocks = _blocks(record)
     # each kernel takes a row
-    longest = blocks.groupby("kernel")["ms"].sum().nlargest(MAX_KERNELS).index
+    ms_by_kernel = blocks.groupby("kernel")["ms"].sum()
+    longest = ms_by_kernel.nlargest(MAX_KERNELS).index
     blocks = blocks[blocks["kernel"].isin(longest)]
     kernels = list(blocks["kernel"].unique())
-    strips = {"throttled by": len(reasons), "kernel": len(kernels)}
+    strips = {
+        "throttled by": len(reasons),
+        "kernel": len(kernels),
+    }
     heights = dict.fromkeys(panels, _PANEL_PX)
     for title, count in strips.items():
         if count:
             heights[title] = max(count, 2) * _ROW_PX
-    gaps_px = _GAP_PX * max(len(heights) - 1, 0)
-    total_px = sum(heights.values()) + gaps_px
+    gap_count = max(len(heights) - 1, 0)
+    total_px = sum(heights.values()) + _GAP_PX * gap_count
     row_count = max(len(heights), 1)
     figure = make_subplots(
         rows=row_count,
@@ -76,7 +90,8 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     if telemetry is not None:
         # readings are stored as offsets from the first
         offsets = [timedelta(milliseconds=offset_ms) for offset_ms in telemetry.offset_ms]
-        times = clock_times((telemetry.started_at + offset for offset in offsets), zone)
+        moments = [telemetry.started_at + offset for offset in offsets]
+        times = clock_times(moments, zone)
         for row, lines in enumerate(panels.values(), start=1):
             _add_panel(figure, lines, times, row)
             figure.update_yaxes(
@@ -87,7 +102,11 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         _add_reasons(figure, reasons, times, len(panels) + 1)
     if kernels:
         _add_blocks(figure, blocks, zone, row_count)
-        figure.update_yaxes(rows_of(kernels), row=row_count, col=1)
+        figure.update_yaxes(
+            rows_of(kernels),
+            row=row_count,
+            col=1,
+        )
     for row, title in enumerate(heights, start=1):
         figure.update_yaxes(
             title=title,
@@ -100,7 +119,14 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         col=1,
     )
     figure.update_xaxes(type="date")
-    return lay_out(figure, height=total_px + 130 if heights else 200, barmode="overlay")
+    height_px = 200
+    if heights:
+        height_px = total_px + 130
+    return lay_out(
+        figure,
+        height=height_px,
+        barmode="overlay",
+    )
 
 
 def _panels(telemetry: Telemetry) -> dict[str, _Lines]:
@@ -138,7 +164,8 @@ def thinned(values: Sequence[float | None]) -> list[int]:
         return list(range(len(values)))
     series = pd.Series(list(values), dtype="float64")
     # three values of each stretch, so that spikes and gaps survive
-    stretch = series.index * (_MAX_POINTS // 3) // len(values)
+    stretch_count = _MAX_POINTS // 3
+    stretch = series.index * stretch_count // len(values)
     lowest = series.fillna(math.inf).groupby(stretch).idxmin()
     highest = series.fillna(-math.inf).groupby(stretch).idxmax()
     missing = series.isna().astype(int).groupby(stretch).idxmax()
@@ -152,19 +179,25 @@ def _add_panel(
     row: int,
 ) -> None:
     for name, values in lines.items():
-        colour, _, dash = style_of(len(figure.data))
         positions = thinned(values)
-        if positions:
-            figure.add_scatter(
-                x=[times[position] for position in positions],
-                y=[values[position] for position in positions],
-                mode="lines",
-                name=name,
-                line={"color": colour, "dash": dash, "width": 1.5},
-                connectgaps=False,
-                row=row,
-                col=1,
-            )
+        if not positions:
+            continue
+        colour, _, dash = style_of(len(figure.data))
+        figure.add_scatter(
+            x=[times[position] for position in positions],
+            y=[values[position] for position in positions],
+            mode="lines",
+            name=name,
+            line={
+                "color": colour,
+                "dash": dash,
+                "width": 1.5,
+            },
+            # a missing reading is a gap
+            connectgaps=False,
+            row=row,
+            col=1,
+        )
 
 
 def _add_reasons(
@@ -183,18 +216,24 @@ def _add_reasons(
                 # a reading stands until the next one
                 end = min(readings[-1] + 1, len(times) - 1)
                 start = times[readings[0]]
+                length = times[end] - start
                 starts.append(start)
-                lengths_ms.append((times[end] - start) / timedelta(milliseconds=1))
+                lengths_ms.append(length / timedelta(milliseconds=1))
         title = escaped(shortened(name.replace("_", " ")))
+        hover_name = escaped(name)
         figure.add_bar(
             orientation="h",
             y=[title] * len(starts),
             base=starts,
             x=lengths_ms,
-            marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
+            marker={
+                "color": VERMILLION,
+                "pattern": hatched(DOUBTFUL),
+            },
             name=f"throttled: {title}",
+            # the axis names the reason
             showlegend=False,
-            hovertext=[f"{escaped(name)} for {length_ms / 1e3:.1f} s" for length_ms in lengths_ms],
+            hovertext=[f"{hover_name} for {length_ms / 1e3:.1f} s" for length_ms in lengths_ms],
             row=row,
             col=1,
         )
@@ -211,31 +250,34 @@ def _blocks(record: RunRecord) -> pd.DataFrame:
             samples_ns = sum(block.span_ns or block.samples_ns)
             length_ms = samples_ns * measurement.launches_per_sample / 1e6
             state = block.device_state
+            is_degraded = state is not None and bool(state.degraded_by)
             rows.append(
                 {
                     "implementation": measurement.implementation,
                     "kernel": kernel,
                     "started_at": block.started_at,
                     "ms": max(length_ms, _MIN_BLOCK_MS),
-                    "is_degraded": state is not None and bool(state.degraded_by),
+                    "is_degraded": is_degraded,
                     "hover": _block_hover(measurement, number, block),
                 }
             )
-    return pd.DataFrame(
-        rows, columns=["implementation", "kernel", "started_at", "ms", "is_degraded", "hover"]
-    )
+    # named, because a run without blocks has no rows to take them from
+    return pd.DataFrame(rows, columns=_BLOCK_COLUMNS)
 
 
 def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
-    state = block.device_state
+    median = format_ns(block.median_ns)
     lines = [
         f"<b>{escaped(measurement.case_id)}</b> {escaped(measurement.implementation)}",
-        f"block {number}: {len(block.samples_ns)} samples, median {format_ns(block.median_ns)}",
+        f"block {number}: {len(block.samples_ns)} samples, median {median}",
     ]
-    if state is not None and state.sm_clock_mhz is not None:
-        lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
-    if state is not None and state.degraded_by:
-        lines.append(f"throttled by {escaped(', '.join(state.degraded_by))}")
+    state = block.device_state
+    if state is not None:
+        if state.sm_clock_mhz is not None:
+            lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
+        if state.degraded_by:
+            reasons = escaped(", ".join(state.degraded_by))
+            lines.append(f"throttled by {reasons}")
     return "<br>".join(lines)
 
 
@@ -248,11 +290,15 @@ def _add_blocks(
     for index, (implementation, drawn) in enumerate(blocks.groupby("implementation")):
         # of too many blocks, those that a reader looks for: degraded ones, then long ones
         if len(drawn) > _MAX_POINTS:
-            drawn = drawn.sort_values(["is_degraded", "ms"], ascending=False).head(_MAX_POINTS)
+            notable_first = drawn.sort_values(["is_degraded", "ms"], ascending=False)
+            drawn = notable_first.head(_MAX_POINTS)
         colour, _, _ = style_of(index)
-        patterns = [
-            DOUBTFUL if is_degraded else pattern_of(index) for is_degraded in drawn["is_degraded"]
-        ]
+        patterns: list[str] = []
+        for is_degraded in drawn["is_degraded"]:
+            pattern = pattern_of(index)
+            if is_degraded:
+                pattern = DOUBTFUL
+            patterns.append(pattern)
         figure.add_bar(
             orientation="h",
             y=list(drawn["kernel"]),
@@ -261,7 +307,10 @@ def _add_blocks(
             marker={
                 "color": colour,
                 # keeps short blocks visible
-                "line": {"color": colour, "width": 1},
+                "line": {
+                    "color": colour,
+                    "width": 1,
+                },
                 "pattern": hatched(patterns),
             },
             name=escaped(str(implementation)),
@@ -317,10 +366,10 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
 
 
 def _activity_hover(activity: DeviceActivity, began_ns: int) -> str:
-    return (
-        f"<b>{escaped(shortened(activity.name, length=120))}</b><br>{activity.kind}, "
-        f"{format_ns(activity.duration_ns)}, from {format_ns(activity.start_ns - began_ns)} on"
-    )
+    name = escaped(shortened(activity.name, length=120))
+    duration = format_ns(activity.duration_ns)
+    start = format_ns(activity.start_ns - began_ns)
+    return f"<b>{name}</b><br>{activity.kind}, {duration}, from {start} on"
 
 
 def _stream(activity: DeviceActivity) -> str:

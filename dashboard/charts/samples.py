@@ -33,15 +33,17 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in sides.values())
     lowest_ns = min(min(side.samples_ns) for side in sides.values())
     scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)
+    colours = (PAGE_BLUE, VERMILLION)
     rows = "".join(
         _side_html(name, side, colour, scale)
-        for (name, side), colour in zip(sides.items(), (PAGE_BLUE, VERMILLION), strict=False)
+        for (name, side), colour in zip(sides.items(), colours, strict=False)
     )
-    ticks = "".join(
-        f'<span style="left:{scale.percent(value):.1f}%">{escaped(format_ns(value))}</span>'
-        for value in round_values(scale)
-    )
-    return f'<div class="rw-samples">{rows}<div class="axis">{ticks}</div></div>'
+    ticks: list[str] = []
+    for value_ns in round_values(scale):
+        left = scale.percent(value_ns)
+        text = escaped(format_ns(value_ns))
+        ticks.append(f'<span style="left:{left:.1f}%">{text}</span>')
+    return f'<div class="rw-samples">{rows}<div class="axis">{"".join(ticks)}</div></div>'
 
 
 def _side_html(
@@ -54,20 +56,23 @@ def _side_html(
         f"{name}: {len(side.samples_ns)} samples in {len(side.blocks)} blocks, median "
         f"{format_ns(side.median_ns or 0.0)}"
     )
-    lines = "".join(
-        f'<line x1="{x:.2f}%" x2="{x:.2f}%" y1="8" y2="26" stroke="{colour}" '
-        'stroke-opacity="0.25"/>'
-        for x in map(scale.percent, _spread(side.samples_ns))
-    )
-    dots = "".join(
-        f'<circle cx="{scale.percent(block.median_ns):.2f}%" cy="17" r="4" fill="{colour}">'
-        f"<title>{escaped(name)}: a block of {escaped(format_ns(block.median_ns))}</title></circle>"
-        for block in side.blocks
-    )
+    lines: list[str] = []
+    for sample_ns in _spread(side.samples_ns):
+        x = f"{scale.percent(sample_ns):.2f}%"
+        lines.append(
+            f'<line x1="{x}" x2="{x}" y1="8" y2="26" stroke="{colour}" stroke-opacity="0.25"/>'
+        )
+    dots: list[str] = []
+    for block in side.blocks:
+        x = f"{scale.percent(block.median_ns):.2f}%"
+        title = escaped(f"{name}: a block of {format_ns(block.median_ns)}")
+        dots.append(
+            f'<circle cx="{x}" cy="17" r="4" fill="{colour}"><title>{title}</title></circle>'
+        )
     return (
         f"<span>{escaped(name)} · {len(side.samples_ns):,}</span>"
         '<div class="rw-plot" style="border:0;height:34px">'
-        f'<svg role="img" aria-label="{escaped(text)}">{lines}{dots}</svg></div>'
+        f'<svg role="img" aria-label="{escaped(text)}">{"".join(lines)}{"".join(dots)}</svg></div>'
     )
 
 

@@ -29,21 +29,26 @@ def setting_changes(series: Iterable[Series]) -> list[SetupMark]:
         changes += _timing_changes(line.points)
         for point in line.points:
             # every case of a run has the same setting, so one point stands for the run
-            points_by_class[line.key.runner_class][point.run_id] = point
-    for points in points_by_class.values():
-        changes += _setting_changes(points.values())
-    return sorted(dict.fromkeys(changes), key=lambda change: change.commit)
+            points_by_run = points_by_class[line.key.runner_class]
+            points_by_run[point.run_id] = point
+    for points_by_run in points_by_class.values():
+        changes += _setting_changes(points_by_run.values())
+    # several series may show the same change
+    distinct_changes = dict.fromkeys(changes)
+    return sorted(distinct_changes, key=lambda change: change.commit)
 
 
 def _setting_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
     """Find the changes of a runner class, by one point of each run."""
     previous: RunSetting | None = None
-    for point in sorted(points, key=lambda point: (point.commit, point.measured_at)):
+    in_order = sorted(points, key=lambda point: (point.commit, point.measured_at))
+    for point in in_order:
         # imported runs know no setting, which is no change
         if point.setting is None:
             continue
         if previous is not None and previous != point.setting:
-            yield SetupMark(point.commit, tuple(_differences(previous, point.setting)))
+            differences = _differences(previous, point.setting)
+            yield SetupMark(point.commit, tuple(differences))
         previous = point.setting
 
 
@@ -51,15 +56,17 @@ def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
     timed = [point for point in points if point.timing]
     for previous, point in pairwise(timed):
         if previous.timing != point.timing:
-            words = (f"timed by {previous.timing} → {point.timing}",)
-            yield SetupMark(point.commit, words)
+            text = f"timed by {previous.timing} → {point.timing}"
+            yield SetupMark(point.commit, (text,))
 
 
 def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:
-    old_values, new_values = _named(previous), _named(setting)
+    old_values = _named(previous)
+    new_values = _named(setting)
     # a setting may appear or vanish
-    for name in dict.fromkeys([*old_values, *new_values]):
-        old_value, new_value = old_values.get(name), new_values.get(name)
+    for name in old_values | new_values:
+        old_value = old_values.get(name)
+        new_value = new_values.get(name)
         if old_value != new_value:
             yield f"{name} {old_value or 'none'} → {new_value or 'none'}"
 

@@ -22,8 +22,10 @@ _STYLES = (
 )
 NAMED_PARTS = len(_STYLES)
 """Parts with a colour of their own; all others are drawn together."""
-OTHERS, UNCOUNTED = "all others", "unattributed"
-"""Names of the parts together that have no colour, and of time that no activity claims."""
+OTHERS = "all others"
+"""Name of the parts together that have no colour."""
+UNCOUNTED = "unattributed"
+"""Name of time that no activity claims."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
@@ -35,10 +37,20 @@ def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
     shown alone.
     """
     common = {
-        "margin": {"l": 10, "r": 20, "t": 40, "b": 10},
+        "margin": {
+            "l": 10,
+            "r": 20,
+            "t": 40,
+            "b": 10,
+        },
         "hovermode": "closest",
         "showlegend": True,
-        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        "legend": {
+            "orientation": "h",
+            "yanchor": "bottom",
+            "y": 1.02,
+            "x": 0,
+        },
     }
     # Plotly would add the coordinates
     figure.update_traces(hoverinfo="text", selector=lambda trace: trace.hovertext is not None)
@@ -47,7 +59,13 @@ def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
 
 def rows_of(names: Sequence[str]) -> dict[str, object]:
     """Return an axis with one row per name, the first on top."""
-    return {"type": "category", "categoryorder": "array", "categoryarray": list(reversed(names))}
+    # Plotly draws the first at the bottom
+    bottom_up = list(reversed(names))
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": bottom_up,
+    }
 
 
 def style_of(index: int) -> tuple[str, str, str]:
@@ -91,9 +109,12 @@ def commit_ticks(commits: Sequence[CommitRef]) -> dict[str, object]:
 
 
 def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
+    subject = escaped(shortened(commit.subject))
+    author = escaped(shortened(commit.author))
+    moment = written(commit.committed_at, zone)
     return [
-        f"<b>{escaped(commit.short_sha)}</b> {escaped(shortened(commit.subject))}",
-        f"{escaped(shortened(commit.author))}, {written(commit.committed_at, zone)}",
+        f"<b>{escaped(commit.short_sha)}</b> {subject}",
+        f"{author}, {moment}",
     ]
 
 
