@@ -95,7 +95,9 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
     for entry in triagers:
         # `owner/kernels=ada@example.com` is for one project, a plain address for all
         of_project, separator, who = entry.strip().rpartition("=")
-        if (not separator or of_project == project) and who.lower() in person.names:
+        if separator and of_project != project:
+            continue
+        if who.lower() in person.names:
             return True
     return False
 
@@ -134,7 +136,9 @@ def reader_names_here() -> tuple[str, ...] | None:
     machine, who could read the database too.
     """
     if load_settings().sign_in_issuer is None:
-        return None if is_local() else ()
+        if is_local():
+            return None
+        return ()
     person = person_here()
     if person is None:
         return ()
@@ -147,7 +151,9 @@ def is_local() -> bool:
         return False
     headers = st.context.headers
     # the port does not count, and IPv6 addresses stand in brackets
-    host = (headers.get("Host") or "").rpartition(":")[0].strip("[]")
+    host_and_port = headers.get("Host") or ""
+    host, _, _ = host_and_port.rpartition(":")
+    host = host.strip("[]")
     is_forwarded = any(name in headers for name in _PROXY_HEADERS)
     return host in _LOOPBACK_NAMES and not is_forwarded
 

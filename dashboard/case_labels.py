@@ -17,11 +17,13 @@ def case_labels(keys: Iterable[SeriesKey]) -> Mapping[str, str]:
     labels: dict[str, str] = {}
     imported_by_kernel: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
     for key in keys:
-        rest = key.case_id.removeprefix(key.kernel).removeprefix("/")
+        without_kernel = key.case_id.removeprefix(key.kernel)
+        rest = without_kernel.removeprefix("/")
         # our own ids are short, and have the same parts everywhere
         labels[key.case_id] = shortened(rest, length=_LONGEST)
         if key.is_imported:
-            imported_by_kernel[key.kernel][key.case_id] = _NEXT_PARAMETER.split(rest)
+            parts_by_case = imported_by_kernel[key.kernel]
+            parts_by_case[key.case_id] = _NEXT_PARAMETER.split(rest)
     for parts_by_case in imported_by_kernel.values():
         labels |= _differing_parts(parts_by_case)
     return labels
@@ -33,9 +35,11 @@ def _differing_parts(parts_by_case: Mapping[str, list[str]]) -> dict[str, str]:
     for parts in parts_by_case.values():
         # a parameter counts once for each case
         counts.update(set(parts))
+    case_count = len(parts_by_case)
     labels: dict[str, str] = {}
     for case_id, parts in parts_by_case.items():
         # what all cases share tells none of them apart
-        differing = [part for part in parts if counts[part] < len(parts_by_case)]
-        labels[case_id] = shortened(", ".join(differing), length=_LONGEST)
+        differing = [part for part in parts if counts[part] < case_count]
+        label = ", ".join(differing)
+        labels[case_id] = shortened(label, length=_LONGEST)
     return labels

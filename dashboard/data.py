@@ -119,7 +119,8 @@ def _require_access(subjects: Subjects) -> None:
         return
     projects = set(map(record_name, subjects.projects))
     if subjects.run_ids or subjects.regression_ids:
-        run_ids, regression_ids = sorted(subjects.run_ids), sorted(subjects.regression_ids)
+        run_ids = sorted(subjects.run_ids)
+        regression_ids = sorted(subjects.regression_ids)
         projects.update(_projects_of(tuple(run_ids), tuple(regression_ids)))
     # what is not stored and what is hidden look the same to a stranger
     if projects - _readable(tuple(sorted(projects)), reader_names):
@@ -272,7 +273,8 @@ def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
 )
 def _remembered_judgement(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
     with _reading() as source:
-        base, head = source.load_record(base_id), source.load_record(head_id)
+        base = source.load_record(base_id)
+        head = source.load_record(head_id)
     return judge_pull_request(base, head)
 
 

@@ -59,12 +59,16 @@ class Filters:
 
     def admits_case(self, case_id: str) -> bool:
         """Check kernel, family, dtype, tag and owner."""
-        return self.case_ids is None or case_id in self.case_ids
+        if self.case_ids is None:
+            return True
+        return case_id in self.case_ids
 
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
         # a record may hold kernels that nobody asked for
-        case_ids = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
+        cases = [case for case in record.cases if kernel in (None, case.kernel)]
+        admitted = {case.case_id for case in cases if self.admits_case(case.case_id)}
+        # everything that a record says of a case goes with the case
         parts = (
             "cases",
             "measurements",
@@ -76,8 +80,6 @@ class Filters:
             "profiles",
             "imported",
         )
-        # everything that a record says of a case goes with the case
-        admitted = set(filter(self.admits_case, case_ids))
         narrowed_parts: dict[str, tuple[Any, ...]] = {}
         for name in parts:
             items = getattr(record, name)
@@ -88,37 +90,41 @@ class Filters:
         """Whether any case of the kernel is admitted."""
         # runs without cases of the kernel would be empty pages
         admitted = self.case_ids
-        return admitted is None or any(
-            case.kernel == kernel and case.case_id in admitted for case in self.facets.cases
-        )
+        if admitted is None:
+            return True
+        cases = [case for case in self.facets.cases if case.kernel == kernel]
+        return any(case.case_id in admitted for case in cases)
 
     def admits_runner(self, runner_class: str) -> bool:
         """Check the runner class; machine code has none and is always admitted."""
-        # compiled code has no runner class
         classes = self._of("class")
-        return not classes or not runner_class or runner_class in classes
+        if not classes or not runner_class:
+            return True
+        return runner_class in classes
 
     def admits_commit(self, sha: str) -> bool:
         """Whether the commit was measured on a chosen branch."""
         branches = self._of("branch")
-        return not branches or any(
-            sha in self.facets.commits_by_branch.get(branch, ()) for branch in branches
-        )
+        if not branches:
+            return True
+        commits_by_branch = self.facets.commits_by_branch
+        return any(sha in commits_by_branch.get(branch, ()) for branch in branches)
 
     def admits_series(self, key: SeriesKey) -> bool:
         return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
 
     def admits_regression(self, regression: Regression) -> bool:
         """Check the commit, and whether any change point is admitted."""
-        return self.admits_commit(regression.commit.sha) and any(
-            self.admits_series(point.series) for point in regression.change_points
-        )
+        if not self.admits_commit(regression.commit.sha):
+            return False
+        return any(self.admits_series(point.series) for point in regression.change_points)
 
     def owners_of(self, kernels: Iterable[str]) -> list[str]:
         """Return the owners of kernels in order, without duplicates."""
-        return list(
-            dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ()))
-        )
+        owners: dict[str, None] = {}
+        for kernel in kernels:
+            owners |= dict.fromkeys(self.owners.get(kernel, ()))
+        return list(owners)
 
     def _of(self, parameter: str) -> Sequence[str]:
         return self.chosen.get(parameter, ())
@@ -128,19 +134,28 @@ class Filters:
         """Return the admitted cases; None if all are."""
         demands: list[tuple[str, set[str]]] = []
         for parameter in _PARAMETERS_OF_CASES:
+            chosen = self._of(parameter)
+            alternatives = [set(chosen)]
             # tags of one group are alternatives, but every group must match
-            alternatives = [set(self._of(parameter))]
             if parameter == "tag":
-                alternatives = _grouped(self._of(parameter))
+                alternatives = _grouped(chosen)
             demands += [(parameter, values) for values in alternatives if values]
         if not demands:
             return None
         admitted: set[str] = set()
         for case in self.facets.cases:
             values_of_case = _values_of(case, self.owners)
-            if all(not values.isdisjoint(values_of_case[name]) for name, values in demands):
+            if _meets(values_of_case, demands):
                 admitted.add(case.case_id)
         return frozenset(admitted)
+
+
+def _meets(
+    values_of_case: Mapping[str, Sequence[str]],
+    demands: Iterable[tuple[str, set[str]]],
+) -> bool:
+    """Whether a case has one of the values of every demand."""
+    return all(not values.isdisjoint(values_of_case[name]) for name, values in demands)
 
 
 def _values_of(case: CaseOption, owners: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -161,11 +176,12 @@ def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> di
         for name, values in _values_of(case, owners).items():
             # cases of other tools have no family
             options[name].update(filter(None, values))
-    return {
+    options_of_runs = {
         "branch": sorted(facets.commits_by_branch),
         "class": list(facets.runner_classes),
-        **{name: sorted(values) for name, values in options.items()},
     }
+    options_of_cases = {name: sorted(values) for name, values in options.items()}
+    return options_of_runs | options_of_cases
 
 
 def _grouped(tags: Iterable[str]) -> list[set[str]]:
@@ -174,8 +190,12 @@ def _grouped(tags: Iterable[str]) -> list[set[str]]:
     """
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for tag in tags:
-        group = next(
-            (group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other"
-        )
-        groups[group].add(tag)
+        groups[_group_of(tag)].add(tag)
     return list(groups.values())
+
+
+def _group_of(tag: str) -> str:
+    for group, pattern in _TAG_GROUPS.items():
+        if pattern.fullmatch(tag):
+            return group
+    return "other"

@@ -23,10 +23,12 @@ def headline_of(row: CommitEntry) -> str:
     worst = row.worst
     where = device_text(worst.series.runner_class)
     # machine code has no device
-    on = ""
+    on_device = ""
     if where:
-        on = f" on {where}"
-    return f"{kernel_text(worst.series.kernel)} {headline_text(worst)}{on} since {commit_name(row)}"
+        on_device = f" on {where}"
+    kernel = kernel_text(worst.series.kernel)
+    change = headline_text(worst)
+    return f"{kernel} {change}{on_device} since {commit_name(row)}"
 
 
 def once_a_commit(changes: Iterable[ChangePoint]) -> list[ChangePoint]:

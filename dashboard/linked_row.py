@@ -1,6 +1,6 @@
 """The row of the ledger that an address names, and the project that it belongs to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from roofwatch.ci.history.commit_rows import CommitEntry, rows_by_commit
 from roofwatch.dashboard import data
@@ -22,7 +22,10 @@ def find_linked_row(query: Mapping[str, str]) -> tuple[str, CommitEntry] | None:
     # most addresses name no row: no question to the store
     if not query.keys() & {"commit", "regression"}:
         return None
-    projects = [query["project"]] if "project" in query else data.list_projects()
+    if "project" in query:
+        projects: Sequence[str] = [query["project"]]
+    else:
+        projects = data.list_projects()
     matches: list[tuple[str, CommitEntry]] = []
     for project in projects[:_PROJECTS_SEARCHED]:
         row = _row_of(project, query)

@@ -33,7 +33,8 @@ class Revisions:
         for branch, commit in self.branches.items():
             # a branch may bear the name of a release, which was there first
             names.setdefault(branch, commit)
-        for commit in self.commits[: -_LISTED_COMMITS - 1 : -1]:
+        listed = self.commits[-_LISTED_COMMITS:]
+        for commit in reversed(listed):
             names[commit.sha] = commit
         return names
 
@@ -47,12 +48,13 @@ class Revisions:
         if commit is None:
             return shortened(name)
         moment = date_written(commit.committed_at, self.zone)
-        described = f"{moment}  {shortened(commit.subject, length=60)}  {commit.author}"
+        subject = shortened(commit.subject, length=60)
         first = commit.short_sha
         # a release or branch says more than the sha behind it
         if name != commit.sha:
             first = f"{name}  {first}"
-        return f"{shortened(first, length=60)}  {described}"
+        first = shortened(first, length=60)
+        return f"{first}  {moment}  {subject}  {commit.author}"
 
     def find(self, name: str) -> CommitRef | None:
         """Find a commit by a release, a branch, its sha or the first digits of it, the number of
@@ -64,7 +66,8 @@ class Revisions:
         # a date has only digits and dashes, so that no sha is meant
         day = _day_of(name)
         if day is not None:
-            return self._newest_until(datetime.combine(day, time.min, self.zone))
+            midnight = datetime.combine(day, time.min, self.zone)
+            return self._newest_until(midnight)
         if re.fullmatch(r"[#!]\d+", name):
             # `#12` must not find `#123`
             pattern = re.compile(rf"[#!]{name[1:]}\b")
@@ -82,21 +85,19 @@ class Revisions:
 
     def _newest_until(self, midnight: datetime) -> CommitRef | None:
         end = midnight + timedelta(days=1)
-        earlier = [
-            commit
-            for commit in self.commits
-            if commit.committed_at < end and not commit.is_unreachable
-        ]
-        if earlier:
-            return earlier[-1]
+        for commit in reversed(self.commits):
+            if commit.committed_at < end and not commit.is_unreachable:
+                return commit
         return None
 
     def defaults(self) -> tuple[str, str] | None:
         """Return the newest two releases, else the newest two commits; None without two."""
         if len(self.releases) > 1:
-            return self.releases[-2].name, self.releases[-1].name
+            base_release, head_release = self.releases[-2:]
+            return base_release.name, head_release.name
         if len(self.commits) > 1:
-            return self.commits[-2].sha, self.commits[-1].sha
+            base, head = self.commits[-2:]
+            return base.sha, head.sha
         return None
 
 

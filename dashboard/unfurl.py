@@ -22,7 +22,13 @@ _TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
 _KEYS = (Path(__file__).parent / "assets" / "keys.js").read_text(encoding="utf-8")
 _ABOUT = "Which commit made a GPU kernel slower, by how much, how far it is from the roof, and why."
 _LONGEST = 200
-_NOT_PASSED_ON = frozenset({b"accept-encoding", b"if-none-match", b"if-modified-since"})
+_NOT_PASSED_ON = frozenset(
+    {
+        b"accept-encoding",
+        b"if-none-match",
+        b"if-modified-since",
+    }
+)
 _OF_THE_FILE = frozenset({"content-length", "etag", "last-modified"})
 
 
@@ -39,14 +45,22 @@ class PreviewMiddleware(BaseHTTPMiddleware):
             return response
         chunks = [chunk async for chunk in response.body_iterator]  # type: ignore[attr-defined]  # of Starlette's private class
         title, description = await run_in_threadpool(
-            preview_of, request.url.path, dict(request.query_params)
+            preview_of,
+            request.url.path,
+            dict(request.query_params),
         )
+        tags = _tags(title, description)
+        page = b"".join(chunks)
         # a function, because a backslash in a subject is no group of the pattern
-        body = _TITLE.sub(lambda _: _tags(title, description), b"".join(chunks), count=1)
+        body = _TITLE.sub(lambda _: tags, page, count=1)
         page_headers = {
             name: value for name, value in response.headers.items() if name not in _OF_THE_FILE
         }
-        return Response(body, status_code=response.status_code, headers=page_headers)
+        return Response(
+            body,
+            status_code=response.status_code,
+            headers=page_headers,
+        )
 
 
 def preview_of(path: str, query: Mapping[str, str]) -> tuple[str, str]:

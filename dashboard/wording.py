@@ -13,8 +13,10 @@ from roofwatch.model.metrics import Layer, Metric, format_ns, metric
 from roofwatch.model.triage import TriageState
 from roofwatch.model.verdict import Verdict
 
-_NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
-_KILO, _MEGA = 1e3, 1e6
+_NS_PER_MINUTE = 60e9
+_NS_PER_HOUR = 3_600e9
+_KILO = 1e3
+_MEGA = 1e6
 _LEAST_PERCENTAGE = 0.0005
 _MAKERS = ("NVIDIA ", "AMD ", "Intel(R) ", "Apple ")
 
@@ -49,17 +51,24 @@ TRIAGE_MARKS: Mapping[TriageState, Mark] = {
 
 def outcome_text(outcome: Outcome) -> str:
     """Write an outcome as `✕ timed out`."""
-    symbols = {Outcome.OK: "✓", Outcome.UNSUPPORTED: "○"}
-    return f"{symbols.get(outcome, '✕')} {outcome.replace('_', ' ')}"
+    symbols = {
+        Outcome.OK: "✓",
+        Outcome.UNSUPPORTED: "○",
+    }
+    symbol = symbols.get(outcome, "✕")
+    words = outcome.replace("_", " ")
+    return f"{symbol} {words}"
 
 
 def code_span(text: str) -> str:
     """Escape text from a record or an address as a Markdown code span."""
     flat = on_one_line(text) or " "
     # a fence must be longer than any run of backticks inside
-    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
-    fence = "`" * (longest + 1)
-    padding = " " if longest else ""
+    backticks = max(re.findall("`+", flat), key=len, default="")
+    fence = backticks + "`"
+    padding = ""
+    if backticks:
+        padding = " "
     return f"{fence}{padding}{flat}{padding}{fence}"
 
 
@@ -87,7 +96,8 @@ def shortened(text: str, *, length: int = 80) -> str:
 
 def natural_order(text: str) -> list[tuple[str, int]]:
     """Return a sort key with numbers in order: sm_90 before sm_100."""
-    return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", text)]
+    parts = re.findall(r"(\D*)(\d*)", text)
+    return [(word, int(number or 0)) for word, number in parts]
 
 
 def percent(relative_change: float) -> str:
@@ -110,7 +120,9 @@ def transition_text(change_point: ChangePoint) -> str:
             return "failed"
         return write(level)
 
-    return f"{level_text(change_point.before)} → {level_text(change_point.after)}"
+    base = level_text(change_point.before)
+    head = level_text(change_point.after)
+    return f"{base} → {head}"
 
 
 def change_text(change_point: ChangePoint) -> str:
@@ -181,10 +193,11 @@ def rate_metric(resource: str) -> Metric:
 def duration_text(ns: float) -> str:
     """Write `1.5 ms`, `4.2 min` or `3.1 h`."""
     if ns >= _NS_PER_HOUR:
+        hours = ns / _NS_PER_HOUR
         # three digits would round large sums
-        if ns < 1_000 * _NS_PER_HOUR:
-            return f"{ns / _NS_PER_HOUR:,.3g} h"
-        return f"{ns / _NS_PER_HOUR:,.0f} h"
+        if hours < 1_000:
+            return f"{hours:,.3g} h"
+        return f"{hours:,.0f} h"
     if ns >= _NS_PER_MINUTE:
         return f"{ns / _NS_PER_MINUTE:.3g} min"
     return format_ns(ns)

@@ -57,9 +57,11 @@ def show() -> None:
             )
         with st.container(key="sides"):
             line = st.columns([5, 5, 2], vertical_alignment="bottom")
-        base = _choose(view, revisions, "A, base", "base", defaults[0], line[0])
-        head = _choose(view, revisions, "B, head", "head", defaults[1], line[1])
-        with line[2]:
+        default_base, default_head = defaults
+        base_column, head_column, machines_column = line
+        base = _choose(view, revisions, "A, base", "base", default_base, base_column)
+        head = _choose(view, revisions, "B, head", "head", default_head, head_column)
+        with machines_column:
             view.link.unfold("Two machines", lambda: _choose_machines(view), parameter="machines")
         sides = [view.link.asked_or_chosen(name) or _SAME_RUNNER for name in _MACHINES]
         if base is None or head is None:
@@ -77,16 +79,17 @@ def show() -> None:
 
 
 def _choose_machines(view: View) -> None:
-    classes = [
-        name for name in view.filters.facets.runner_classes if view.filters.admits_runner(name)
-    ]
+    classes = filter(view.filters.admits_runner, view.filters.facets.runner_classes)
+    options = [_SAME_RUNNER, *classes]
     for name, title in zip(_MACHINES, ("A on", "B on"), strict=True):
-        view.link.choose(title, [_SAME_RUNNER, *classes], parameter=name)
+        view.link.choose(title, options, parameter=name)
 
 
 def _revisions(view: View) -> Revisions:
     measured = data.ask(
-        questions.list_commits, view.project, runner_classes=view.filters.runner_classes
+        questions.list_commits,
+        view.project,
+        runner_classes=view.filters.runner_classes,
     )
     commits = [commit for commit in measured if view.filters.admits_commit(commit.sha)]
     releases = data.ask(questions.list_releases, view.project)
@@ -130,12 +133,12 @@ def _choose(
 
 
 def _sentence(view: View, base: CommitRef, head: CommitRef) -> str:
-    texts = [
-        f"{escaped(commit.short_sha)} of {date_written(commit.committed_at, view.zone)}"
-        for commit in (base, head)
-    ]
+    base_date = date_written(base.committed_at, view.zone)
+    head_date = date_written(head.committed_at, view.zone)
+    base_sha = escaped(base.short_sha)
+    head_sha = escaped(head.short_sha)
+    text = f"{base_sha} of {base_date} → {head_sha} of {head_date}"
     count = head.first_parent_count - base.first_parent_count
-    text = f"{texts[0]} → {texts[1]}"
     # by dates alone, nobody knows how many commits lie between
     if not base.is_ordered_by_time:
         text += f", {count_of(abs(count), 'commit')}"
@@ -155,9 +158,10 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
         head.sha,
         runner_classes=view.filters.runner_classes,
     )
-    measured = {
-        sides.runner_class: (sides.base, sides.head) for sides in runs if sides.base and sides.head
-    }
+    measured: dict[str, tuple[RunDetail, RunDetail]] = {}
+    for sides in runs:
+        if sides.base and sides.head:
+            measured[sides.runner_class] = sides.base, sides.head
     one_sided = [device_text(sides.runner_class) for sides in runs if sides.base is None]
     st.html(f"<p class='rw-soft rw-line'>{_sentence(view, base, head)}</p>")
     if not measured:
@@ -166,7 +170,8 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
     regressions = data.list_regressions(view.project)
     # the runner with most to see, unless another is asked for
     changes = change_points_between(base, head, regressions)
-    busiest = Counter(change.series.runner_class for change in changes).most_common()
+    change_counts = Counter(change.series.runner_class for change in changes)
+    busiest = change_counts.most_common()
     default = next((name for name, _ in busiest if name in measured), None)
     chosen = view.link.read(
         "Runner",
@@ -174,17 +179,25 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
         parameter="runner",
         default=default,
     )
-    rows = {name: _rows(view, *sides, is_judged=name == chosen) for name, sides in measured.items()}
+    rows: dict[str, list[ComparedRow]] = {}
+    for name, (base_run, head_run) in measured.items():
+        rows[name] = _rows(
+            view,
+            base_run,
+            head_run,
+            is_judged=name == chosen,
+        )
     choices = {
         "base": view.link.asked_or_chosen("base") or base.sha,
         "head": view.link.asked_or_chosen("head") or head.sha,
     }
-    summaries = {name: summarise(of_runner) for name, of_runner in rows.items()}
+    summaries = {name: summarise(rows_of_runner) for name, rows_of_runner in rows.items()}
     show_markup(matrix_html(view, summaries, chosen, **choices), key=MAIN_FIGURE)
     if one_sided:
         names = escape(", ".join(one_sided))
         st.html(f"<p class='rw-soft'>Only one of the two was measured on {names}.</p>")
-    _show_rows(view, rows[chosen], *measured[chosen], choices)
+    base_run, head_run = measured[chosen]
+    _show_rows(view, rows[chosen], base_run, head_run, choices)
 
 
 def _rows(
@@ -194,12 +207,10 @@ def _rows(
     *,
     is_judged: bool,
 ) -> list[ComparedRow]:
-    ids = [UUID(side.summary.run_id) for side in (base, head)]
-    imported = [
-        pair
-        for pair in data.ask(questions.read_imported_values, *ids)
-        if not pair.metric.startswith(SHARE_OF_STEP)
-    ]
+    base_id = UUID(base.summary.run_id)
+    head_id = UUID(head.summary.run_id)
+    pairs = data.ask(questions.read_imported_values, base_id, head_id)
+    imported = [pair for pair in pairs if not pair.metric.startswith(SHARE_OF_STEP)]
     rows = rows_of(
         base,
         head,
@@ -221,10 +232,15 @@ def _judge(base: RunDetail, head: RunDetail, *, is_judged: bool) -> PullRequestJ
         and base.pairing.pair_id == head.pairing.pair_id
     )
     is_small = is_judged and len(head.cases) <= _MOST_JUDGED
-    if not (is_pair or is_small) or not head.cases:
+    if not is_pair and not is_small:
         return None
+    # a run of another tool's values has no cases to judge
+    if not head.cases:
+        return None
+    base_id = UUID(base.summary.run_id)
+    head_id = UUID(head.summary.run_id)
     try:
-        return data.judge_pair(UUID(base.summary.run_id), UUID(head.summary.run_id))
+        return data.judge_pair(base_id, head_id)
     except StoreError:
         return None
 
@@ -289,7 +305,12 @@ def _show_machines(
 ) -> None:
     base_runner, head_runner = sides
     base_run, head_run = data.ask(
-        questions.read_runs_on, view.project, base.sha, head.sha, base_runner, head_runner
+        questions.read_runs_on,
+        view.project,
+        base.sha,
+        head.sha,
+        base_runner,
+        head_runner,
     )
     rows = _rows(
         view,
@@ -297,9 +318,10 @@ def _show_machines(
         head_run,
         is_judged=False,
     )
-    names = [device_text(runner) for runner in sides]
+    base_device = escape(device_text(base_runner))
+    head_device = escape(device_text(head_runner))
     st.html(
-        f"<h2>No verdict: {escape(names[0])} and {escape(names[1])} are different machines</h2>"
+        f"<h2>No verdict: {base_device} and {head_device} are different machines</h2>"
         f"<p class='rw-soft'>{_sentence(view, base, head)}</p>"
     )
     show_markup(no_verdict_html(rows), key=MAIN_FIGURE)

@@ -48,11 +48,14 @@ def show() -> None:
             show_first_steps(NO_RUNS)
         triaged = data.ask(questions.list_triaged, view.project)
         # filters narrow the list, not what an alert was worth
+        false_alarms = count_false_alarms(triaged)
         admitted = [entry for entry in triaged if view.filters.admits_regression(entry.regression)]
         every_row = rows_by_commit(admitted)
         in_range = [row for row in every_row if view.range.admits(row.commit.committed_at)]
         recent = data.ask(
-            questions.read_recent_runs, view.project, runner_classes=view.filters.runner_classes
+            questions.read_recent_runs,
+            view.project,
+            runner_classes=view.filters.runner_classes,
         )
         # two values of each series are enough for a median
         cells = _read_cells(view)
@@ -62,13 +65,18 @@ def show() -> None:
         # what a link names is shown whatever the range
         if linked_row is not None and linked_row not in in_range:
             listed = [linked_row, *in_range]
-        keys = view.link.read_some(
-            "Marked commit", [row.key for row in every_row], parameter="marked"
+        marked_keys = view.link.read_some(
+            "Marked commit",
+            [row.key for row in every_row],
+            parameter="marked",
         )
-        marked = [row for row in every_row if row.key in keys]
+        marked = [row for row in every_row if row.key in marked_keys]
         groups = split_rows(listed)
-        chosen = linked_row or next(iter(groups["slower"] or groups["faster"]), None)
-        key = "ledger-asked" if linked_row is not None else "ledger-first"
+        first_row = next(iter(groups["slower"] or groups["faster"]), None)
+        chosen = linked_row or first_row
+        key = "ledger-first"
+        if linked_row is not None:
+            key = "ledger-asked"
         with st.container(key=key):
             list_part, detail_part = st.columns([31, 19], gap="medium")
         with list_part:
@@ -77,12 +85,13 @@ def show() -> None:
             _show_older(view, every_row, in_range)
             _show_suspicions(view, recent, triaged)
             _show_settled(view, groups["settled"], chosen, marked)
-            _show_accuracy(count_false_alarms(triaged))
+            _show_accuracy(false_alarms)
         if chosen is not None:
             with detail_part:
-                _show_chosen(view, chosen, marked, cells, count_false_alarms(triaged))
+                _show_chosen(view, chosen, marked, cells, false_alarms)
             if linked_row is not None:
-                st.set_page_config(page_title=f"{shortened(headline_of(linked_row))} · roofwatch")
+                headline = shortened(headline_of(linked_row))
+                st.set_page_config(page_title=f"{headline} · roofwatch")
 
 
 def _read_cells(view: View) -> Sequence[RoofCell]:
@@ -104,13 +113,13 @@ def _show_summary(
 ) -> None:
     admitted = [cell for cell in cells if view.filters.admits_series(cell.key)]
     title = view.range.title.capitalize()
-    until = view.range.until or max(
-        (runner.newest_commit_at for runner in view.runners), default=None
-    )
-    if until is not None and view.range.until is None:
-        title += f" to {until.astimezone(view.zone):%-d %b %Y}"
+    # a range without an end goes up to the newest commit
+    if view.range.until is None and view.runners:
+        newest = max(runner.newest_commit_at for runner in view.runners)
+        title += f" to {newest.astimezone(view.zone):%-d %b %Y}"
     measured = [runner for runner in recent if _is_measured(view, runner)]
-    st.html(summary_html(summarise(rows, measured, admitted), title))
+    summary = summarise(rows, measured, admitted)
+    st.html(summary_html(summary, title))
 
 
 def _is_measured(view: View, runner: RecentRuns) -> bool:
@@ -146,16 +155,20 @@ def _show_groups(
     chosen: CommitEntry | None,
     marked: Sequence[CommitEntry],
 ) -> None:
-    titles = {"slower": "Slower", "faster": "Faster", "undecided": "Cannot say"}
+    titles = {
+        "slower": "Slower",
+        "faster": "Faster",
+        "undecided": "Cannot say",
+    }
     is_empty = True
     for name, title in titles.items():
         rows = groups[name]
         if not rows:
             continue
         is_empty = False
-        limit = len(rows)
-        if len(rows) > _ROWS_AT_FIRST and st.query_params.get("all") != "yes":
-            limit = _ROWS_AT_FIRST
+        limit = _ROWS_AT_FIRST
+        if st.query_params.get("all") == "yes":
+            limit = len(rows)
         table = rows_html(
             view,
             rows[:limit],
@@ -164,7 +177,8 @@ def _show_groups(
         )
         st.html(f"<h2>{title} <span class=rw-soft>{len(rows)}</span></h2>{table}")
         if limit < len(rows):
-            st.html(f"<p>{view.anchor(f'Show all {len(rows)}', 'ledger', all='yes')}</p>")
+            link = view.anchor(f"Show all {len(rows)}", "ledger", all="yes")
+            st.html(f"<p>{link}</p>")
     if is_empty and view.filters.is_narrow:
         show_no_match(view, "changes")
     elif is_empty:
@@ -174,7 +188,8 @@ def _show_groups(
 def _show_older(
     view: View, every_row: Sequence[CommitEntry], in_range: Sequence[CommitEntry]
 ) -> None:
-    older = [row for row in split_rows(every_row)["slower"] if row not in in_range]
+    slower = split_rows(every_row)["slower"]
+    older = [row for row in slower if row not in in_range]
     if older:
         link = view.anchor(str(len(older)), "ledger", range="all")
         st.html(f"<p class=rw-soft>Still open from other times: {link}.</p>")
@@ -185,11 +200,8 @@ def _show_suspicions(
 ) -> None:
     """Show what the newest runs show and nothing has decided."""
     judged = [entry.regression for entry in triaged]
-    possible = [
-        change
-        for change in possible_changes(recent, judged)
-        if view.filters.admits_kernel(change.kernel)
-    ]
+    every_possible = possible_changes(recent, judged)
+    possible = [change for change in every_possible if view.filters.admits_kernel(change.kernel)]
     if not possible:
         return
     jobs = data.ask(questions.list_jobs, view.project)
@@ -206,19 +218,19 @@ def _show_settled(
     chosen: CommitEntry | None,
     marked: Sequence[CommitEntry],
 ) -> None:
-    if rows:
+    if not rows:
+        return
 
-        def show_rows() -> None:
-            st.html(
-                rows_html(
-                    view,
-                    rows,
-                    chosen=chosen,
-                    marked=marked,
-                )
-            )
+    def show_rows() -> None:
+        table = rows_html(
+            view,
+            rows,
+            chosen=chosen,
+            marked=marked,
+        )
+        st.html(table)
 
-        view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
+    view.link.unfold(f"Settled: {len(rows)}", show_rows, parameter="settled")
 
 
 def _show_accuracy(counted: FalseAlarms) -> None:
@@ -253,9 +265,15 @@ def _show_chosen(
             parameter="evidence",
         )
         part = row.part_of(change)
-        view.link.unfold("Bisection", partial(show_bisection, part), parameter="bisection")
         view.link.unfold(
-            "Decisions", partial(show_trail, view, part.triage.regression_id), parameter="trail"
+            "Bisection",
+            partial(show_bisection, part),
+            parameter="bisection",
+        )
+        view.link.unfold(
+            "Decisions",
+            partial(show_trail, view, part.triage.regression_id),
+            parameter="trail",
         )
 
 

@@ -14,6 +14,7 @@ from roofwatch.dashboard.components.health import show_gaps, show_quarantine
 from roofwatch.dashboard.components.machine_cards import (
     DAYS,
     FleetFacts,
+    Machine,
     card_html,
     machines_of,
     noise_of,
@@ -40,14 +41,16 @@ def show() -> None:
             show_run(view, asked_run)
             return
         runs = view.list_runs(limit=RUNS_READ, of_each_class=True)
+        runner_classes = dict.fromkeys(run.runner_class for run in runs)
         runner_class = view.link.read(
             "Runner class",
-            ["", *dict.fromkeys(run.runner_class for run in runs)],
+            ["", *runner_classes],
             parameter="runner",
         )
         if runner_class:
             of_class = [run for run in runs if run.runner_class == runner_class]
-            show_machine(view, runner_class, sorted(of_class, key=_start, reverse=True))
+            newest_first = sorted(of_class, key=_start, reverse=True)
+            show_machine(view, runner_class, newest_first)
             return
         _show_cards(view, runs)
         view.link.unfold(
@@ -70,7 +73,9 @@ def _start(run: FleetRun) -> datetime:
 def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
     note_whole_runs(view)
     recent = data.ask(
-        questions.read_recent_runs, view.project, runner_classes=view.filters.runner_classes
+        questions.read_recent_runs,
+        view.project,
+        runner_classes=view.filters.runner_classes,
     )
     jobs = data.ask(questions.list_jobs, view.project)
     machines = machines_of(runs)
@@ -80,8 +85,13 @@ def _show_cards(view: View, runs: Sequence[FleetRun]) -> None:
         noise={machine.key: noise_of(machine, recent) for machine in machines},
         jobs=jobs,
     )
+
+    def urgency_of(machine: Machine) -> int:
+        state = state_of(machine, facts)
+        return STATE_WORDS.index(state.word)
+
     # what needs somebody stands first; sorting is stable
-    machines.sort(key=lambda machine: STATE_WORDS.index(state_of(machine, facts).word))
+    machines.sort(key=urgency_of)
     cards: list[str] = []
     for machine in machines:
         siblings = [
@@ -114,8 +124,14 @@ def _degraded_shares(view: View, runs: Sequence[FleetRun]) -> dict[str, float]:
     recent = tuple(UUID(run.run_id) for run in runs if run.started_at >= oldest)
     if not recent:
         return {}
-    measured, degraded = Counter[str](), Counter[str]()
-    for cost in data.ask(questions.list_kernel_costs, recent, case_ids=view.filters.case_ids):
+    costs = data.ask(
+        questions.list_kernel_costs,
+        recent,
+        case_ids=view.filters.case_ids,
+    )
+    measured = Counter[str]()
+    degraded = Counter[str]()
+    for cost in costs:
         measured[cost.run_id] += cost.measurement_count
         degraded[cost.run_id] += cost.degraded_count
     return {run_id: degraded[run_id] / count for run_id, count in measured.items() if count}
@@ -125,9 +141,10 @@ def _coverage(view: View) -> list[RunnerCoverage]:
     """Return what the newest clean run of each runner has of the admitted cases."""
     covered: list[RunnerCoverage] = []
     for runner in view.runners:
-        if view.filters.admits_runner(runner.runner_class):
-            cases = [case for case in runner.cases if view.filters.admits_case(case.case_id)]
-            covered.append(replace(runner, cases=tuple(cases)))
+        if not view.filters.admits_runner(runner.runner_class):
+            continue
+        cases = [case for case in runner.cases if view.filters.admits_case(case.case_id)]
+        covered.append(replace(runner, cases=tuple(cases)))
     return covered
 
 

@@ -72,9 +72,8 @@ def _show(
     classes = {runner.runner_class: device_text(runner.runner_class) for runner in view.runners}
     table_column, history_column = st.columns([10, 11], gap="medium")
     with table_column:
-        tokens = {
-            case.case_id: case.costs.get("tokens_per_s") for case in view.filters.facets.cases
-        }
+        cases = view.filters.facets.cases
+        tokens = {case.case_id: case.costs.get("tokens_per_s") for case in cases}
         table = table_html(
             view,
             rows,
@@ -95,13 +94,18 @@ def _show(
 
 def _chosen(view: View, rows: Sequence[RoofRow]) -> RoofRow:
     """Return the row that fits most of the choices in the address; the worst without any."""
-    choices = {
-        name: view.link.asked_or_chosen(name)
-        for name in ("kernel", "case", "implementation", "runner", "metric")
-    }
+    names = (
+        "kernel",
+        "case",
+        "implementation",
+        "runner",
+        "metric",
+    )
+    choices = {name: view.link.asked_or_chosen(name) for name in names}
 
     def fit(row: RoofRow) -> int:
-        return sum(choices[name] == value for name, value in choices_of(row.key).items())
+        values = choices_of(row.key)
+        return sum(choices[name] == value for name, value in values.items())
 
     # max returns the first of equals, which is the worst
     return max(rows, key=fit)
