@@ -258,7 +258,9 @@ def _key(
 
 
 def _found_by_key(
-    base: RunDetail, head: RunDetail, regressions: Sequence[Regression]
+    base: RunDetail,
+    head: RunDetail,
+    regressions: Sequence[Regression],
 ) -> defaultdict[tuple[str, str], list[ChangePoint]]:
     changes = change_points_between(base.summary.commit, head.summary.commit, regressions)
     # compiled code does not depend on the runner
@@ -272,7 +274,9 @@ def _found_by_key(
 
 
 def change_points_between(
-    base: CommitRef, head: CommitRef, regressions: Sequence[Regression]
+    base: CommitRef,
+    head: CommitRef,
+    regressions: Sequence[Regression],
 ) -> list[ChangePoint]:
     """Return stored change points after `base` and up to `head`, oldest first,
     of open regressions.
@@ -300,7 +304,9 @@ def why_not_comparable(base: RunDetail, head: RunDetail) -> Remark | None:
 
 
 def _refusal(
-    base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None
+    base: MeasuredCase | None,
+    head: MeasuredCase | None,
+    whole: Remark | None,
 ) -> Remark | None:
     if base is None or head is None:
         return None

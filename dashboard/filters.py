@@ -33,13 +33,17 @@ _TAG_GROUPS = {
 """Groups of tags, recognised by their form, such as `70b` or `tp8`; others are `other`."""
 
 
+_Values = Mapping[str, Sequence[str]]
+"""Values by parameter, or owners by kernel."""
+
+
 @dataclass(frozen=True)
 class Filters:
     """Chosen values by parameter; none means any."""
 
     facets: FilterOptions
-    chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    chosen: _Values = field(default_factory=dict)
+    owners: _Values = field(default_factory=dict)
     """Owners by kernel."""
 
     @property
@@ -66,8 +70,8 @@ class Filters:
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
         # a record may hold kernels that nobody asked for
-        cases = [case for case in record.cases if kernel in (None, case.kernel)]
-        admitted = {case.case_id for case in cases if self.admits_case(case.case_id)}
+        case_ids = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
+        admitted = set(filter(self.admits_case, case_ids))
         # everything that a record says of a case goes with the case
         parts = (
             "cases",
@@ -151,14 +155,14 @@ class Filters:
 
 
 def _meets(
-    values_of_case: Mapping[str, Sequence[str]],
+    values_of_case: _Values,
     demands: Iterable[tuple[str, set[str]]],
 ) -> bool:
     """Whether a case has one of the values of every demand."""
     return all(not values.isdisjoint(values_of_case[name]) for name, values in demands)
 
 
-def _values_of(case: CaseOption, owners: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _values_of(case: CaseOption, owners: _Values) -> _Values:
     """Return what a case has of each parameter that narrows cases."""
     return {
         "filter_kernel": [case.kernel],
@@ -169,7 +173,7 @@ def _values_of(case: CaseOption, owners: Mapping[str, Sequence[str]]) -> dict[st
     }
 
 
-def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def options_of(facets: FilterOptions, owners: _Values) -> dict[str, list[str]]:
     """Return the options by parameter."""
     options: dict[str, set[str]] = {name: set() for name in _PARAMETERS_OF_CASES}
     for case in facets.cases:

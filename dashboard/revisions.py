@@ -102,7 +102,8 @@ class Revisions:
 
 
 def branches_of(
-    commits: Sequence[MeasuredCommit], shas_by_branch: Mapping[str, frozenset[str]]
+    commits: Sequence[MeasuredCommit],
+    shas_by_branch: Mapping[str, frozenset[str]],
 ) -> dict[str, CommitRef]:
     """Return the newest measured commit of each branch."""
     newest: dict[str, CommitRef] = {}

@@ -207,7 +207,10 @@ class _Drawing:
         return "".join(labels)
 
     def svg(self) -> str:
-        lines = self._grid() + self._band() + self._roofs() + self._changes()
+        lines = self._grid()
+        lines += self._band()
+        lines += self._roofs()
+        lines += self._changes()
         series = self.history.series
         vendor = self.history.vendor
         points = ""
@@ -225,7 +228,8 @@ class _Drawing:
 
     def _grid(self) -> str:
         stroke = f'stroke="{GREY}" stroke-opacity="0.2"'
-        return "".join(self._horizontal(value, stroke) for value in round_values(self.scale))
+        lines = [self._horizontal(value, stroke) for value in round_values(self.scale)]
+        return "".join(lines)
 
     def _horizontal(self, value: float, stroke: str) -> str:
         y = f"{self.y(value):.1f}"
@@ -285,10 +289,12 @@ class _Drawing:
             else:
                 place = self._place(point.commit, point.value)
                 stretches[-1].append(place)
-        return "".join(_polyline(places, colour) for places in stretches if places)
+        lines = [_polyline(places, colour) for places in stretches if places]
+        return "".join(lines)
 
     def _points(self, series: Series, colour: str) -> str:
-        return "".join(self._point(series, point, colour) for point in series.points)
+        points = [self._point(series, point, colour) for point in series.points]
+        return "".join(points)
 
     def _point(self, series: Series, point: SeriesPoint, colour: str) -> str:
         x = self.x(point.commit)
@@ -350,8 +356,8 @@ def _polyline(places: Sequence[str], colour: str) -> str:
 
 
 def _change_label(change: ChangePoint, history: History) -> str:
-    symbol = VERDICT_MARKS[change.verdict].symbol
-    text = f"{symbol} {headline_text(change)}"
+    mark = VERDICT_MARKS[change.verdict]
+    text = f"{mark.symbol} {headline_text(change)}"
     # a drop of the share is explained by the time that rose
     if change.series.metric != history.series.key.metric:
         text += f" {change.series.definition.title}"
@@ -359,11 +365,16 @@ def _change_label(change: ChangePoint, history: History) -> str:
 
 
 def _change_title(change: ChangePoint) -> str:
-    verdict = VERDICT_MARKS[change.verdict].word
-    return escaped(f"{verdict} at {_commit_text(change.commit)}: {change.evidence}")
+    mark = VERDICT_MARKS[change.verdict]
+    commit = _commit_text(change.commit)
+    return escaped(f"{mark.word} at {commit}: {change.evidence}")
 
 
-def _point_text(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
+def _point_text(
+    series: Series,
+    point: SeriesPoint,
+    zone: tzinfo,
+) -> str:
     value = outcome_text(point.outcome)
     if point.value is not None:
         value = series.key.definition.format(point.value)
@@ -381,12 +392,17 @@ def _commit_text(commit: CommitRef) -> str:
 
 
 def _date_labels(ticks: Sequence[Tick]) -> str:
-    return "".join(
+    labels = [
         f'<span style="left:{tick.percent:.2f}%">{escaped(tick.text)}</span>' for tick in ticks
-    )
+    ]
+    return "".join(labels)
 
 
-def _alternative(history: History, dates: DateScale, zone: tzinfo) -> str:
+def _alternative(
+    history: History,
+    dates: DateScale,
+    zone: tzinfo,
+) -> str:
     """Write what a reader sees, for one who does not see it."""
     points = history.series.points
     values = _values(history.series)
@@ -400,7 +416,7 @@ def _alternative(history: History, dates: DateScale, zone: tzinfo) -> str:
     ]
     counts = {
         "change": len(history.changes),
-        "failed": sum(point.value is None for point in points),
+        "failed": len(points) - len(values),
         "throttled": sum(bool(point.degraded_by) for point in points),
     }
     parts += [f"{count} {name}" for name, count in counts.items() if count]

@@ -68,12 +68,39 @@ class RooflinePoint:
         return text
 
 
+@dataclass(frozen=True)
+class _LogRange:
+    """The range of an axis on which factors have equal length."""
+
+    low: float
+    high: float
+
+    def share(self, value: float) -> float:
+        """Return the place of a value: 0 at the low end, 1 at the high end."""
+        log_length = math.log(self.high / self.low)
+        return math.log(value / self.low) / log_length
+
+    def powers_of_ten(self) -> list[float]:
+        first = math.ceil(math.log10(self.low))
+        last = math.floor(math.log10(self.high))
+        return [10.0**exponent for exponent in range(first, last + 1)]
+
+
+def _range_around(values: Sequence[float]) -> _LogRange:
+    return _LogRange(
+        low=min(values) / _ROOM,
+        high=max(values) * _ROOM,
+    )
+
+
 def points_of(
-    cases: Iterable[CaseRecord], measurements: Iterable[Measurement]
+    cases: Iterable[CaseRecord],
+    measurements: Iterable[Measurement],
 ) -> list[RooflinePoint]:
     """Return the measured cases that compute and move bytes."""
     # a copy computes nothing and has no intensity
-    placed = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
+    computing = [case for case in cases if case.flop_count and case.memory_bytes]
+    placed = {case.case_id: case for case in computing}
     points: list[RooflinePoint] = []
     for measurement in measurements:
         case = placed.get(measurement.case_id)
@@ -114,84 +141,76 @@ class _Roofline:
             # the ridges, where a flat roof meets the slopes
             intensities += [flat.per_s / slope.per_s for slope in self.slopes]
         # room for the slopes left of the points, and for the flat roofs right of the ridges
-        self.x_range = _padded(intensities)
-        self.y_range = _padded(rates)
+        self.x_range = _range_around(intensities)
+        self.y_range = _range_around(rates)
 
     def x(self, intensity: float) -> float:
-        return _LEFT + _share(intensity, self.x_range) * (_END - _LEFT)
+        width = _END - _LEFT
+        return _LEFT + self.x_range.share(intensity) * width
 
     def y(self, rate: float) -> float:
-        return _BASE - _share(rate, self.y_range) * (_BASE - _TOP)
+        height = _BASE - _TOP
+        # SVG counts from the top
+        return _BASE - self.y_range.share(rate) * height
 
     def svg(self) -> str:
         titles = [point.title for point in self.points[:_MAX_POINTS_READ]]
         alternative = escaped("; ".join(titles))
         return (
-            f'<div class="rw-plot" style="border:0"><svg class="rw-roofline" role="img" '
+            '<div class="rw-plot" style="border:0"><svg class="rw-roofline" role="img" '
             f'style="position:static" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-            f'aria-label="Roofline: {alternative}">{self._axes()}{self._roofs()}{self._marks()}'
+            f'aria-label="Roofline: {alternative}">'
+            f"{self._axes()}{self._roofs()}{self._marks()}"
             f"</svg></div>{self._legend()}"
         )
 
     def _axes(self) -> str:
+        parts = [f'<path d="M{_LEFT} {_TOP}V{_BASE}H{_END}" fill="none" stroke="{GREY}"/>']
+        title = "arithmetic intensity (FLOP per byte)"
         middle = (_LEFT + _END) / 2
-        ticks = [self._intensity_tick(intensity) for intensity in _decades(self.x_range)]
-        ticks += [self._rate_tick(rate) for rate in _decades(self.y_range)]
-        return (
-            f'<path d="M{_LEFT} {_TOP}V{_BASE}H{_END}" fill="none" stroke="{GREY}"/>'
-            f'<text x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">'
-            f"arithmetic intensity (FLOP per byte)</text>{''.join(ticks)}"
-        )
-
-    def _intensity_tick(self, intensity: float) -> str:
-        x = f"{self.x(intensity):.1f}"
-        return (
-            f'<path d="M{x} {_TOP}V{_BASE}" stroke="{GREY}" stroke-opacity="0.2"/>'
-            f'<text x="{x}" y="{_BASE + 16}" text-anchor="middle">{intensity:g}</text>'
-        )
-
-    def _rate_tick(self, rate: float) -> str:
-        y = self.y(rate)
-        text = escaped(rate_text("compute", rate))
-        return (
-            f'<path d="M{_LEFT} {y:.1f}H{_END}" stroke="{GREY}" stroke-opacity="0.2"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
-        )
+        parts.append(_text(middle, _HEIGHT - 4, "middle", title))
+        for intensity in self.x_range.powers_of_ten():
+            x = self.x(intensity)
+            parts.append(_grid_line(f"M{x:.1f} {_TOP}V{_BASE}"))
+            parts.append(_text(x, _BASE + 16, "middle", f"{intensity:g}"))
+        for rate in self.y_range.powers_of_ten():
+            y = self.y(rate)
+            parts.append(_grid_line(f"M{_LEFT} {y:.1f}H{_END}"))
+            parts.append(_text(_LEFT - 6, y + 4, "end", rate_text("compute", rate)))
+        return "".join(parts)
 
     def _roofs(self) -> str:
-        slopes = "".join(self._slope(slope) for slope in self.slopes)
-        flats = "".join(self._flat(flat) for flat in self.flats)
-        return slopes + flats
+        roofs = [self._slope(slope) for slope in self.slopes]
+        roofs += [self._flat(flat) for flat in self.flats]
+        return "".join(roofs)
 
     def _slope(self, slope: Ceiling) -> str:
         """Draw a memory roof up to the highest compute roof of the same source."""
         # a measured slope ends at a measured roof: the datasheet's would promise more
         comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
-        least_intensity, most_intensity = self.x_range
-        least_rate, most_rate = self.y_range
-        end_rate = min(max(comparable, default=most_rate), most_rate)
+        highest_rate = self.y_range.high
+        if comparable:
+            highest_rate = min(highest_rate, max(comparable))
         # from where the slope enters the drawing
-        start = max(least_intensity, least_rate / slope.per_s)
-        end = min(end_rate / slope.per_s, most_intensity)
+        start = max(self.x_range.low, self.y_range.low / slope.per_s)
+        end = min(self.x_range.high, highest_rate / slope.per_s)
         x1 = self.x(start)
         y1 = self.y(start * slope.per_s)
         x2 = self.x(end)
         y2 = self.y(end * slope.per_s)
         rate = rate_text("memory", slope.per_s)
         name = f"{slope.level or 'memory'} {rate}"
+        line = _roof_line(slope, name, f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}")
+        label, offset = _roof_label(slope, name)
         # the name runs along the slope
         angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-        line = _roof_line(slope, name, f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}")
-        text, offset = _roof_label(slope, name)
-        return (
-            f'{line}<text transform="translate({x1 + 8:.1f} {y1 - 8:.1f}) rotate({angle:.1f})" '
-            f'dy="{offset}">{text}</text>'
-        )
+        turn = f"translate({x1 + 8:.1f} {y1 - 8:.1f}) rotate({angle:.1f})"
+        return f'{line}<text transform="{turn}" dy="{offset}">{escaped(label)}</text>'
 
     def _flat(self, flat: Ceiling) -> str:
         """Draw a compute roof from the fastest memory of the same source on."""
         comparable = [slope.per_s for slope in self.slopes if slope.source == flat.source]
-        start, _ = self.x_range
+        start = self.x_range.low
         if comparable:
             ridge = flat.per_s / max(comparable)
             start = max(start, ridge)
@@ -200,8 +219,8 @@ class _Roofline:
         rate = rate_text("compute", flat.per_s)
         name = f"{flat.dtype or 'compute'} {rate}"
         line = _roof_line(flat, name, f"M{x:.1f} {y:.1f}L{_END:.1f} {y:.1f}")
-        text, offset = _roof_label(flat, name)
-        return f'{line}<text x="{_END - 4}" y="{y + offset:.1f}" text-anchor="end">{text}</text>'
+        label, offset = _roof_label(flat, name)
+        return line + _text(_END - 4, y + offset, "end", label)
 
     def _marks(self) -> str:
         marks: list[str] = []
@@ -225,6 +244,19 @@ class _Roofline:
         return f'<p class="rw-soft">{" &nbsp; ".join(names)}</p>'
 
 
+def _grid_line(path: str) -> str:
+    return f'<path d="{path}" stroke="{GREY}" stroke-opacity="0.2"/>'
+
+
+def _text(
+    x: float,
+    y: float,
+    anchor: str,
+    text: str,
+) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(text)}</text>'
+
+
 def _roof_line(ceiling: Ceiling, name: str, path: str) -> str:
     stroke = 'stroke="currentColor"'
     if ceiling.source == "datasheet":
@@ -234,27 +266,8 @@ def _roof_line(ceiling: Ceiling, name: str, path: str) -> str:
 
 
 def _roof_label(ceiling: Ceiling, name: str) -> tuple[str, int]:
-    """Return the label of a roof, escaped, and how far below its line it stands."""
+    """Return the label of a roof, and how far below its line it stands."""
     # a peak's name stands above its line, a measured one's below: the two may be close
     if ceiling.source == "datasheet":
-        return escaped(f"peak {name}"), -4
-    return escaped(name), 13
-
-
-def _padded(values: Sequence[float]) -> tuple[float, float]:
-    low = min(values) / _ROOM
-    high = max(values) * _ROOM
-    return low, high
-
-
-def _share(value: float, limits: tuple[float, float]) -> float:
-    low, high = limits
-    log_width = math.log(high / low)
-    return math.log(value / low) / log_width
-
-
-def _decades(limits: tuple[float, float]) -> list[float]:
-    low, high = limits
-    first = math.ceil(math.log10(low))
-    last = math.floor(math.log10(high))
-    return [10.0**exponent for exponent in range(first, last + 1)]
+        return f"peak {name}", -4
+    return name, 13

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+_DAY = timedelta(days=1)
+_HOUR = timedelta(hours=1)
 _DAY_STEPS = (1, 2, 7, 14)
 _HOUR_STEPS = (1, 3, 6, 12)
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60)
@@ -96,12 +98,17 @@ def fit_dates(moments: Sequence[datetime]) -> DateScale:
     """Return the range of dates, with a little room at both ends."""
     start = min(moments)
     end = max(moments)
-    length = max(end - start, timedelta(hours=1))
+    length = max(end - start, _HOUR)
     margin = 0.02 * length
     return DateScale(start - margin, end + margin)
 
 
-def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
+def date_ticks(
+    scale: DateScale,
+    zone: tzinfo,
+    *,
+    max_count: int,
+) -> list[Tick]:
     """Return round dates: hours, days, weeks, months or years."""
     start = scale.start.astimezone(zone)
     end = scale.end.astimezone(zone)
@@ -111,7 +118,7 @@ def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
         second=0,
         microsecond=0,
     )
-    days = (end - start) / timedelta(days=1)
+    days = (end - start) / _DAY
     # the widest unit whose dates still fit under the drawing
     if days > max_count * _DAY_STEPS[-1]:
         pattern = "%b %Y"
@@ -120,12 +127,12 @@ def date_ticks(scale: DateScale, zone: tzinfo, *, max_count: int) -> list[Tick]:
     elif days > max_count / 2:
         pattern = "%-d %b"
         step_days = next(step for step in _DAY_STEPS if days / step <= max_count)
-        moments = _steps(midnight, end, timedelta(days=step_days))
+        moments = _steps(midnight, end, step_days * _DAY)
     else:
         pattern = "%-d %b %H:%M"
         hours = days * 24
         step_hours = next((step for step in _HOUR_STEPS if hours / step <= max_count), 24)
-        moments = _steps(midnight, end, timedelta(hours=step_hours))
+        moments = _steps(midnight, end, step_hours * _HOUR)
     drawn = filter(scale.covers, moments)
     return [Tick(scale.percent(moment), moment.strftime(pattern)) for moment in drawn]
 

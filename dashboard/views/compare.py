@@ -221,7 +221,12 @@ def _rows(
     return [row for row in rows if view.filters.admits_case(row.key.case_id)]
 
 
-def _judge(base: RunDetail, head: RunDetail, *, is_judged: bool) -> PullRequestJudgement | None:
+def _judge(
+    base: RunDetail,
+    head: RunDetail,
+    *,
+    is_judged: bool,
+) -> PullRequestJudgement | None:
     """Judge the records of two runs as the command line does; None if their samples are no longer
     stored, or are too many and no pair.
     """

@@ -186,7 +186,9 @@ def _show_groups(
 
 
 def _show_older(
-    view: View, every_row: Sequence[CommitEntry], in_range: Sequence[CommitEntry]
+    view: View,
+    every_row: Sequence[CommitEntry],
+    in_range: Sequence[CommitEntry],
 ) -> None:
     slower = split_rows(every_row)["slower"]
     older = [row for row in slower if row not in in_range]
@@ -196,7 +198,9 @@ def _show_older(
 
 
 def _show_suspicions(
-    view: View, recent: Sequence[RecentRuns], triaged: Sequence[TriagedRegression]
+    view: View,
+    recent: Sequence[RecentRuns],
+    triaged: Sequence[TriagedRegression],
 ) -> None:
     """Show what the newest runs show and nothing has decided."""
     judged = [entry.regression for entry in triaged]
