@@ -81,7 +81,11 @@ def person_of(claims: Mapping[str, object]) -> Person:
     )
 
 
-def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
+def may_triage(
+    person: Person,
+    project: str,
+    triagers: Iterable[str],
+) -> bool:
     """Check whether a person is on the list.
 
     Args:

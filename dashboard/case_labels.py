@@ -10,26 +10,29 @@ from roofwatch.model.history import SeriesKey
 _NEXT_PARAMETER = re.compile(r",(?=[A-Za-z_]\w*=)")
 """Values of other tools' parameters may have commas too."""
 _LONGEST = 80
+_PartsByCase = dict[str, list[str]]
+"""Parameters such as `n=128` by case id."""
 
 
 def case_labels(keys: Iterable[SeriesKey]) -> Mapping[str, str]:
     """Return a label by case id; empty for the only case of a kernel that another tool measured."""
     labels: dict[str, str] = {}
-    imported_by_kernel: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
+    imported_by_kernel: defaultdict[str, _PartsByCase] = defaultdict(dict)
     for key in keys:
-        without_kernel = key.case_id.removeprefix(key.kernel)
+        case_id = key.case_id
+        without_kernel = case_id.removeprefix(key.kernel)
         rest = without_kernel.removeprefix("/")
         # our own ids are short, and have the same parts everywhere
-        labels[key.case_id] = shortened(rest, length=_LONGEST)
+        labels[case_id] = shortened(rest, length=_LONGEST)
         if key.is_imported:
             parts_by_case = imported_by_kernel[key.kernel]
-            parts_by_case[key.case_id] = _NEXT_PARAMETER.split(rest)
+            parts_by_case[case_id] = _NEXT_PARAMETER.split(rest)
     for parts_by_case in imported_by_kernel.values():
         labels |= _differing_parts(parts_by_case)
     return labels
 
 
-def _differing_parts(parts_by_case: Mapping[str, list[str]]) -> dict[str, str]:
+def _differing_parts(parts_by_case: _PartsByCase) -> dict[str, str]:
     """Return the parts of each case that not every case of its kernel has."""
     counts = Counter[str]()
     for parts in parts_by_case.values():

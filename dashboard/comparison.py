@@ -20,6 +20,7 @@ from roofwatch.ci.claims.separate_runs import judge_runs
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.dashboard.wording import natural_order
+from roofwatch.model.case_key import CaseKey
 from roofwatch.model.claim import Claim
 from roofwatch.model.history import (
     ChangePoint,
@@ -33,8 +34,19 @@ from roofwatch.model.metrics import RATIO_TO_REFERENCE, TIME, Better, Metric
 from roofwatch.model.stored_results import ImportedPair, MeasuredCase, RunDetail
 from roofwatch.model.verdict import Reason, Verdict
 
+Interval = tuple[float, float]
+"""Lowest and highest value."""
+Sides = tuple[float | None, float | None]
+"""Values of base and head; None of a side without one."""
+
 _CONFIDENCE = 0.95
-_FURTHER = ("host_ns", "peak_allocated_bytes", RATIO_TO_REFERENCE, "rmse_ratio")
+_FURTHER = (
+    "host_ns",
+    "peak_allocated_bytes",
+    RATIO_TO_REFERENCE,
+    "rmse_ratio",
+)
+"""Metrics besides time that a reader may unfold."""
 _BROKEN = frozenset({Reason.WRONG_RESULT, Reason.FAILED})
 
 
@@ -88,7 +100,7 @@ class ComparedRow:
         return self.head / self.base - 1
 
     @property
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> Interval | None:
         """Return the 95 % interval of the change; None if it is unknown."""
         if self.comparison is None or self.refusal:
             return None
@@ -129,7 +141,7 @@ class ComparedRow:
         return base, head
 
     @property
-    def utilisations(self) -> tuple[float | None, float | None]:
+    def utilisations(self) -> Sides:
         return self.of_both("utilisation")
 
     @property
@@ -137,9 +149,9 @@ class ComparedRow:
         return self.of_both("outcome")
 
     @property
-    def further(self) -> dict[str, tuple[float | None, float | None]]:
+    def further(self) -> dict[str, Sides]:
         """Return base and head of the further metrics that a side has, by key."""
-        metrics: dict[str, tuple[float | None, float | None]] = {}
+        metrics: dict[str, Sides] = {}
         for name in _FURTHER:
             sides = self.of_both(name)
             if sides != (None, None):
@@ -237,7 +249,7 @@ def rows_of(
     return sorted(rows, key=place_of)
 
 
-def _cases_by_key(run: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
+def _cases_by_key(run: RunDetail) -> dict[CaseKey, MeasuredCase]:
     return {case.case_key: case for case in run.cases}
 
 
@@ -261,11 +273,11 @@ def _found_by_key(
     base: RunDetail,
     head: RunDetail,
     regressions: Sequence[Regression],
-) -> defaultdict[tuple[str, str], list[ChangePoint]]:
+) -> defaultdict[CaseKey, list[ChangePoint]]:
     changes = change_points_between(base.summary.commit, head.summary.commit, regressions)
     # compiled code does not depend on the runner
     runner_classes = {"", head.summary.runner_class}
-    changes_by_subject = defaultdict[tuple[str, str], list[ChangePoint]](list)
+    changes_by_subject = defaultdict[CaseKey, list[ChangePoint]](list)
     for change in changes:
         series = change.series
         if series.runner_class in runner_classes:
@@ -323,9 +335,9 @@ _Hashes = dict[tuple[str, str], str | None]
 """Code hash by function and target."""
 
 
-def _code_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
+def _code_by_key(detail: RunDetail) -> defaultdict[CaseKey, _Hashes]:
     """Return code hashes by case and implementation."""
-    hashes_by_subject = defaultdict[tuple[str, str], _Hashes](dict)
+    hashes_by_subject = defaultdict[CaseKey, _Hashes](dict)
     for row in detail.static_rows:
         # one function may be compiled for several targets
         hashes = hashes_by_subject[row.case_key]
@@ -360,7 +372,7 @@ class Geomean:
 
     change: float
     """Minus 1."""
-    interval: tuple[float, float] | None
+    interval: Interval | None
     """Of the mean over the cases, 95 %; None for fewer than three."""
     count: int
 

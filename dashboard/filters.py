@@ -67,7 +67,12 @@ class Filters:
             return True
         return case_id in self.case_ids
 
-    def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
+    def narrowed(
+        self,
+        record: RunRecord,
+        *,
+        kernel: str | None = None,
+    ) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
         # a record may hold kernels that nobody asked for
         case_ids = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
@@ -115,7 +120,9 @@ class Filters:
         return any(sha in commits_by_branch.get(branch, ()) for branch in branches)
 
     def admits_series(self, key: SeriesKey) -> bool:
-        return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
+        if not self.admits_case(key.case_id):
+            return False
+        return self.admits_runner(key.runner_class)
 
     def admits_regression(self, regression: Regression) -> bool:
         """Check the commit, and whether any change point is admitted."""
@@ -177,7 +184,8 @@ def options_of(facets: FilterOptions, owners: _Values) -> dict[str, list[str]]:
     """Return the options by parameter."""
     options: dict[str, set[str]] = {name: set() for name in _PARAMETERS_OF_CASES}
     for case in facets.cases:
-        for name, values in _values_of(case, owners).items():
+        values_of_case = _values_of(case, owners)
+        for name, values in values_of_case.items():
             # cases of other tools have no family
             options[name].update(filter(None, values))
     options_of_runs = {

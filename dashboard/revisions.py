@@ -29,7 +29,9 @@ class Revisions:
     def _names(self) -> dict[str, CommitRef]:
         """Commits by the names that are offered, the likeliest first."""
         # newest release first: it is the likeliest base
-        names = {release.name: release.commit for release in reversed(self.releases)}
+        names: dict[str, CommitRef] = {}
+        for release in reversed(self.releases):
+            names[release.name] = release.commit
         for branch, commit in self.branches.items():
             # a branch may bear the name of a release, which was there first
             names.setdefault(branch, commit)
@@ -70,10 +72,12 @@ class Revisions:
             return self._newest_until(midnight)
         if re.fullmatch(r"[#!]\d+", name):
             # `#12` must not find `#123`
-            pattern = re.compile(rf"[#!]{name[1:]}\b")
-            matches = [commit for commit in self.commits if pattern.search(commit.subject)]
-            if matches:
-                return matches[-1]
+            number = name[1:]
+            pattern = re.compile(rf"[#!]{number}\b")
+            # the newest that names the number
+            for commit in reversed(self.commits):
+                if pattern.search(commit.subject):
+                    return commit
             return None
         if re.fullmatch(r"[0-9a-f]{4,64}", name):
             matches = [commit for commit in self.commits if commit.sha.startswith(name)]

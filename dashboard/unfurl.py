@@ -29,7 +29,15 @@ _NOT_PASSED_ON = frozenset(
         b"if-modified-since",
     }
 )
-_OF_THE_FILE = frozenset({"content-length", "etag", "last-modified"})
+"""Headers that ask for a compressed page, or for none if it is unchanged."""
+_OF_THE_FILE = frozenset(
+    {
+        "content-length",
+        "etag",
+        "last-modified",
+    }
+)
+"""Headers that do not hold for the page with its title."""
 
 
 class PreviewMiddleware(BaseHTTPMiddleware):

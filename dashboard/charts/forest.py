@@ -10,7 +10,9 @@ from roofwatch.dashboard.wording import VERDICT_MARKS, escaped, percent, shorten
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _LEAST_LOG_WIDTH = math.log(1.08)
+"""Size of a change at the edge: noise must not fill the width."""
 _MOST_LOG_WIDTH = math.log(3)
+"""One far change must not flatten all others."""
 _MAX_TABLE_ROWS = 60
 _MAX_LABEL = 90
 
@@ -118,8 +120,8 @@ class ForestAxis:
         tick = max(change for change in round_changes if change <= far)
         labels: list[str] = []
         for change in (_inverse(tick), 0.0, tick):
-            left = self.percent(change)
-            labels.append(f'<span style="left:{left:.1f}%">{_tick_text(change)}</span>')
+            x = self.percent(change)
+            labels.append(f'<span style="left:{x:.1f}%">{_tick_text(change)}</span>')
         return f'<span class="rw-forest-axis" aria-hidden="true">{"".join(labels)}</span>'
 
 

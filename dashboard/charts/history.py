@@ -33,6 +33,7 @@ from roofwatch.model.metrics import Metric
 _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _LOW_PERCENT = 85
+"""From here down a name has no place below its line."""
 _DATE_TICKS = 6
 _DATE_TICKS_OF_SMALL = 4
 """Most dates under a drawing."""
@@ -149,7 +150,8 @@ def date_range(histories: Iterable[History]) -> DateScale:
     """Return the date axis that several drawings share."""
     moments: list[datetime] = []
     for history in histories:
-        moments += [point.commit.committed_at for point in history.series.points]
+        points = history.series.points
+        moments += [point.commit.committed_at for point in points]
     return fit_dates(moments)
 
 
@@ -179,6 +181,8 @@ def _values(series: Series) -> list[float]:
 
 @dataclass(frozen=True)
 class _Drawing:
+    """A history within its axes, whose places are percentages from the top left corner."""
+
     history: History
     scale: ValueScale
     dates: DateScale
@@ -194,14 +198,15 @@ class _Drawing:
         return f"{self.x(commit):.2f},{self.y(value):.1f}"
 
     def value_labels(self) -> str:
+        metric = self.history.metric
         labels: list[str] = []
         for value in round_values(self.scale):
             # zero has no unit: `0 ns` under `50 ms` reads like another scale
             text = "0"
-            if self.history.metric.unit == "share":
+            if metric.unit == "share":
                 text = f"{value:.0%}"
             elif value:
-                text = self.history.metric.format(value)
+                text = metric.format(value)
             bottom = self.scale.percent(value)
             labels.append(f'<span style="bottom:{bottom:.1f}%">{escaped(text)}</span>')
         return "".join(labels)
@@ -278,6 +283,7 @@ class _Drawing:
         return f'<polygon points="{outline}" fill="{PAGE_BLUE}" fill-opacity="0.2"/>'
 
     def _line(self, series: Series, colour: str) -> str:
+        """Draw the medians of a band, else the values."""
         if series.band:
             medians = [self._place(point.commit, point.median) for point in series.band]
             return _polyline(medians, colour)
@@ -287,8 +293,8 @@ class _Drawing:
             if point.value is None:
                 stretches.append([])
             else:
-                place = self._place(point.commit, point.value)
-                stretches[-1].append(place)
+                coordinates = self._place(point.commit, point.value)
+                stretches[-1].append(coordinates)
         lines = [_polyline(places, colour) for places in stretches if places]
         return "".join(lines)
 
@@ -296,7 +302,12 @@ class _Drawing:
         points = [self._point(series, point, colour) for point in series.points]
         return "".join(points)
 
-    def _point(self, series: Series, point: SeriesPoint, colour: str) -> str:
+    def _point(
+        self,
+        series: Series,
+        point: SeriesPoint,
+        colour: str,
+    ) -> str:
         x = self.x(point.commit)
         tip = f"<title>{_point_text(series, point, self.zone)}</title>"
         if point.value is None:

@@ -12,7 +12,12 @@ from roofwatch.model.history import Series
 _MAX_LANE_LABELS = 8
 _RELEASES = "releases"
 _TOOLCHAIN = "toolchain"
-_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
+_LANE_OF_PREFIX = {
+    "driver ": "driver",
+    "harness ": "harness",
+    "timed by ": "timing",
+}
+"""Lane by the beginning of a text about a change of the setup."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +67,29 @@ def _lane_of(word: str) -> tuple[str, str]:
     return _TOOLCHAIN, word
 
 
-def lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
+def lane_html(
+    lane: Lane,
+    dates: DateScale,
+    zone: tzinfo,
+) -> str:
     """Draw the marks of a lane that lie within the dates; nothing without any."""
     marks = [mark for mark in lane.marks if dates.covers(mark.moment)]
     if not marks:
         return ""
     labels: list[str] = []
-    for number, mark in enumerate(marks):
+    for number, mark in enumerate(marks, start=1):
         start = dates.percent(mark.moment)
-        following = marks[number + 1 :]
         # a name may reach up to the next mark
         end = 100.0
-        if following:
-            end = dates.percent(following[0].moment)
+        if number < len(marks):
+            end = dates.percent(marks[number].moment)
         # many names would overlap; each is still in the title of its mark
         text = "&nbsp;"
         if len(marks) <= _MAX_LANE_LABELS:
             text = escaped(mark.text)
         width = max(end - start, 0.5)
-        title = escaped(f"{date_written(mark.moment, zone)}: {mark.text}")
+        date = date_written(mark.moment, zone)
+        title = escaped(f"{date}: {mark.text}")
         labels.append(
             f'<span style="left:{start:.2f}%;max-width:{width:.2f}%" title="{title}">{text}</span>'
         )

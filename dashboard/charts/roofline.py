@@ -17,6 +17,7 @@ from roofwatch.model.metrics import format_ns, metric
 _WIDTH = 760
 _HEIGHT = 400
 _LEFT = 92
+"""Where the plot begins, right of the rates."""
 _TOP = 14
 _END = _WIDTH - 12
 """Where the plot ends at the right."""
@@ -124,6 +125,8 @@ def roofline_svg(points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -
 
 
 class _Roofline:
+    """A drawing in units of its view box, which count from the top left corner."""
+
     def __init__(self, points: Sequence[RooflinePoint], ceilings: Sequence[Ceiling]) -> None:
         self.points = points
         # a symbol for each colour: the implementations differ without it too
@@ -169,14 +172,17 @@ class _Roofline:
         title = "arithmetic intensity (FLOP per byte)"
         middle = (_LEFT + _END) / 2
         parts.append(_text(middle, _HEIGHT - 4, "middle", title))
+        # below the plot
         for intensity in self.x_range.powers_of_ten():
             x = self.x(intensity)
             parts.append(_grid_line(f"M{x:.1f} {_TOP}V{_BASE}"))
             parts.append(_text(x, _BASE + 16, "middle", f"{intensity:g}"))
+        # left of the plot
         for rate in self.y_range.powers_of_ten():
             y = self.y(rate)
             parts.append(_grid_line(f"M{_LEFT} {y:.1f}H{_END}"))
-            parts.append(_text(_LEFT - 6, y + 4, "end", rate_text("compute", rate)))
+            label = rate_text("compute", rate)
+            parts.append(_text(_LEFT - 6, y + 4, "end", label))
         return "".join(parts)
 
     def _roofs(self) -> str:
@@ -187,7 +193,7 @@ class _Roofline:
     def _slope(self, slope: Ceiling) -> str:
         """Draw a memory roof up to the highest compute roof of the same source."""
         # a measured slope ends at a measured roof: the datasheet's would promise more
-        comparable = [flat.per_s for flat in self.flats if flat.source == slope.source]
+        comparable = _rates_of(self.flats, slope.source)
         highest_rate = self.y_range.high
         if comparable:
             highest_rate = min(highest_rate, max(comparable))
@@ -209,7 +215,7 @@ class _Roofline:
 
     def _flat(self, flat: Ceiling) -> str:
         """Draw a compute roof from the fastest memory of the same source on."""
-        comparable = [slope.per_s for slope in self.slopes if slope.source == flat.source]
+        comparable = _rates_of(self.slopes, flat.source)
         start = self.x_range.low
         if comparable:
             ridge = flat.per_s / max(comparable)
@@ -225,7 +231,8 @@ class _Roofline:
     def _marks(self) -> str:
         marks: list[str] = []
         for point in self.points:
-            symbol, colour = self.symbols[point.measurement.implementation]
+            implementation = point.measurement.implementation
+            symbol, colour = self.symbols[implementation]
             x = self.x(point.intensity)
             # the base of a letter lies below its middle
             y = self.y(point.flop_per_s) + 5
@@ -242,6 +249,11 @@ class _Roofline:
             for name, (symbol, colour) in self.symbols.items()
         ]
         return f'<p class="rw-soft">{" &nbsp; ".join(names)}</p>'
+
+
+def _rates_of(ceilings: Sequence[Ceiling], source: str) -> list[float]:
+    """Return the rates that were found the same way: measured, or read in a datasheet."""
+    return [ceiling.per_s for ceiling in ceilings if ceiling.source == source]
 
 
 def _grid_line(path: str) -> str:

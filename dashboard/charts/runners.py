@@ -146,8 +146,8 @@ def summed(amounts: Iterable[Amount]) -> pd.DataFrame:
     first.
     """
     frame = pd.DataFrame(list(amounts), columns=["commit", "part", "amount"])
-    known = frame.dropna()
-    table = known.pivot_table(
+    known_amounts = frame.dropna()
+    table = known_amounts.pivot_table(
         index="commit",
         columns="part",
         values="amount",

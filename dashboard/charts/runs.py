@@ -33,7 +33,9 @@ from roofwatch.model.record import RunRecord
 _MAX_POINTS = 2_000
 """Maximum points of a line, and blocks of an implementation."""
 _ROW_PX = 22
+"""Height of a throttle reason or kernel."""
 _PANEL_PX = 110
+"""Height of the readings of one unit."""
 _GAP_PX = 24
 _STREAM_PX = 60
 _MIN_BLOCK_MS = 1.0
@@ -149,7 +151,9 @@ def _panels(telemetry: Telemetry) -> dict[str, _Lines]:
 def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
     """Return in which readings each reason was given."""
     readings = telemetry.clock_event_reasons
-    names = dict.fromkeys(name for reasons in readings for name in reasons)
+    names: dict[str, None] = {}
+    for reasons in readings:
+        names |= dict.fromkeys(reasons)
     is_given: dict[str, list[bool]] = {}
     for name in names:
         is_given[name] = [name in reasons for reasons in readings]
@@ -325,7 +329,11 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     activity.
     """
     began_ns = min(activity.start_ns for activity in activities)
-    longest_first = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)
+    longest_first = sorted(
+        activities,
+        key=lambda activity: activity.duration_ns,
+        reverse=True,
+    )
     # more bars would slow the browser down
     drawn = longest_first[:MAX_SHOWN]
     totals_ns: Counter[str] = Counter()
@@ -346,7 +354,10 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
             y=[_stream(activity) for activity in members],
             base=[(activity.start_ns - began_ns) / 1e9 for activity in members],
             x=[activity.duration_ns / 1e9 for activity in members],
-            marker={**part_marker(index), "line": {"width": 0}},
+            marker={
+                **part_marker(index),
+                "line": {"width": 0},
+            },
             name=escaped(shortened(name)),
             hovertext=[_activity_hover(activity, began_ns) for activity in members],
         )

@@ -13,6 +13,7 @@ from roofwatch.model.metrics import format_ns
 _MAX_LINES = 400
 """Samples of a side that are drawn, evenly spread over its quantiles."""
 _MIN_RELATIVE_SPAN = 0.02
+"""Relative range that fills the width at least: noise must not look like a difference."""
 
 STYLE = """
 .rw-samples {display: grid; grid-template-columns: 4.6rem minmax(0, 1fr); font-size: 12px;
@@ -29,10 +30,12 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     Args:
         sides: At most two, each with samples.
     """
-    # one hiccup of a second would flatten all others
-    limit_ns = max(float(np.quantile(side.samples_ns, 0.99)) for side in sides.values())
-    lowest_ns = min(min(side.samples_ns) for side in sides.values())
-    scale = fit([lowest_ns, limit_ns], min_relative_span=_MIN_RELATIVE_SPAN)
+    ends_ns: list[float] = []
+    for side in sides.values():
+        ends_ns.append(min(side.samples_ns))
+        # one hiccup of a second would flatten all others
+        ends_ns.append(float(np.quantile(side.samples_ns, 0.99)))
+    scale = fit(ends_ns, min_relative_span=_MIN_RELATIVE_SPAN)
     colours = (PAGE_BLUE, VERMILLION)
     rows = "".join(
         _side_html(name, side, colour, scale)
@@ -40,9 +43,9 @@ def samples_html(sides: Mapping[str, Measurement]) -> str:
     )
     ticks: list[str] = []
     for value_ns in round_values(scale):
-        left = scale.percent(value_ns)
+        x = scale.percent(value_ns)
         text = escaped(format_ns(value_ns))
-        ticks.append(f'<span style="left:{left:.1f}%">{text}</span>')
+        ticks.append(f'<span style="left:{x:.1f}%">{text}</span>')
     return f'<div class="rw-samples">{rows}<div class="axis">{"".join(ticks)}</div></div>'
 
 
@@ -52,10 +55,9 @@ def _side_html(
     colour: str,
     scale: ValueScale,
 ) -> str:
-    text = (
-        f"{name}: {len(side.samples_ns)} samples in {len(side.blocks)} blocks, median "
-        f"{format_ns(side.median_ns or 0.0)}"
-    )
+    sample_count = len(side.samples_ns)
+    median = format_ns(side.median_ns or 0.0)
+    text = f"{name}: {sample_count} samples in {len(side.blocks)} blocks, median {median}"
     lines: list[str] = []
     for sample_ns in _spread(side.samples_ns):
         x = f"{scale.percent(sample_ns):.2f}%"
@@ -70,7 +72,7 @@ def _side_html(
             f'<circle cx="{x}" cy="17" r="4" fill="{colour}"><title>{title}</title></circle>'
         )
     return (
-        f"<span>{escaped(name)} · {len(side.samples_ns):,}</span>"
+        f"<span>{escaped(name)} · {sample_count:,}</span>"
         '<div class="rw-plot" style="border:0;height:34px">'
         f'<svg role="img" aria-label="{escaped(text)}">{"".join(lines)}{"".join(dots)}</svg></div>'
     )

@@ -11,11 +11,14 @@ _DAY_STEPS = (1, 2, 7, 14)
 _HOUR_STEPS = (1, 3, 6, 12)
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60)
 _MAX_MARGIN = 0.06
+"""Share of the range that stays free at both ends."""
 _VALUE_TICKS = 4
 
 
 @dataclass(frozen=True)
 class Tick:
+    """A date under a drawing."""
+
     percent: float
     text: str
 
@@ -120,7 +123,8 @@ def date_ticks(
     )
     days = (end - start) / _DAY
     # the widest unit whose dates still fit under the drawing
-    if days > max_count * _DAY_STEPS[-1]:
+    longest_step = _DAY_STEPS[-1]
+    if days > max_count * longest_step:
         pattern = "%b %Y"
         first_of_month = midnight.replace(day=1)
         moments = _months(first_of_month, end, max_count)
@@ -137,12 +141,20 @@ def date_ticks(
     return [Tick(scale.percent(moment), moment.strftime(pattern)) for moment in drawn]
 
 
-def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+def _steps(
+    start: datetime,
+    end: datetime,
+    step: timedelta,
+) -> list[datetime]:
     step_count = int((end - start) / step)
     return [start + number * step for number in range(step_count + 1)]
 
 
-def _months(first: datetime, end: datetime, max_count: int) -> list[datetime]:
+def _months(
+    first: datetime,
+    end: datetime,
+    max_count: int,
+) -> list[datetime]:
     """Return the firsts of months from one of them on, in steps of whole months or years."""
     years = end.year - first.year
     count = years * 12 + end.month - first.month

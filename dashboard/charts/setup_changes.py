@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from roofwatch.model.history import CommitRef, RunSetting, Series, SeriesPoint
 
+_PointsByRun = dict[str, SeriesPoint]
+
 
 @dataclass(frozen=True)
 class SetupMark:
@@ -24,7 +26,7 @@ def setting_changes(series: Iterable[Series]) -> list[SetupMark]:
     in timing.
     """
     changes: list[SetupMark] = []
-    points_by_class: defaultdict[str, dict[str, SeriesPoint]] = defaultdict(dict)
+    points_by_class: defaultdict[str, _PointsByRun] = defaultdict(dict)
     for line in series:
         changes += _timing_changes(line.points)
         for point in line.points:
@@ -53,6 +55,7 @@ def _setting_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
 
 
 def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
+    """Find the changes of how a series was timed."""
     timed = [point for point in points if point.timing]
     for previous, point in pairwise(timed):
         if previous.timing != point.timing:
@@ -61,6 +64,7 @@ def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SetupMark]:
 
 
 def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:
+    """Write each value that differs, such as `driver 570.1 → 580.2`."""
     old_values = _named(previous)
     new_values = _named(setting)
     # a setting may appear or vanish

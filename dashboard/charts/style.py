@@ -27,6 +27,7 @@ OTHERS = "all others"
 UNCOUNTED = "unattributed"
 """Name of time that no activity claims."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
+"""Plotly's names of hatchings."""
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
 _MAX_COMMIT_TICKS = 16

@@ -281,7 +281,11 @@ def _show_chosen(
         )
 
 
-def _show_changes(view: View, row: CommitEntry, change: ChangePoint) -> None:
+def _show_changes(
+    view: View,
+    row: CommitEntry,
+    change: ChangePoint,
+) -> None:
     st.html(changes_html(view, row, change))
 
 
