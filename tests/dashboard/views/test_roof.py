@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from roofwatch.collector.profiling.ncu_metrics import counters_of
 from roofwatch.collector.profiling.profile_file import read_profile
+from roofwatch.dashboard.charts.palette import PAGE_BLUE
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.measurement import Timer
@@ -106,7 +107,8 @@ def test_a_fall_of_the_share_is_marked_by_the_change_point_of_the_time(
 
     assert "◆ +20.0% time" in html
     assert ">achievable (measured)<" in html
-    heights = [float(text) for text in re.findall(r'cy="([\d.]+)%" r="2.6" fill="#0072B2"', html)]
+    points = re.findall(rf'cy="([\d.]+)%" r="2.6" fill="{re.escape(PAGE_BLUE)}"', html)
+    heights = [float(text) for text in points]
     assert len(heights) == 6
     # six points of an axis that ends a little above the datasheet's 4.8 of 4.1 TB/s
     assert heights[3] - heights[2] == pytest.approx(6 / (1.02 * 4.8 / 4.1), abs=0.1)
@@ -117,7 +119,7 @@ def test_a_fall_of_the_share_is_marked_by_the_change_point_of_the_time(
 def test_a_throttled_run_is_hollow(open_view: OpenView) -> None:
     app = open_view("roof", kernel="softmax", case=SOFTMAX, implementation="triton")
 
-    assert markup(app).count('fill="none" stroke="#0072B2"') == 1
+    assert markup(app).count(f'fill="none" stroke="{PAGE_BLUE}"') == 1
     assert "○ throttled or shared" in texts(app)
 
 
