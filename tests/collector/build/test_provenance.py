@@ -19,6 +19,8 @@ from tests.packaged import make_pure, write
 
 @pytest.fixture(autouse=True)
 def unchanged_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # torch cannot be loaded twice in one process, so it stays
+    importlib.import_module("torch")
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
