@@ -84,7 +84,7 @@ class SpoolDelivery:
 
     sent: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    waiting: list[tuple[str, str]] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
     """Still in the spool."""
     incomplete: list[tuple[str, str]] = field(default_factory=list)
     """Sent, but an artefact is missing or was refused."""
@@ -159,7 +159,7 @@ class Spool:
         not_tried = Unavailable("not tried, or another process is sending it")
         for path in self.waiting:
             failure = failures.get(path.name, not_tried)
-            delivery.waiting.append((path.name, failure.reason))
+            delivery.left.append((path.name, failure.reason))
         return delivery
 
     def _attempt(

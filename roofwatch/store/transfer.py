@@ -47,14 +47,14 @@ def summary(delivery: SpoolDelivery, spool: Spool) -> list[str]:
         f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused
     ]
     lines += [f"sent without an artefact: {name}: {reason}" for name, reason in delivery.incomplete]
-    for name, reason in delivery.waiting:
+    for name, reason in delivery.left:
         lines.append(f"kept for later: {spool.folder / name}: {reason}")
     return lines
 
 
 def exit_status(delivery: SpoolDelivery) -> int:
     # they are sent again later, so nothing is wrong yet
-    if delivery.waiting:
+    if delivery.left:
         return EXIT_CANNOT
     if delivery.refused or delivery.incomplete:
         return EXIT_WRONG

@@ -108,6 +108,7 @@ class Filled:
             },
             "read_trend": {"trend": trend},
             "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
+            "list_counted_runs": {"project": project},
             "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},

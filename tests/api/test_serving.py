@@ -73,8 +73,8 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
         up = spool.deliver(sender, attempts=1)
         ready_again = status_of(f"{sender.url}/readyz")
 
-    assert (len(down.waiting), len(down.sent), len(down.refused)) == (1, 0, 0)
-    assert "HTTP 503" in down.waiting[0][1]
+    assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
+    assert "HTTP 503" in down.left[0][1]
     assert (ready_while_down, alive_while_down, ready_again) == (
         (503, "10"),
         (200, None),
@@ -220,9 +220,9 @@ def test_record_stays_in_the_spool_until_the_database_has_space(
             connection.execute(text("DROP TRIGGER full_disk ON run"))
         after = spool.deliver(sender, attempts=1)
 
-    assert (len(full.waiting), len(full.sent), len(full.refused)) == (1, 0, 0)
-    assert "HTTP 507" in full.waiting[0][1]
-    assert "the disk of the database is full; nothing was stored" in full.waiting[0][1]
+    assert (len(full.left), len(full.sent), len(full.refused)) == (1, 0, 0)
+    assert "HTTP 507" in full.left[0][1]
+    assert "the disk of the database is full; nothing was stored" in full.left[0][1]
     assert len(after.sent) == 1
     assert verify_store(store).proven_count == 1
 

@@ -73,7 +73,7 @@ def test_an_unavailable_server_is_tried_again_with_growing_waits(tmp_path: Path)
     delivery = spool.deliver(server, attempts=8, sleep=waits.append, draw=lambda: 1.0)
 
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
-    assert [reason for _, reason in delivery.waiting] == ["no connection"]
+    assert [reason for _, reason in delivery.left] == ["no connection"]
     assert len(spool.waiting) == 1
     assert len(spool.deliver(server, sleep=no_wait).sent) == 1
 
@@ -92,7 +92,7 @@ def test_a_server_may_ask_for_a_wait(
 
     assert waits == waited
     assert len(server.accepted) == len(delivery.sent) == (3 if waited else 0)
-    assert len(spool.waiting) == len(delivery.waiting) == (0 if waited else 3)
+    assert len(spool.waiting) == len(delivery.left) == (0 if waited else 3)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_record_that_fails_does_not_hold_up_the_others(
     delivery = spool.deliver(server, attempts=2, sleep=lambda _: None)
 
     assert len(delivery.sent) == 2
-    assert delivery.waiting == [(bad, answer.reason)]
+    assert delivery.left == [(bad, answer.reason)]
     assert len(server.asked) == 2 + count
     assert spool.deliver(Server(), sleep=no_wait).sent == [bad]
 
@@ -142,9 +142,9 @@ def test_an_unreadable_file_does_not_hold_back_the_others(tmp_path: Path) -> Non
     delivery = spool.deliver(Server(), sleep=no_wait)
 
     assert delivery.sent == [sent.name]
-    assert [name for name, _ in delivery.waiting] == ["0.json.gz", "1.json.gz"]
-    assert "damaged or incomplete" in delivery.waiting[0][1]
-    assert "Too many levels of symbolic links" in delivery.waiting[1][1]
+    assert [name for name, _ in delivery.left] == ["0.json.gz", "1.json.gz"]
+    assert "damaged or incomplete" in delivery.left[0][1]
+    assert "Too many levels of symbolic links" in delivery.left[1][1]
     assert (tmp_path / "0.json.gz").read_bytes() == b"\x1f\x8bgarbage"
 
 
@@ -185,7 +185,7 @@ def test_a_record_that_cannot_be_removed_stays(
             patch.setattr(Path, name, full_for_the_first(getattr(Path, name)))
         delivery = spool.deliver(Server(*answers), sleep=no_wait)
 
-    assert delivery.waiting == [
+    assert delivery.left == [
         (first.name, "cannot be opened or removed: no space left on the device")
     ]
     assert len(delivery.sent + delivery.refused) == 1
@@ -290,7 +290,7 @@ def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
             places.append("taken" if waiting.run_id in server.accepted else "in the spool")
             server.answers.clear()  # as by another token
             later = spool.deliver(server, attempts=1)
-            assert (later.waiting, later.incomplete) == ([], [])
+            assert (later.left, later.incomplete) == ([], [])
             assert waiting.run_id in server.accepted
             assert server.files == {waiting.artefacts[0].sha256}
         if stop.left > 0:
