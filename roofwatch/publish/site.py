@@ -221,7 +221,13 @@ def _index(
         "series": series,
         "runs_without_values": sorted(runs_without_values),
         "shards": [
-            {"name": shard.name, "runner": shard.runner, "month": shard.month} for shard in shards
+            {
+                "name": shard.name,
+                "runner": shard.runner,
+                "month": shard.month,
+                "run_count": len(shard.runs),
+            }
+            for shard in shards
         ],
         "regressions": [_regression(triaged) for triaged in regressions],
     }

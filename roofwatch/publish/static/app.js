@@ -48,7 +48,7 @@ function link(page, state, text) {
 function table(caption, columns, rows) {
   const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col", text: name })));
   const body = rows.map((cells) => element("tr", {}, ...cells.map((cell) =>
-    typeof cell === "string" ? element("td", { text: cell }) : element("td", {}, cell))));
+    typeof cell === "string" ? element("td", { class: cell.length < 16 ? "short" : "", text: cell }) : element("td", {}, cell))));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     element("table", {}, element("caption", { text: caption }), element("thead", {}, head),
       element("tbody", {}, ...body)));
@@ -105,22 +105,30 @@ function setState(changes) {
 
 // --- numbers
 
-const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
+const THOUSANDS = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+const TIMES_OF_NS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [0, "ns"]];
+const ENERGIES_OF_NJ = [[1e9, "J"], [1e6, "mJ"], [1e3, "µJ"], [0, "nJ"]];
+const BYTES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [0, "B"]];
+const NS_BY_UNIT = { ns: 1, nsec: 1, us: 1e3, "µs": 1e3, "μs": 1e3, usec: 1e3, ms: 1e6, msec: 1e6, s: 1e9, sec: 1e9, seconds: 1e9 };
+const RATES = ["FLOP/s", "B/s", "tokens/s"];
 
-function axis(unit) {
-  if (unit === "ns") return { scale: 1e-9, suffix: "s", format: "~s" };
-  if (unit === "") return { scale: 1, suffix: "", format: "~g" };
-  if (unit === "share") return { scale: 100, suffix: "%", format: "~g" };
-  return { scale: 1, suffix: unit === "%" ? "%" : ` ${unit}`, format: unit === "%" ? "~g" : "~s" };
+function scaledText(value, steps) {
+  const [size, unit] = steps.find(([least]) => Math.abs(Number(value.toPrecision(3))) >= least) || steps[steps.length - 1];
+  return `${Number((value / (size || 1)).toPrecision(3))} ${unit}`;
 }
 
+// units of other tools keep their own multiples: 465 ms / 1000 is 465 µs, and 3,000 GB/s stay GB/s
 function numberText(value, unit) {
   if (value === null || value === undefined) return "failed";
-  const { scale, suffix, format } = axis(unit);
-  const scaled = value * scale;
-  if (format !== "~s" || scaled === 0) return `${Number(scaled.toPrecision(4))}${suffix}`;
-  const [size, prefix] = PREFIXES.find(([least]) => Math.abs(scaled) >= least) || [1e-9, "n"];
-  return `${Number((scaled / size).toPrecision(3))} ${prefix}${suffix.trim()}`.trim();
+  if (Object.hasOwn(NS_BY_UNIT, unit)) return scaledText(value * NS_BY_UNIT[unit], TIMES_OF_NS);
+  if (unit === "J") return scaledText(value * 1e9, ENERGIES_OF_NJ);
+  if (unit === "bytes") return scaledText(value, BYTES);
+  if (unit === "share") return `${Number((100 * value).toPrecision(4))}%`;
+  if (RATES.includes(unit)) return scaledText(value, THOUSANDS) + unit;
+  const written = Number(value.toPrecision(4));
+  if (unit === "ratio") return `${written}×`;
+  if (unit === "absolute") return String(written);
+  return unit === "%" ? `${written}%` : `${written} ${unit}`.trim();
 }
 
 // --- history
@@ -292,8 +300,8 @@ function card(regression) {
     element("p", { text: regression.summary }),
     element("p", { class: "quiet" },
       element("code", { text: regression.range }),
-      ` ${regression.subject} · ${regression.author} · ${regression.date.slice(0, 10)} · cause: ${regression.cause}`
-      + (regression.is_confirmed ? " · confirmed" : " · not confirmed")),
+      ` ${[regression.subject, regression.author, regression.date.slice(0, 10), `cause: ${regression.cause}`,
+        regression.is_confirmed ? "confirmed" : "not confirmed"].filter(Boolean).join(" · ")}`),
     settled);
 }
 
@@ -385,8 +393,9 @@ async function regressionPage(index) {
 async function compare(index) {
   const runners = unique(index.shards.map((shard) => shard.runner));
   const timed = new Set(Object.values(index.series).filter((series) => series.metric === "median_ns").map((series) => series.runner));
-  // measured times are what a reader compares first
-  runners.sort((a, b) => timed.has(b) - timed.has(a));
+  // a reader compares measured times first, where there is most of them
+  const runCount = (name) => index.shards.filter((shard) => shard.runner === name).reduce((count, shard) => count + shard.run_count, 0);
+  runners.sort((a, b) => timed.has(b) - timed.has(a) || runCount(b) - runCount(a));
   const runner = runners.includes(state().runner) ? state().runner : runners[0];
   const loadAll = (time) => Promise.all(shardsOf(index, runner, time).map((shard) => load(shard.name)));
   let shards = await loadAll(chosenTime());

@@ -163,3 +163,26 @@ def test_hostile_names_are_text(page: Page, store: Engine, tmp_path: Path) -> No
         open_page(page, f"{address}/{name}.html")
         assert page.evaluate("globalThis.wasRun") is None
         expect(page.locator("main img")).to_have_count(0)
+
+
+VALUES = [
+    (0.465, "ms", "465 µs"),
+    (1_500.0, "us", "1.5 ms"),
+    (2.5e9, "ns", "2.5 s"),
+    (3_000.0, "GB/s", "3000 GB/s"),
+    (3e12, "B/s", "3 TB/s"),
+    (49_152.0, "bytes", "48 KiB"),
+    (0.712, "share", "71.2%"),
+    (1.25, "ratio", "1.25×"),
+    (255.0, "registers", "255 registers"),
+]
+"""A value, its unit, and how a reader sees it."""
+
+
+def test_values_are_written_in_units_that_exist(page: Page, store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    open_page(page, f"{publish_to(store, PROJECT, tmp_path)}/index.html")
+
+    for value, unit, text in VALUES:
+        written = page.evaluate("([value, unit]) => numberText(value, unit)", [value, unit])
+        assert written == text
