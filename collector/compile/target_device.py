@@ -161,8 +161,16 @@ def answering_for(name: str) -> Iterator[None]:
         yield
 
 
-def target_driver(gpu: Any, name: str) -> SimpleNamespace:
-    """Make the part of a Triton driver that launchers and compiling need, for a `GPUTarget`."""
+def target_driver(name: str) -> SimpleNamespace:
+    """Make the part of a Triton driver that launchers and compiling need, for a target."""
+    from triton.backends.compiler import GPUTarget
+
+    target = parse_target(name)
+    gpu = GPUTarget(
+        backend=target.backend,
+        arch=target.arch,
+        warp_size=target.warp_size,
+    )
     properties = driver_properties(name)
     return SimpleNamespace(
         utils=SimpleNamespace(get_device_properties=lambda _device: properties),
@@ -196,17 +204,9 @@ def pretending_driver(name: str) -> Iterator[None]:
     """Answer torch's and Triton's queries for a target within the block, and those of programs that
     look for `nvidia-smi`, as some packages do when they are imported.
     """
-    from triton.backends.compiler import GPUTarget
-
-    target = parse_target(name)
-    gpu = GPUTarget(
-        backend=target.backend,
-        arch=target.arch,
-        warp_size=target.warp_size,
-    )
     with (
         answering_for(name),
-        active_driver(target_driver(gpu, name)),
+        active_driver(target_driver(name)),
         tempfile.TemporaryDirectory(prefix="roofwatch-pretended-") as folder,
     ):
         program = Path(folder) / "nvidia-smi"
@@ -237,16 +237,9 @@ def install_driver(name: str) -> None:
     """Answer Triton's queries for a target from now on, in a process whose kernels are run by
     Triton's interpreter.
     """
-    from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
-    target = parse_target(name)
-    gpu = GPUTarget(
-        backend=target.backend,
-        arch=target.arch,
-        warp_size=target.warp_size,
-    )
-    driver.set_active(target_driver(gpu, name))
+    driver.set_active(target_driver(name))
     for attribute in ("device", "device_of"):
         setattr(torch.cpu, attribute, _Within)
 

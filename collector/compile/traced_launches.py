@@ -24,7 +24,6 @@ from roofwatch.collector.compile.launch_arguments import (
     three,
 )
 from roofwatch.collector.compile.target_device import active_driver, replaced, target_driver
-from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.ttir import parse_function
 from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.cuda import CudaKernel
@@ -81,7 +80,6 @@ def tracing_launches(
     most_configurations: int | None = None,
 ) -> Iterator[list[TracedLaunch]]:
     """Record each launch within the block and launch nothing; yield the list of launches."""
-    from triton.backends.compiler import GPUTarget
     from triton.runtime.jit import JITFunction
 
     launches: list[TracedLaunch] = []
@@ -142,12 +140,6 @@ def tracing_launches(
             )
         )
 
-    parsed_target = parse_target(target)
-    gpu = GPUTarget(
-        backend=parsed_target.backend,
-        arch=parsed_target.arch,
-        warp_size=parsed_target.warp_size,
-    )
     with (
         replaced(
             owner=JITFunction,
@@ -160,7 +152,7 @@ def tracing_launches(
             name="launch",
             value=trace_cuda,
         ),
-        active_driver(target_driver(gpu, target)),
+        active_driver(target_driver(target)),
     ):
         yield launches
 

@@ -22,7 +22,6 @@ from roofwatch.collector.compile.launch_arguments import (
     shape_of,
 )
 from roofwatch.collector.compile.target_device import active_driver, target_driver
-from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.relaunch import LaunchedKernel
 from roofwatch.model.errors import ToolchainError
 from roofwatch.model.machine import Configuration, Outcome
@@ -72,7 +71,6 @@ def compiling_triton(
     is_for_launch: bool,
 ) -> Iterator[None]:
     import triton
-    from triton.backends.compiler import GPUTarget
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
@@ -146,12 +144,6 @@ def compiling_triton(
             self.device_caches.clear()
         return launched
 
-    parsed_target = parse_target(target)
-    gpu = GPUTarget(
-        backend=parsed_target.backend,
-        arch=parsed_target.arch,
-        warp_size=parsed_target.warp_size,
-    )
     with (
         replaced(
             owner=JITFunction,
@@ -159,7 +151,7 @@ def compiling_triton(
             value=compile_only,
         ),
         tuning_with(every_chosen_configuration(tuned, most_configurations)),
-        active_driver(target_driver(gpu, target)),
+        active_driver(target_driver(target)),
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times

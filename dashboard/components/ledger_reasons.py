@@ -74,17 +74,17 @@ def _probability_reasons(row: CommitEntry, false_alarms: FalseAlarms) -> Iterato
 def _extent_text(regression: Regression, change: ChangePoint) -> str:
     """Write on how many of the series with this metric it was seen, and how far."""
     is_slower = cost_of(change) > 0
-    moved_alike: list[ChangePoint] = []
+    moved_points: list[ChangePoint] = []
     for point in regression.change_points:
         is_same_metric = point.series.metric == change.series.metric
         # what became faster at the same commit speaks neither for nor against it
         is_same_way = (cost_of(point) > 0) == is_slower
         if is_same_metric and is_same_way:
-            moved_alike.append(point)
-    devices = {device_text(point.series.runner_class) for point in moved_alike}
+            moved_points.append(point)
+    devices = {device_text(point.series.runner_class) for point in moved_points}
     # machine code has no device
     devices.discard("")
-    text = f"{len(moved_alike)} series moved this way"
+    text = f"{len(moved_points)} series moved this way"
     if devices:
         devices_text = ", ".join(sorted(devices))
         text += f", on {devices_text}"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -28,7 +27,7 @@ Tune = Callable[..., None]
 def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
     """Call the tuned function with what each configuration takes, in ms."""
     monkeypatch.setattr(JITFunction, "run", lambda *_, **__: None)
-    monkeypatch.setattr(driver, "_active", target_driver(GPUTarget("cuda", 90, 32), "sm_90"))
+    monkeypatch.setattr(driver, "_active", target_driver("sm_90"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(scale, "cache", {})
 

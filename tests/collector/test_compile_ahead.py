@@ -16,7 +16,6 @@ from typing import Any, Literal
 import pytest
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia
 
 from roofwatch.collector.accuracy.evaluation import make_inputs
@@ -107,8 +106,7 @@ class Launches:
     def __init__(self) -> None:
         self.were_cached: list[bool] = []
         self.count = 0
-        gpu = GPUTarget("cuda", 90, 32)
-        self._driver = target_driver(gpu, TARGET)
+        self._driver = target_driver(TARGET)
         self._driver.launcher_cls = lambda *_: self._note_launch
         self._driver.get_benchmarker = lambda: _call_once
         utils = self._driver.utils

@@ -121,7 +121,7 @@ def test_a_store_past_the_end_is_incorrect_and_located(repository: Path) -> None
 
 @pytest.mark.slow
 def test_a_hang_costs_the_budget_and_nothing_else(repository: Path) -> None:
-    result = submit(request(repository, "attack_hangs", budget_s=15.0))
+    result = submit(request(repository, "attack_hangs", budget_s=30.0))
 
     assert result.verdict.exit_status == 2, result.reason
     # a machine that is too busy to start the processes in time learns nothing about the candidate
