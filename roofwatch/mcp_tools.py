@@ -73,7 +73,7 @@ TOOLS = {
     "profile": Tool(
         "profile",
         profile.profile,
-        "command after seconds warmup steps max_seconds shapes stacks runner",
+        "command after seconds warmup steps max_seconds end shapes stacks runner",
     ),
     "diff": Tool(
         command="diff",

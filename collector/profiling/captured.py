@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
@@ -19,6 +20,8 @@ from roofwatch.model.files import JsonObject, atomic_write, compress, reason_of
 
 Events = list[JsonObject]
 """What one process recorded, in order."""
+_STATE_EVENTS = ("recording", "restarted", "paused", "complete")
+"""Events that say how far the recording of a process is."""
 
 
 class ProfilingError(CollectorError):
@@ -108,6 +111,29 @@ def read_events(recorded: Path) -> list[Events]:
         by_process,
         key=lambda events: (events[0]["at_ns"], events[0]["pid"]),
     )
+
+
+class RecordingState(StrEnum):
+    """How far the recording of a running program is."""
+
+    RECORDING = "recording"
+    PAUSED = "paused"
+    """The time to record is over, and no step was seen yet."""
+    COMPLETE = "complete"
+
+
+def recording_state(by_process: Sequence[Events]) -> RecordingState:
+    """The state of the process that has most left to record."""
+    states: set[str] = set()
+    for events in by_process:
+        kinds = [event["event"] for event in events if event["event"] in _STATE_EVENTS]
+        if kinds:
+            states.add(kinds[-1])
+    if states == {"complete"}:
+        return RecordingState.COMPLETE
+    if states and states <= {"complete", "paused"}:
+        return RecordingState.PAUSED
+    return RecordingState.RECORDING
 
 
 def _has_event(events: Events, kind: str) -> bool:

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ from pathlib import Path
 from roofwatch.collector.profiling.captured import (
     CapturedProgram,
     ProfilingError,
+    RecordingState,
     keep_processes,
     kernels_of,
     read_events,
+    recording_state,
 )
 from roofwatch.collector.redaction import Redaction
 from roofwatch.model.files import reason_of
@@ -29,6 +32,7 @@ _INJECTED_FOLDER = Path(__file__).parent / "inject"
 _VARIABLE = "ROOFWATCH_CAPTURE"
 _GRACE_S = 60
 """Time to write traces after SIGTERM."""
+_POLL_S = 0.5
 _SIGNAL_BASE = 128
 
 
@@ -53,9 +57,11 @@ def profile_program(
     window: RecordingWindow,
     redaction: Redaction,
     max_seconds: float | None = None,
+    is_ended_when_recorded: bool = False,
+    on_state: Callable[[RecordingState], None] = lambda _: None,
     stdout_to_stderr: bool = False,
 ) -> CapturedProgram:
-    """Run a program to its end, and write its traces to a folder.
+    """Run a program to its end, and write its traces to a folder. Ctrl-C ends it and keeps them.
 
     Args:
         command: The program with its arguments; a file that ends in `.py` runs under this Python.
@@ -63,6 +69,8 @@ def profile_program(
         window: Which part to record.
         redaction: What the traces may contain.
         max_seconds: Time after which to end the program; it may still write its trace.
+        is_ended_when_recorded: End the program once the window of each process is recorded.
+        on_state: Called when the state of the recording changes while the program goes on.
         stdout_to_stderr: Send the output of the program to standard error.
 
     Raises:
@@ -80,6 +88,8 @@ def profile_program(
             recorded=recorded,
             window=window,
             max_seconds=max_seconds,
+            is_ended_when_recorded=is_ended_when_recorded,
+            on_state=on_state,
             stdout_to_stderr=stdout_to_stderr,
         )
         by_process = read_events(recorded)
@@ -103,9 +113,11 @@ def _run(
     recorded: Path,
     window: RecordingWindow,
     max_seconds: float | None,
+    is_ended_when_recorded: bool,
+    on_state: Callable[[RecordingState], None],
     stdout_to_stderr: bool,
 ) -> tuple[int, bool]:
-    """Run the program; return its exit status, and whether its time was up."""
+    """Run the program; return its exit status, and whether we ended it."""
     words = list(command)
     if words[0].endswith(".py") and Path(words[0]).is_file():
         words.insert(0, sys.executable)
@@ -135,23 +147,54 @@ def _run(
             f"example: -- python "
             "train.py"
         ) from None
-    was_ended = False
     try:
-        try:
-            status = program.wait(max_seconds)
-        except subprocess.TimeoutExpired:
-            status = _end(program)
-            was_ended = True
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to both
-            with suppress(subprocess.TimeoutExpired):
-                program.wait(_GRACE_S)
-        if program.poll() is None:
-            _end(program)
+        has_ended = _wait(
+            program,
+            recorded=recorded,
+            max_seconds=max_seconds,
+            is_ended_when_recorded=is_ended_when_recorded,
+            on_state=on_state,
+        )
+    except KeyboardInterrupt:
+        # a terminal sends Ctrl-C to both; the program may still write its trace
+        has_ended = True
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(_GRACE_S)
+    except BaseException:
+        _end(program)
         raise
+    status = program.poll()
+    if status is None:
+        status = _end(program)
     if status < 0:  # Popen gives the number of a signal as a negative status
         status = _SIGNAL_BASE - status
-    return status, was_ended
+    return status, not has_ended
+
+
+def _wait(
+    program: subprocess.Popen[bytes],
+    recorded: Path,
+    max_seconds: float | None,
+    is_ended_when_recorded: bool,
+    on_state: Callable[[RecordingState], None],
+) -> bool:
+    """Wait for a program; return whether it has ended by itself."""
+    started_s = time.monotonic()
+    last_state = RecordingState.RECORDING
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(_POLL_S)
+            return True
+        state = last_state
+        if state is not RecordingState.COMPLETE:
+            state = recording_state(read_events(recorded))
+        if state is RecordingState.COMPLETE and is_ended_when_recorded:
+            return False
+        if state is not last_state:
+            last_state = state
+            on_state(state)
+        if max_seconds is not None and time.monotonic() - started_s >= max_seconds:
+            return False
 
 
 def _end(program: subprocess.Popen[bytes]) -> int:

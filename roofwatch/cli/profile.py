@@ -3,14 +3,17 @@ kernel.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from roofwatch.cli.queueable import queueable
 from roofwatch.model.optional import map_optional
 from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
-from roofwatch.terminal import print_error, print_json, print_result, progress, write_text
+from roofwatch.terminal import console, print_error, print_json, print_result, progress, write_text
+
+if TYPE_CHECKING:
+    from roofwatch.collector.profiling.captured import RecordingState
 
 app = typer.Typer()
 
@@ -223,6 +226,9 @@ def profile(
             help="End the program after so many seconds, once its trace is written.", min=1
         ),
     ] = None,
+    end: Annotated[
+        bool, typer.Option("--end", help="End the program once its steps are recorded.")
+    ] = False,
     top: Annotated[
         int, typer.Option(min=0, metavar="N", help="Show N rows of each table. 0: all.")
     ] = 15,
@@ -262,6 +268,8 @@ def profile(
         ),
         redaction=redaction,
         max_seconds=max_seconds,
+        is_ended_when_recorded=end,
+        on_state=_say_what_is_awaited,
         stdout_to_stderr=as_json,
     )
     report = report_of(capture, folder)
@@ -273,6 +281,20 @@ def profile(
     else:
         print_report(report, top=top or None)
     raise typer.Exit(0 if capture.was_ended else capture.exit_status)
+
+
+def _say_what_is_awaited(state: "RecordingState") -> None:
+    """Tell a person at the terminal, and an agent as progress, why nothing happens."""
+    from roofwatch.collector.profiling.captured import RecordingState
+
+    sentences = {
+        RecordingState.PAUSED: "No step was seen in the time to record (--for); recording goes on "
+        "with the first one. Ctrl-C ends the program and keeps what was recorded.",
+        RecordingState.COMPLETE: "The recording is complete; waiting for the program to end. "
+        "Ctrl-C ends it and keeps the profile; with --end it is ended at this point.",
+    }
+    if state in sentences:
+        console().print(f"profile: {sentences[state]}", soft_wrap=True)
 
 
 @app.command()

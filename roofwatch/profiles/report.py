@@ -360,7 +360,7 @@ def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
 
 def _notes(capture: CapturedProgram) -> Iterator[str]:
     if capture.was_ended:
-        yield "The program was ended after --max-seconds."
+        yield "The program was ended by roofwatch, as asked: with --end, or after --max-seconds."
     # a program that was ended has a status, but no fault
     elif capture.exit_status:
         consequence = ""

@@ -91,6 +91,7 @@ class ForwardPasses:
         self._pass_count += 1
         if self._is_last_step:
             self._recorder.stop_step()
+            self._journal.write("complete")
             self._unhook()
         elif self._pass_count == _FIRST_STACKS - 1:
             self._recorder.stop_part("start-up", "the steps began")

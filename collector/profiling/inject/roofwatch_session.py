@@ -105,8 +105,12 @@ class SessionRecorder:
         self.start("start-up")
         limit_s = self._window.get("for_s")
         if limit_s:
-            end = partial(self.stop_part, "start-up", "the window ended")
-            self._timer = call_later(limit_s, end)
+            self._timer = call_later(limit_s, self._end_start_up)
+
+    def _end_start_up(self) -> None:
+        """Pause until steps are seen, if ever."""
+        self.stop_part("start-up", "the window ended")
+        self._journal.write("paused")
 
     def start_step(self) -> None:
         """Record a step with its Python stacks; the thread of our timer has none to record."""
@@ -130,9 +134,12 @@ class SessionRecorder:
 
     def stop(self, end_reason: str, *, for_good: bool = True) -> None:
         with self._lock:
-            self._is_over = self._is_over or for_good
+            was_over = self._is_over
+            self._is_over = was_over or for_good
             if self._profiler is not None:
                 self._journal.guard(self._stop, end_reason)
+            if self._is_over and not was_over:
+                self._journal.write("complete")
 
     def use_device(self, device: str) -> None:
         """Continue in a session that sees the GPU, now that the program uses it."""

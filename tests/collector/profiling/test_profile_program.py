@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.profiling.captured import CapturedProgram
+from roofwatch.collector.profiling.captured import CapturedProgram, RecordingState, recording_state
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
 from roofwatch.collector.redaction import EVERYTHING, Redaction
@@ -29,6 +29,16 @@ print("to standard output")
 print("to standard error", file=sys.stderr)
 for (batch,) in DataLoader(TensorDataset(torch.ones(32, 8)), batch_size=4, num_workers=2):
     torch.cumsum(batch, 0)
+"""
+TRAINED_THEN_WAITING = """
+import signal
+import torch
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(30):
+    layer(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+signal.pause()
 """
 OPTIMIZED = """
 import torch
@@ -166,6 +176,63 @@ def test_a_program_is_ended_after_max_seconds(tmp_path: Path) -> None:
     capture = profiled(tmp_path, "while True: pass", max_seconds=1)
 
     assert (capture.was_ended, capture.exit_status) == (True, 128 + signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_program_is_ended_once_its_steps_are_recorded_if_asked(tmp_path: Path) -> None:
+    capture = profiled(
+        tmp_path,
+        TRAINED_THEN_WAITING,
+        window=RecordingWindow(warmup_steps=None, for_s=None),
+        is_ended_when_recorded=True,
+    )
+
+    assert capture.was_ended
+    window = next(trace for trace in capture.processes[0].traces if trace.part == "window")
+    assert window.end_reason == "the steps were done"
+    assert window.steady is not None
+
+
+@pytest.mark.slow
+def test_a_complete_recording_is_announced_while_the_program_goes_on(tmp_path: Path) -> None:
+    states: list[RecordingState] = []
+
+    def interrupt_once_complete(state: RecordingState) -> None:
+        states.append(state)
+        raise KeyboardInterrupt
+
+    pausing = TRAINED_THEN_WAITING.replace("signal.pause()", "signal.alarm(1); signal.pause()")
+    capture = profiled(
+        tmp_path,
+        pausing,
+        window=RecordingWindow(warmup_steps=None, for_s=None),
+        on_state=interrupt_once_complete,
+    )
+
+    assert states == [RecordingState.COMPLETE]
+    # Ctrl-C keeps the traces
+    assert any(trace.part == "window" for trace in capture.processes[0].traces)
+
+
+@pytest.mark.parametrize(
+    ("kinds_by_process", "state"),
+    [
+        ([[]], RecordingState.RECORDING),
+        ([["recording"]], RecordingState.RECORDING),
+        ([["recording", "complete"]], RecordingState.COMPLETE),
+        ([["recording", "complete"], ["recording"]], RecordingState.RECORDING),
+        ([["recording", "complete"], ["forked"]], RecordingState.COMPLETE),
+        ([["recording", "paused"]], RecordingState.PAUSED),
+        ([["recording", "paused"], ["recording", "complete"]], RecordingState.PAUSED),
+        ([["recording", "complete", "restarted", "recording"]], RecordingState.RECORDING),
+    ],
+)
+def test_a_recording_is_complete_if_it_is_in_each_process_that_records(
+    kinds_by_process: list[list[str]], state: RecordingState
+) -> None:
+    by_process = [[{"event": kind} for kind in kinds] for kinds in kinds_by_process]
+
+    assert recording_state(by_process) is state
 
 
 def test_every_triton_kernel_is_listed_with_its_resources(
