@@ -10,6 +10,7 @@ import mmap
 import os
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -40,6 +41,7 @@ class ForkServer:
 
     def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
         self.extra_environment = dict(extra_environment or {})
+        self._processes: list[_Process] = []
         self._servers: dict[tuple[Mode, Path | None], _Server] = {}
         """By mode, and by the Python of another environment."""
         self._lock = threading.Lock()
@@ -48,15 +50,14 @@ class ForkServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for server in self._servers.values():
-            server.stop()
+        for process in self._processes:
+            process.stop()
+        self._processes.clear()
         self._servers.clear()
 
     def start(self) -> None:
-        """Begin to load torch and Triton, also for the interpreter, while the caller goes on."""
+        """Begin to load torch and Triton while the caller goes on."""
         self._server(Mode.DEVICE, None)
-        if _has_numpy():
-            self._server(Mode.INTERPRETER, None)
 
     def finish_start(self) -> None:
         """Wait until everything that was started has loaded, so that nothing else runs.
@@ -65,7 +66,9 @@ class ForkServer:
             CollectorError: torch or Triton cannot be loaded.
         """
         for mode, python in list(self._servers):
-            self._server(mode, python).ask({})
+            # the interpreter loads nothing until it is asked
+            if mode is Mode.DEVICE:
+                self._server(mode, python).ask({})
 
     def fork_worker(
         self,
@@ -122,45 +125,50 @@ class ForkServer:
         key = (mode, python)
         with self._lock:
             if key not in self._servers or not self._servers[key].is_alive:
-                self._servers[key] = _Server(
-                    mode=mode,
-                    extra_environment=self.extra_environment,
-                    python=python,
-                )
+                self._start(python)
             return self._servers[key]
+
+    def _start(self, python: Path | None) -> None:
+        """Start the servers of both modes; one that still runs has workers, and is kept."""
+        process = _Process(self.extra_environment, python)
+        self._processes.append(process)
+        for mode, server in process.servers.items():
+            running = self._servers.get((mode, python))
+            if running is None or not running.is_alive:
+                self._servers[mode, python] = server
 
 
 def _has_numpy() -> bool:
     return importlib.util.find_spec("numpy") is not None
 
 
-class _Server:
-    """The process that forks, for one mode: Triton decides at import whether it interprets."""
+class _Process:
+    """Loads torch once, and serves both modes: Triton decides at import whether it interprets, so
+    the interpreter's server is forked before Triton is loaded.
+    """
 
-    def __init__(
-        self,
-        mode: Mode,
-        extra_environment: Mapping[str, str],
-        python: Path | None,
-    ) -> None:
+    def __init__(self, extra_environment: Mapping[str, str], python: Path | None) -> None:
         environment = {**os.environ, **extra_environment}
         environment.pop("TRITON_INTERPRET", None)
-        if mode is Mode.INTERPRETER:
-            environment["TRITON_INTERPRET"] = "1"
         self._resources = contextlib.ExitStack()
-        self._lock = threading.Lock()
         log = tempfile.TemporaryFile()  # noqa: SIM115  closed by the stack
-        self._log = self._resources.enter_context(log)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = self._resources.enter_context(ours)
-        with theirs:
+        self._resources.enter_context(log)
+        self.servers: dict[Mode, _Server] = {}
+        with contextlib.ExitStack() as ends_of_process:
+            fds: list[int] = []
+            for mode in (Mode.DEVICE, Mode.INTERPRETER):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._resources.enter_context(ours)
+                ends_of_process.enter_context(theirs)
+                self.servers[mode] = _Server(ours, log)
+                fds.append(theirs.fileno())
             try:
                 self._process = subprocess.Popen(
-                    python_command(__name__, theirs.fileno(), python=python),
+                    python_command(__name__, *fds, python=python),
                     stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=self._log,
-                    pass_fds=(theirs.fileno(),),
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=fds,
                     env=environment,
                     start_new_session=True,  # Ctrl-C is for the collector only,
                 )
@@ -170,9 +178,31 @@ class _Server:
                     f"a worker process could not be started: {error.strerror}"
                 ) from None
 
+    def stop(self) -> None:
+        # the interpreter's server is in the same group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._resources.close()
+
+
+class _Server:
+    """The process that forks, for one mode."""
+
+    def __init__(self, control: socket.socket, log: IO[bytes]) -> None:
+        self._control = control
+        self._log = log
+        self._lock = threading.Lock()
+
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        with self._lock:
+            try:
+                message = self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+        # the end of a process closes its socket
+        return message != b""
 
     def ask(self, question: dict[str, Any], fds: tuple[int, ...] = ()) -> Any:
         """Send a question with file descriptors, and wait for the answer.
@@ -187,16 +217,8 @@ class _Server:
             except OSError:
                 answer = b""
         if not answer:
-            self._process.wait()
-            reason = read_tail(self._log) or f"exit status {self._process.returncode}"
-            raise CollectorError(_start_error(reason))
+            raise CollectorError(_start_error(read_tail(self._log) or "it ended without a word"))
         return json.loads(answer)
-
-    def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._resources.close()
 
 
 def _start_error(output: str) -> str:
@@ -241,12 +263,26 @@ _MODULES: dict[Feature, str] = {
 """What a first call imports, for a second or more in each process."""
 
 
-def main(control_fd: int) -> None:
+def main(device_fd: int, interpreter_fd: int) -> None:
+    """Load torch once for both modes, and serve them by two processes."""
+    import_module("torch")
+    if os.fork() == 0:
+        os.close(device_fd)
+        os.environ["TRITON_INTERPRET"] = "1"
+        # most commands interpret nothing
+        select.select([interpreter_fd], [], [])
+        serve(interpreter_fd)
+    else:
+        os.close(interpreter_fd)
+        serve(device_fd)
+
+
+def serve(control_fd: int) -> None:
     """The process that forks workers: answers questions until the other end closes.
 
     It must never leave a thread running or use a GPU: neither survives a fork.
     """
-    import_module(_WORKER_PROGRAM)  # loads torch, once for all workers
+    import_module(_WORKER_PROGRAM)  # loads Triton, once for all workers
 
     with socket.socket(fileno=control_fd) as control:
         while True:

@@ -138,9 +138,17 @@ def forking(sockets: Path) -> SimpleNamespace:
         env: Mapping[str, str],
         **__: Any,
     ) -> _Forked:
-        kind = _INTERPRETING if env.get("TRITON_INTERPRET") == "1" else _COMPILING
+        device_fd, interpreter_fd = pass_fds
         with Path(os.devnull).open("rb") as nothing:
-            fds = [nothing.fileno(), stdout.fileno(), stderr.fileno(), *pass_fds]
-            return _Forked(sockets / kind, fds, env, cwd=str(Path.cwd()), is_session=True)
+            streams = [nothing.fileno(), stdout.fileno(), stderr.fileno()]
+            job = {"cwd": str(Path.cwd()), "is_session": True}
+            # ends when the other end of its socket closes
+            _Forked(
+                sockets / _INTERPRETING,
+                [*streams, interpreter_fd],
+                {**env, "TRITON_INTERPRET": "1"},
+                **job,
+            )
+            return _Forked(sockets / _COMPILING, [*streams, device_fd], env, **job)
 
     return SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)

@@ -58,10 +58,10 @@ def main() -> None:
     if kind == "command":
         _run_command(root, job)
     else:
-        from roofwatch.collector.workers.fork_server import main as serve_forks
+        from roofwatch.collector.workers.fork_server import serve
 
         sys.path.append(root)
-        serve_forks(job["control_fd"])
+        serve(job["control_fd"])
 
 
 def _load(kind: str, root: str) -> None:

@@ -13,7 +13,8 @@ DONE = Path(os.environ["ENDS_RUN_DONE"])
 
 
 def _end_run():
-    fork_server = os.getppid()
+    # the interpreter's server is forked from the process that the run started
+    fork_server = os.getsid(os.getppid())
     run = int(Path(f"/proc/{fork_server}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(run, int(os.environ["ENDS_RUN_SIGNAL"]))
     time.sleep(60)  # the run ends this process
