@@ -134,7 +134,7 @@ def run_once(
             case=prepared.case,
             inputs=prepared.inputs,
             who=implementation.name,
-            lay_out_upstream=prepared.lay_out_upstream,
+            upstream=prepared.upstream,
         )
     if prepared.spec.mutates:
         actual = {

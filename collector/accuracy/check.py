@@ -204,7 +204,7 @@ def _has_dependent_inputs(
     dense = replace(
         prepared,
         inputs=inputs,
-        lay_out_upstream=torch.Tensor.contiguous,
+        upstream=replace(prepared.upstream, lay_out=torch.Tensor.contiguous),
     )
     outputs = run_once(dense, implementation)
     reports = compare_with_reference(dense, outputs, Baseline())

@@ -21,6 +21,47 @@ def _identity(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
+class UpstreamGradients:
+    """Seeded random gradients for the differentiable outputs of a case.
+
+    Each is drawn once, in the case's dtype: the reference gets the same rounded numbers.
+    """
+
+    case: Case
+    lay_out: Callable[[torch.Tensor], torch.Tensor] = _identity
+    """Changes their memory layout."""
+    _drawn: dict[tuple[int, torch.Size], torch.Tensor] = field(default_factory=dict)
+
+    def of(self, outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Copies in the dtypes of the outputs, so that nothing can change what was drawn.
+
+        Raises:
+            IncorrectResultError: an output cannot be differentiated.
+        """
+        gradients: list[torch.Tensor] = []
+        for position, output in enumerate(differentiable(outputs)):
+            # an output of a wrong shape is compared, and reported, later
+            key = (position, output.shape)
+            if key not in self._drawn:
+                self._drawn[key] = self._draw(position, output)
+            gradient = self._drawn[key].to(output.dtype, copy=True)
+            gradients.append(self.lay_out(gradient))
+        return gradients
+
+    def _draw(self, position: int, output: torch.Tensor) -> torch.Tensor:
+        dtype = getattr(torch, self.case.dtype)
+        if not dtype.is_floating_point or dtype.itemsize == 1:
+            dtype = torch.float32
+        return normal_numbers(
+            shape=tuple(output.shape),
+            # seeds of inputs count down from the case's
+            seed=self.case.seed + 1 + position,
+            device=str(output.device),
+            dtype=dtype,
+        )
+
+
+@dataclass(frozen=True)
 class PreparedCase:
     """A case on a device, with the reference's results."""
 
@@ -31,8 +72,7 @@ class PreparedCase:
     originals: Mapping[str, torch.Tensor]
     expected: Mapping[str, torch.Tensor]
     """Outputs and gradients of the reference, in float64."""
-    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity
-    """Changes the memory layout of upstream gradients."""
+    upstream: UpstreamGradients
     least_rms: Mapping[str, float] = field(default_factory=dict)
     """Least RMS that errors are relative to, for results that are zero but for rounding."""
     roles: Mapping[str, Role] = field(default_factory=dict)
@@ -57,9 +97,12 @@ def prepare_inputs(
     case: Case,
     device: str,
     inputs: Mapping[str, Any],
-    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
+    upstream: UpstreamGradients | None = None,
 ) -> PreparedCase:
-    """Evaluate the reference in float64 on given inputs and upstream gradients."""
+    """Evaluate the reference in float64 on given inputs, under given upstream gradients or those of
+    the case.
+    """
+    upstream = upstream or UpstreamGradients(case)
     originals = {
         name: value.detach().clone()
         for name, value in inputs.items()
@@ -73,7 +116,7 @@ def prepare_inputs(
             case=case,
             inputs=wide,
             who="the reference",
-            lay_out_upstream=lay_out_upstream,
+            upstream=upstream,
         )
     except Exception as error:
         # no implementation is at fault
@@ -86,7 +129,7 @@ def prepare_inputs(
         inputs=inputs,
         originals=originals,
         expected={name: tensor.detach() for name, tensor in expected.items()},
-        lay_out_upstream=lay_out_upstream,
+        upstream=upstream,
     )
 
 
@@ -159,7 +202,7 @@ def evaluate(
     inputs: Mapping[str, Any],
     *,
     who: str,
-    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
+    upstream: UpstreamGradients,
 ) -> dict[str, torch.Tensor]:
     """Call once, and return the outputs, in the `bwd` direction with every gradient under random
     upstream gradients.
@@ -178,7 +221,7 @@ def evaluate(
     gradients = torch.autograd.grad(
         differentiable(outputs),
         [inputs[name] for name in names],
-        [lay_out_upstream(upstream) for upstream in upstream_gradients(outputs, case)],
+        upstream.of(outputs),
         allow_unused=True,
     )
     for name, gradient in zip(names, gradients, strict=True):
@@ -208,26 +251,6 @@ def outputs_by_name(result: Any) -> dict[str, torch.Tensor]:
     raise IncorrectResultError(
         f"returned {type(result).__name__}; return a tensor or a tuple of tensors"
     )
-
-
-def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[torch.Tensor]:
-    """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the
-    reference too.
-    """
-    dtype = getattr(torch, case.dtype)
-    if not dtype.is_floating_point or dtype.itemsize == 1:
-        dtype = torch.float32
-    gradients = []
-    for position, output in enumerate(differentiable(outputs)):
-        numbers = normal_numbers(
-            shape=tuple(output.shape),
-            # seeds of inputs count down from the case's
-            seed=case.seed + 1 + position,
-            device=str(output.device),
-            dtype=dtype,
-        )
-        gradients.append(numbers.to(output.dtype))
-    return gradients
 
 
 def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -46,13 +46,16 @@ def limits_of_few(
         if _is_low_precision(value):
             widened = value.detach().float()
             single[name] = widened.requires_grad_(value.requires_grad)
+        elif name in prepared.spec.mutates:
+            # the reference changes it, and the next comparison needs it unchanged
+            single[name] = value.detach().clone()
     outputs = evaluate(
         launch=prepared.spec.reference,
         spec=prepared.spec,
         case=prepared.case,
         inputs=single,
         who="the reference",
-        lay_out_upstream=prepared.lay_out_upstream,
+        upstream=prepared.upstream,
     )
     rounded = {name: outputs[name].detach().to(dtype) for name, dtype in dtypes.items()}
     least_limits: dict[str, Errors] = {}

@@ -55,9 +55,11 @@ def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
     if layout.arrangement is Arrangement.EXPANDED:
         return _expanded(prepared, layout.tensor)
     if layout.tensor == UPSTREAM:
-        return replace(
-            prepared, lay_out_upstream=lambda tensor: rearranged(tensor, layout.arrangement)
+        upstream = replace(
+            prepared.upstream,
+            lay_out=lambda tensor: rearranged(tensor, layout.arrangement),
         )
+        return replace(prepared, upstream=upstream)
     tensor = prepared.inputs[layout.tensor]
     moved = rearranged(tensor.detach(), layout.arrangement)
     moved.requires_grad_(tensor.requires_grad)
@@ -67,9 +69,9 @@ def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
 def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
     """The case with one tensor's first slice repeated, which changes its values too."""
     inputs = dict(prepared.inputs)
-    lay_out_upstream = prepared.lay_out_upstream
+    upstream = prepared.upstream
     if name == UPSTREAM:
-        lay_out_upstream = _as_of_a_sum
+        upstream = replace(upstream, lay_out=_as_of_a_sum)
     else:
         tensor = prepared.inputs[name]
         inputs[name] = _repeated(tensor.detach()).requires_grad_(tensor.requires_grad)
@@ -79,7 +81,7 @@ def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
         case=case,
         device=prepared.device,
         inputs=inputs,
-        lay_out_upstream=lay_out_upstream,
+        upstream=upstream,
     )
     least_rms: dict[str, float] = {}
     for output, expected in prepared.expected.items():

@@ -88,6 +88,7 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
         case=prepared.case,
         device=prepared.device,
         inputs=inputs,
+        upstream=prepared.upstream,
     )
 
 

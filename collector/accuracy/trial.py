@@ -17,10 +17,10 @@ from roofwatch.collector.accuracy.deviation import deviation
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
     PreparedCase,
+    UpstreamGradients,
     differentiated_names,
     make_inputs,
     prepare_inputs,
-    upstream_gradients,
 )
 from roofwatch.collector.accuracy.fairness import UnfairError, limits_of_few
 from roofwatch.collector.accuracy.variations import Test, Trial
@@ -94,6 +94,10 @@ class Bench:
     checked_count: int = 0
     _forms: dict[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     """Outputs of the implementation by case, for the form of the upstream gradients."""
+    _upstream: UpstreamGradients = field(init=False)
+    """Of the last draw."""
+    _prepared: PreparedCase | None = None
+    """The reference's side of the last draw, once it was evaluated."""
 
     def call_base(
         self,
@@ -201,6 +205,7 @@ class Bench:
             returned=pair.candidate,
             least_limits=pair.least_limits,
         )
+        self._prepared = None
         if message is not None:
             raise CandidateError(message)
 
@@ -265,16 +270,28 @@ class Bench:
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
         """The reference's side of a trial: the inputs that the judge drew itself."""
+        # not by equality: the salt of each draw does not count
+        if case is not self._upstream.case:
+            self._begin(case)
+        if self._prepared is not None:
+            return self._prepared
         tensors = {
             name: tensor.clone().requires_grad_(name in arguments.gradients)
             for name, tensor in arguments.tensors.items()
         }
-        return prepare_inputs(
+        self._prepared = prepare_inputs(
             spec=self.spec,
             case=case,
             device=self.device,
             inputs={**arguments.values, **tensors},
+            upstream=self._upstream,
         )
+        return self._prepared
+
+    def _begin(self, case: Case) -> None:
+        """Forget the last draw: the device may not have memory for two."""
+        self._upstream = UpstreamGradients(case)
+        self._prepared = None
 
     def _compare(
         self,
@@ -328,6 +345,7 @@ class Bench:
     def _draw(self, trial: Trial) -> tuple[Case, Arguments]:
         """Draw inputs that nobody could know in advance, and upstream gradients for them."""
         case = replace(trial.case, salt=secrets.token_hex(16))
+        self._begin(case)
         inputs = make_inputs(self.spec, case, self.device)
         gradients = differentiated_names(self.spec, case, inputs)
         changed: dict[str, Any] = {}
@@ -352,7 +370,7 @@ class Bench:
             return case, arguments
         if case.id not in self._forms:
             self._forms[case.id] = self._call_base(arguments, self.against).outputs
-        upstream = tuple(upstream_gradients(self._forms[case.id], case))
+        upstream = tuple(self._upstream.of(self._forms[case.id]))
         with_gradients = replace(
             arguments,
             gradients=gradients,

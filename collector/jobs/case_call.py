@@ -8,11 +8,11 @@ import torch
 
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
+    UpstreamGradients,
     differentiable,
     differentiated_names,
     make_inputs,
     outputs_by_name,
-    upstream_gradients,
 )
 from roofwatch.collector.user_code import kernel_error, place_in_user_code
 from roofwatch.model.check_report import REFERENCE_FAILED
@@ -126,7 +126,7 @@ def prepare_call(
         roots = differentiable(outputs)
     except IncorrectResultError as error:
         raise SuiteError(f"{case.id}: {error}") from None
-    upstream = upstream_gradients(outputs, case)
+    upstream = UpstreamGradients(case).of(outputs)
     leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
     return lambda: torch.autograd.grad(
         roots,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from roofwatch.collector.accuracy.evaluation import upstream_gradients
+from roofwatch.collector.accuracy.evaluation import UpstreamGradients
 from roofwatch.spec import InputMaker, cases
 from roofwatch.spec.seeded_numbers import FIRST_LENGTH, SECOND_LENGTH
 
@@ -124,7 +124,7 @@ def test_upstream_gradients_are_drawn_where_the_outputs_are(
     monkeypatch.setattr(torch, "randn", counted)
     output = torch.empty(LARGE, device="meta", requires_grad=True) * 2
 
-    (gradient,) = upstream_gradients({"out": output}, CASE)
+    (gradient,) = UpstreamGradients(CASE).of({"out": output})
 
     assert (gradient.device.type, gradient.shape) == ("meta", (LARGE,))
     assert sum(drawn_counts) == FIRST_LENGTH + SECOND_LENGTH

@@ -2,17 +2,20 @@
 so.
 """
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from roofwatch import KernelSpec, Tolerance, cases
+from roofwatch import Case, InputMaker, KernelSpec, Tolerance, cases
 from roofwatch.collector.accuracy.baseline import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.model.check_report import CheckReport
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout
 from roofwatch.model.machine import Outcome
+from roofwatch.model.regime import Regime
 from roofwatch.spec import (
     BASELINE_FACTOR,
     TOLERANCES,
@@ -24,6 +27,8 @@ from roofwatch.spec import (
 from tests.roofwatch.test_spec import declare
 
 N = 1000
+UPSTREAM_TRANSPOSED = Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)
+UPSTREAM_EXPANDED = Layout(tensor="upstream", arrangement=Arrangement.EXPANDED)
 
 Launch = Callable[..., Any]
 
@@ -250,6 +255,91 @@ def test_the_reference_of_a_case_is_evaluated_once() -> None:
     cache.free()
     cache.prepare(spec, spec.cases[0], "cpu")
     assert len(evaluated) == 2
+
+
+def test_numbers_of_a_case_are_drawn_once_for_all_implementations_and_variations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn_counts: list[int] = []
+    original = torch.randn
+
+    def counted(length: int, **options: Any) -> torch.Tensor:
+        drawn_counts.append(length)
+        return original(length, **options)
+
+    spec = spec_of(lambda x: x * x, direction="bwd", inputs=matrix)
+    spec.implementation("torch", name="promising", deterministic=True)(lambda x: x.pow(2))
+    spec.implementation("torch", name="upcasting")(lambda x: x.double().square().float())
+    cache = CheckCache()
+    monkeypatch.setattr(torch, "randn", counted)
+
+    for implementation in spec.implementations.values():
+        check = partial(check_case, spec, spec.cases[0], implementation, cache)
+        for layout in (None, UPSTREAM_TRANSPOSED, UPSTREAM_EXPANDED):
+            assert check(layout=layout).outcome is Outcome.OK
+        assert check(regime=Regime.SPARSE).outcome is Outcome.OK
+
+    # the input, and its upstream gradient
+    assert drawn_counts == [4 * N, 4 * N]
+
+
+def matrix(case: Case, make: InputMaker) -> dict[str, torch.Tensor]:
+    return {"x": make.normal(4, case["n"])}
+
+
+def test_an_implementation_cannot_change_the_upstream_gradient_of_the_next() -> None:
+    spec = spec_of(lambda x: x * x, direction="bwd")
+    spec.implementation("torch", name="scales_in_place")(ScalesUpstream.apply)
+    cache = CheckCache()
+
+    outcomes = [
+        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome
+        for name in ("scales_in_place", "torch")
+    ]
+
+    assert outcomes == [Outcome.OK, Outcome.OK]
+
+
+class ScalesUpstream(torch.autograd.Function):
+    """The square, whose gradient is written over the upstream gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return upstream.mul_(2 * x)
+
+
+def test_a_result_of_a_wrong_shape_is_explained_in_the_backward_direction_too() -> None:
+    spec = spec_of(lambda x: x * x, direction="bwd")
+    spec.implementation("torch", name="shorter")(lambda x: (x * x)[1:])
+    cache = CheckCache()
+
+    report = check_case(spec, spec.cases[0], spec.implementations["shorter"], cache)
+
+    assert report.outcome is Outcome.INCORRECT
+    assert report.message == f"out has shape ({N - 1},); the reference has ({N},)"
+
+
+def test_a_case_is_freed_with_everything_that_was_drawn_for_it() -> None:
+    spec = spec_of(lambda x: x * x, direction="bwd")
+    cache = CheckCache()
+    prepared = cache.prepare(spec, spec.cases[0], "cpu")
+    upstream = prepared.upstream.of({"out": prepared.expected["out"].requires_grad_(True)})
+    references = [
+        weakref.ref(tensor)
+        for tensor in (*prepared.inputs.values(), *prepared.expected.values(), *upstream)
+    ]
+    references.append(weakref.ref(prepared.upstream))
+    del prepared, upstream
+
+    cache.free()
+
+    assert [reference() for reference in references] == [None] * 5
 
 
 def deterministic(launch: Launch) -> CheckReport:

@@ -341,7 +341,7 @@ def test_an_upstream_gradient_can_have_another_layout() -> None:
     _, backward = scaled_forward_and_backward()
     transposed = Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)
 
-    upstream = in_layout(backward, transposed).lay_out_upstream
+    upstream = in_layout(backward, transposed).upstream.lay_out
 
     assert upstream(torch.zeros(4, 8)).stride() == (1, 4)
 
@@ -366,7 +366,7 @@ def test_an_expanded_input_repeats_one_slice() -> None:
 def test_an_expanded_upstream_gradient_has_its_own_reference() -> None:
     summed = softmax_in_expanded_layout("upstream")
 
-    assert summed.lay_out_upstream(torch.zeros(4, 8)).stride() == (0, 0)
+    assert summed.upstream.lay_out(torch.zeros(4, 8)).stride() == (0, 0)
     # the gradient of a softmax's sum is zero but for rounding, so errors are relative to the usual
     assert float(summed.expected["grad_x"].abs().max()) < 1e-12
     assert summed.least_rms["grad_x"] > 1e-3
