@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gpu_plan import PREDICTIONS, TIMERS
+from bench.gpu_plan import FIRST_RESULT, PREDICTIONS, TIMERS
 from bench.gpu_targets import measured_targets, timed_by_subject
 from roofwatch.ci.static.prediction import estimates_of_call
 from roofwatch.collector.compile.cycles.rates import RATES
@@ -113,12 +113,12 @@ def _machine_lines(record: RunRecord) -> Iterator[str]:
 
 def _timer_lines(folder: Path) -> Iterator[str]:
     """What each timer says of the same launches, and of the same kernels."""
-    first_times = _document(folder / "timers.json")
-    if first_times is not None:
+    contact = _document(folder / f"{FIRST_RESULT[0]}.json")
+    if contact is not None:
         yield from _heading("One launch by each timer")
         yield "do_bench of Triton empties the cache before each launch; the others do not."
         yield ""
-        for name, times in first_times.items():
+        for name, times in contact["times"].items():
             texts: list[str] = []
             for timer, time in times.items():
                 texts.append(f"{timer} {_time_text(time)}")

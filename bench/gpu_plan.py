@@ -24,6 +24,16 @@ _WORKLOADS = (
 _COUNTED = ("matmul", "attention", "softmax", "memory_copy", "rms_norm", "w4a16_matmul")
 _COUNTED_FIRST = 3
 """Kernels whose counters belong to the plan; those of the others are extras."""
+FIRST_RESULT = ("contact", "counters-first")
+"""Steps of the first minute: the machine, ceilings and timers, and one launch under `ncu`."""
+_FIRST_COUNTED = (
+    "memory_copy/n_rows=4096,n_cols=128256,layout=contiguous/bfloat16/fwd",
+    "--implementation",
+    "triton",
+    # by name, so that one launch is enough; a set of sections replays it some 40 times
+    "--set",
+    "gpu__time_duration.sum,dram__bytes_read.sum,sm__inst_executed.avg.per_cycle_active",
+)
 _HEADLINES = (
     "memory_copy",
     "softmax",
@@ -110,17 +120,17 @@ def steps(device: str) -> list[EvidenceStep]:
         for name, count in _TESTED.items()
     ]
     calibrate = _calibration(measure)
-    timers = [sys.executable, "-m", "bench.gpu_timers", "--device", device, "--json"]
+    contact = [sys.executable, "-m", "bench.gpu_contact", "--device", device, "--json"]
     promised = [
-        EvidenceStep(output="timers.json", command=lambda _: timers, limit_s=60),
+        EvidenceStep(output=f"{FIRST_RESULT[0]}.json", command=lambda _: contact, limit_s=60),
+        EvidenceStep(
+            output=f"{FIRST_RESULT[1]}.json",
+            command=lambda _: _roofwatch("ncu", *_FIRST_COUNTED, "--json"),
+            limit_s=60,
+        ),
         _written_by(
             output="first.json.gz",
             words=[*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch"],
-            limit_s=60,
-        ),
-        EvidenceStep(
-            output="counters-first.json",
-            command=partial(_counters, "memory_copy", "first.json.gz"),
             limit_s=60,
         ),
         _written_by(

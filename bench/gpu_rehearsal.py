@@ -5,7 +5,7 @@
 Each measuring step is counted: processes that start, launches that are compiled, results that are
 checked, numbers that are drawn, and blocks that are timed. The rates below are estimates for an
 H200 with 16 cores; on a GPU, compare them with what the steps took and correct them. Exit status 1:
-the plan or one of its steps takes too long.
+the plan, one of its steps or the first result takes too long.
 """
 
 import sys
@@ -16,7 +16,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from bench.gpu_plan import EvidenceStep, steps
+from bench.gpu_contact import LAUNCH_COUNT, TIMER_COUNT
+from bench.gpu_plan import FIRST_RESULT, EvidenceStep, steps
 from bench.gpu_planted import PLANTED_CASE_COUNT
 from roofwatch.collector.jobs.kernel_info import describe_kernel
 from roofwatch.collector.runs.case_run import CaseRun, select
@@ -27,6 +28,8 @@ from roofwatch.model.worker_protocol import SuiteInfo
 
 MAX_PLAN_S = 25 * 60
 MAX_STEP_S = 9 * 60
+MAX_FIRST_RESULT_S = 60
+"""Until one launch is counted by `ncu`, and everything before it is written."""
 WHOLE_SUITE = "quick"
 """Name of the step that measures every bundled kernel."""
 _START_S = 15.0
@@ -52,9 +55,17 @@ the operations that make half a billion elements of them."""
 _OVERHEAD_OF_BLOCK_S = 0.1
 _COUNTERS_S = 45.0
 """Of one case: `ncu` replays a launch some 40 times, in a process of its own."""
+_FIRST_COUNTERS_S = 2 * _FRESH_PROCESS_S + 10.0
+"""Of one launch: the command and its target start, `ncu` attaches, and counts in one pass."""
+_TIMER_S = 0.5
+"""Of one launch by one timer, with its first use."""
 _GPU_TEST_S = 0.7
 _TEST_GROUP_S = 10.0
-_FIXED_S = {"timers": 20.0, "submit": 60.0}
+_FIXED_S = {
+    "contact": _START_S + LAUNCH_COUNT * TIMER_COUNT * _TIMER_S,
+    "counters-first": _FIRST_COUNTERS_S,
+    "submit": 60.0,
+}
 
 
 @dataclass(frozen=True)
@@ -204,6 +215,13 @@ def _values(words: Sequence[str], option: str) -> list[str]:
     return [value for word, value in pairwise(words) if word == option]
 
 
+def until_first_result_s(rehearsals: Sequence[Rehearsal]) -> float:
+    """Seconds from the start of the plan to the end of the last step of the first result."""
+    names = [rehearsal.name for rehearsal in rehearsals]
+    step_count = 1 + max(names.index(name) for name in FIRST_RESULT)
+    return sum(rehearsal.seconds for rehearsal in rehearsals[:step_count])
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         all_steps = steps("cuda")
@@ -226,6 +244,11 @@ def main() -> int:
     for name, seconds in whole_suite.parts_s.items():
         print(f"  {name:<34}{seconds:>6.0f}")
     late = [rehearsal.name for rehearsal in rehearsals if not rehearsal.fits]
+    first_result_s = until_first_result_s(rehearsals)
+    print()
+    print(f"first result, with one launch under ncu: {first_result_s:.0f} s")
+    if first_result_s > MAX_FIRST_RESULT_S:
+        late.append("first result")
     if late:
         print(f"too long: {', '.join(late)}", file=sys.stderr)
     if late or total_s > MAX_PLAN_S:

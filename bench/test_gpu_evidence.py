@@ -14,13 +14,18 @@ import torch
 import typer
 
 from bench.gpu_archive import read_archive, write_archive
+from bench.gpu_contact import contact, time_launches
 from bench.gpu_evidence import carry_predictions, collect, main, run_step
 from bench.gpu_plan import PREDICTIONS, EvidenceStep, steps
-from bench.gpu_timers import time_launches
 from roofwatch.cli.main import app
+from roofwatch.collector.device.nvml import NvmlError
+from roofwatch.kernels.registry import find_kernel
+from roofwatch.model.machine import Ceiling
 from roofwatch.model.measurement import CacheState, Timer
 from roofwatch.model.timing_method import TimingMethod
 from tests.builders import make_measurement, make_record
+
+CEILINGS = [Ceiling(resource="memory", level="dram", per_s=1e9, method="a copy")]
 
 
 def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
@@ -29,8 +34,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     record = make_record(
         measurements=[make_measurement(f"{name}/n=8/float32/fwd") for name in names]
     )
-    for name in ("first", "headlines"):
-        record.write(tmp_path / f"{name}.json.gz")
+    record.write(tmp_path / "headlines.json.gz")
     commands = [step.command(tmp_path) for step in steps("cuda")]
 
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
@@ -114,12 +118,12 @@ def test_other_tests_run_two_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_step_whose_record_is_missing_costs_only_itself(tmp_path: Path) -> None:
-    counters = next(step for step in steps("cuda") if step.name == "counters-first")
+    counters = next(step for step in steps("cuda") if step.name == "counters-matmul")
 
     why = run_step(counters, tmp_path, seconds=60.0)
 
     assert why is not None
-    assert "first.json.gz: cannot be read" in why
+    assert "headlines.json.gz: cannot be read" in why
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -255,7 +259,7 @@ def test_a_timer_that_fails_costs_only_its_own_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     methods = [TimingMethod(timer, CacheState.HOT) for timer in (Timer.PERF_COUNTER, Timer.CUPTI)]
-    monkeypatch.setattr("bench.gpu_timers.possible_methods", lambda *_, **__: methods)
+    monkeypatch.setattr("bench.gpu_contact.possible_methods", lambda *_, **__: methods)
 
     times_by_launch = time_launches("cpu")
 
@@ -267,3 +271,33 @@ def test_a_timer_that_fails_costs_only_its_own_value(
     for times in times_by_launch.values():
         assert isinstance(times["perf_counter"], float)
         assert str(times["cupti"]).startswith("TimerError: ")
+
+
+def test_the_first_contact_shows_the_machine_without_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bench.gpu_contact.time_launches", lambda _: {"copy": {"cupti": 1_000.0}})
+    monkeypatch.setattr("bench.gpu_contact.measure_ceilings", lambda *_: iter(CEILINGS))
+
+    def unavailable(_name: str | None) -> None:
+        raise NvmlError("missing", "NVML cannot be used")
+
+    monkeypatch.setattr("bench.gpu_contact.NvmlDevice", unavailable)
+
+    document = contact("cpu")
+
+    assert document["environment"]["torch_version"] == torch.__version__
+    assert document["nvml"] == "NvmlError: NVML cannot be used"
+    assert [ceiling["per_s"] for ceiling in document["ceilings"]] == [CEILINGS[0].per_s]
+    assert document["times"] == {"copy": {"cupti": 1_000.0}}
+
+
+def test_the_first_counted_case_is_one_of_the_suite(tmp_path: Path) -> None:
+    counters = next(step for step in steps("cuda") if step.name == "counters-first")
+    words = counters.command(tmp_path)
+    case_id = words[words.index("ncu") + 1]
+
+    spec = find_kernel(case_id.partition("/")[0])
+
+    assert case_id in [case.id for case in spec.cases]
+    assert words[words.index("--implementation") + 1] in spec.implementations

@@ -103,7 +103,7 @@ def test_timers_are_compared() -> None:
 
 def test_the_page_shows_each_timer_of_the_first_launches_and_why_one_failed(tmp_path: Path) -> None:
     times = {"copy": {"cupti": "TimerError: no permission", "cuda_event": 1_000.0}}
-    (tmp_path / "timers.json").write_text(json.dumps(times))
+    (tmp_path / "contact.json").write_text(json.dumps({"times": times}))
 
     text = page(tmp_path, {})
 

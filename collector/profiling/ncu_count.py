@@ -181,7 +181,10 @@ def count_call(
         )
         job_file.write_text(job.model_dump_json())
         target = python_command("roofwatch.collector.jobs.ncu_target", str(job_file))
-        always_counted = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
+        always_counted: tuple[str, ...] = ()
+        # the question takes seconds
+        if not _are_names(metrics):
+            always_counted = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = profile_command(
             executable=executable,
             target=target,
@@ -323,6 +326,11 @@ def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
     return tuple(metric for metric in KEPT_METRICS if metric.partition(".")[0] in names)
 
 
+def _are_names(metrics: str) -> bool:
+    """Whether metrics are given by name, which has two underscores; else as a set of sections."""
+    return "__" in metrics
+
+
 def profile_command(
     executable: Path,
     target: Sequence[str],
@@ -337,10 +345,9 @@ def profile_command(
     If `metrics` is a set of sections and not names of metrics, the metrics in `always_counted` are
     counted too.
     """
-    are_names = "__" in metrics  # all names of metrics have two underscores
     names = metrics
     sections: list[str] = []
-    if not are_names:
+    if not _are_names(metrics):
         names = ",".join(always_counted)
         sections = ["--set", metrics]
     metric_options = []

@@ -1,22 +1,25 @@
-"""Time a copy, a matmul and a tiny launch once with every timer, and with Triton's benchmarks.
+"""First contact with a GPU: the machine, its ceilings, and two launches timed by every timer.
 
-    python -m bench.gpu_timers [--device cuda] [--json]
+    python -m bench.gpu_contact [--device cuda] [--json]
 
-It takes seconds, so it is the first evidence that a GPU and its profiling interface work. A timer
-that fails costs only its own value, which is then the reason.
+It takes seconds, so it is the first evidence that a GPU, NVML and the profiling interface work.
+What fails costs only its own value, which is then the reason.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from roofwatch.collector.timing.timing import sample_launches
+from roofwatch.collector.device.ceilings import measure_ceilings
+from roofwatch.collector.device.environment import collect_environment, device_uuid
+from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
+from roofwatch.collector.timing.timing import choose_method, sample_launches
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.measurement import CacheState
-from roofwatch.model.metrics import format_ns
 from roofwatch.model.timing_method import SamplingPlan, TimingMethod, possible_methods
 from roofwatch.spec import UnsupportedError
 
@@ -28,9 +31,43 @@ _PLAN = SamplingPlan(
     min_samples=10,
     max_samples=50,
 )
+LAUNCH_COUNT = 3
+TIMER_COUNT = 5
+"""Of a GPU: ours, and two benchmarks of Triton."""
 
 TimesByTimer = dict[str, float | str]
 """Median in ns, or why there is none."""
+
+
+def contact(device: str) -> dict[str, Any]:
+    """Everything that the first minute on a device can show, by subject."""
+    return {
+        "environment": _or_reason(lambda: collect_environment(device).model_dump(mode="json")),
+        "nvml": _or_reason(lambda: _nvml_readings(device)),
+        "ceilings": _or_reason(lambda: _ceilings(device)),
+        "times": time_launches(device),
+    }
+
+
+def _or_reason(read: Callable[[], Any]) -> Any:
+    """What can be read, or why it cannot."""
+    try:
+        return read()
+    except (CollectorError, NvmlError, UnsupportedError, ImportError, RuntimeError) as error:
+        return _one_line(error)
+
+
+def _nvml_readings(device: str) -> dict[str, Any]:
+    """Facts of the GPU, its current clocks and power, and its health."""
+    with NvmlDevice(device_uuid(device)) as gpu:
+        return {**gpu.facts(), **gpu.quantities(), **gpu.health()}
+
+
+def _ceilings(device: str) -> list[dict[str, Any]]:
+    """Measured ceilings of memory and of bfloat16 arithmetic."""
+    timer = choose_method(device).method.timer
+    ceilings = measure_ceilings(device, ("bfloat16",), timer)
+    return [ceiling.model_dump(mode="json") for ceiling in ceilings]
 
 
 def launches_on(device: str) -> dict[str, Callable[[], object]]:
@@ -103,23 +140,15 @@ def _by_triton(launch: Callable[[], object]) -> TimesByTimer:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=sorted(_SIZES), default="cuda")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON on one line")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("torch finds no GPU on this machine; use --device cpu", file=sys.stderr)
         return 2
-    times_by_launch = time_launches(options.device)
+    indent = 2
     if options.json:
-        print(json.dumps(times_by_launch))
-        return 0
-    for name, times in times_by_launch.items():
-        for timer, time in times.items():
-            # a timer that failed has its reason in place of a time
-            if isinstance(time, str):
-                text = time
-            else:
-                text = format_ns(time)
-            print(f"{name}: {timer} {text}")
+        indent = None
+    print(json.dumps(contact(options.device), indent=indent))
     return 0
 
 
