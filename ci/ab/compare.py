@@ -45,6 +45,9 @@ _MAX_PLANNED_BLOCKS = 300
 _VISIBLE = 0.005
 """Log ratio that a reader sees in two times of three digits."""
 
+SAME_CODE_REASONS = frozenset({Reason.SAME_CODE, Reason.SAME_SOURCES})
+"""Reasons of pairs whose sides ran the same code."""
+
 Blocks = Iterable[Iterable[float]]
 """Samples in ns, by block."""
 
@@ -194,13 +197,29 @@ def compare(
 
 
 def compare_pairs(pairs: Iterable[Pair]) -> PairedEstimate:
-    """Judge the blocks of several pairs of the same two commits together."""
+    """Judge the blocks of several pairs of the same two commits together.
+
+    Pairs of the same code decide no change: their difference comes from the machine.
+    """
     base_blocks_ns: list[Sequence[float]] = []
     head_blocks_ns: list[Sequence[float]] = []
+    is_same_code = True
     for pair in pairs:
         base_blocks_ns.extend(pair.base_blocks_ns)
         head_blocks_ns.extend(pair.head_blocks_ns)
-    return compare(base_blocks_ns, head_blocks_ns, threshold=THRESHOLDS.relative_change)
+        is_same_code = is_same_code and pair.is_same_code
+    estimate = compare(base_blocks_ns, head_blocks_ns, threshold=THRESHOLDS.relative_change)
+    if not is_same_code or estimate.verdict is Verdict.UNCHANGED:
+        return estimate
+    reason = Reason.SAME_CODE
+    if estimate.verdict.is_change:
+        reason = Reason.SAME_SOURCES
+    return replace(
+        estimate,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=reason,
+        more_blocks=None,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from roofwatch.ci.ab.compare import PairedEstimate, compare_pairs, look_number
+from roofwatch.ci.ab.compare import (
+    SAME_CODE_REASONS,
+    PairedEstimate,
+    compare_pairs,
+    look_number,
+)
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.model.agenda import SuspectCase
 from roofwatch.model.case_key import CaseKey
@@ -70,7 +75,9 @@ class Decisions:
             return False
         if comparison.verdict.is_change:
             return self._count_agreeing(paired, comparison.verdict) >= _JOBS_THAT_DECIDE
-        return comparison.verdict is Verdict.UNCHANGED
+        # the same code needs no other pair: it is no change of these commits
+        is_same_code = comparison.reason in SAME_CODE_REASONS
+        return is_same_code or comparison.verdict is Verdict.UNCHANGED
 
     def refutes(self, paired: PairedCase, log_change: float) -> bool:
         """Whether the pairs exclude a change of this size and show none, verdict or not."""

@@ -10,7 +10,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import compare_counters
-from roofwatch.ci.ab.compare import ComparedRange, PairedEstimate, compare_pairs
+from roofwatch.ci.ab.compare import (
+    SAME_CODE_REASONS,
+    ComparedRange,
+    PairedEstimate,
+    compare_pairs,
+)
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, difference_error
@@ -126,6 +131,30 @@ class SupportingEvidence:
             if not any(_explains(shorter_range, changed_range) for shorter_range in ranges):
                 ranges.append(changed_range)
         return ranges
+
+    def unchanged_code(
+        self,
+        key: SeriesKey,
+        commits: Sequence[CommitRef],
+        candidates: Iterable[int],
+    ) -> Observation | None:
+        """Say that a series ran the same code before and after its step, if pairs show it wherever
+        the step may lie; else None.
+
+        Args:
+            key: Of a time.
+            commits: Measured commits of the series.
+            candidates: Positions in `commits` at which the new level may begin.
+        """
+        for index in candidates:
+            pair_key = (*_subject(key), commits[index - 1].sha, commits[index].sha)
+            comparison = self._comparisons.get(pair_key)
+            if comparison is None or comparison.reason not in SAME_CODE_REASONS:
+                return None
+        return Observation(
+            has_changed=False,
+            sentence="both sides of the pair run the same code, by all that is recorded",
+        )
 
     def counters_around(self, key: SeriesKey, levels: Levels) -> Observation | None:
         """Compare the counters on both sides of a step; None if a side has none."""
@@ -303,9 +332,12 @@ def measured_again(
 def describe_comparison(comparison: PairedEstimate) -> str:
     """Write the change of a pair with its interval and verdict."""
     low, high = comparison.relative_interval
+    decided = str(comparison.verdict)
+    if comparison.reason in SAME_CODE_REASONS:
+        decided += ", the same code on both sides"
     return (
         f"{comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%}, "
-        f"{comparison.block_count} blocks): {comparison.verdict}"
+        f"{comparison.block_count} blocks): {decided}"
     )
 
 

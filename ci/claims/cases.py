@@ -225,14 +225,16 @@ def _settle_times(
     settled: list[Change[CaseEvidence]] = []
     for case in cases:
         if case.evidence.comparison is not None:
+            is_control = rules.code.is_control(case.case_key)
             case = _settle(
                 pairing=pairing,
                 case=case,
                 comparison=next(family),
                 launches=launches.get(case.case_key, []),
+                is_control=is_control,
             )
             # more blocks would say more about the machine, and nothing about the change
-            if case.reason in _OF_NOISE and rules.code.is_control(case.case_key):
+            if is_control and case.reason in _OF_NOISE:
                 case = replace(case, reason=Reason.SAME_CODE)
         settled.append(case)
     return settled
@@ -243,6 +245,8 @@ def _settle(
     case: Change[CaseEvidence],
     comparison: PairedEstimate,
     launches: Sequence[Change[LaunchEvidence]],
+    *,
+    is_control: bool,
 ) -> Change[CaseEvidence]:
     cycles = case.evidence.cycles
     # the difference of two jobs is in no interval
@@ -278,6 +282,12 @@ def _settle(
             case,
             verdict=Verdict.INCONCLUSIVE,
             reason=Reason.SAME_MACHINE_CODE,
+        )
+    if is_control:
+        return replace(
+            case,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.SAME_SOURCES,
         )
     return case
 

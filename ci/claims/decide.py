@@ -55,8 +55,8 @@ class CodeStates:
     base_sources: Mapping[str, str]
     """Digests by kernel, and of a pair by `kernel/implementation` too."""
     head_sources: Mapping[str, str]
-    has_one_environment: bool = False
-    """Both sides were measured in one job, with the same machine and packages."""
+    equal_in_one_job: frozenset[CaseKey] = frozenset()
+    """Cases that one job measured on both sides with the same recorded code and machine."""
 
     @classmethod
     def of(cls, pairing: Pairing, changes: Iterable[StaticChange]) -> "CodeStates":
@@ -69,14 +69,19 @@ class CodeStates:
         # equal sources are no evidence of equal code if another torch runs them
         if is_one_toolchain:
             head_sources = {**head.source_digests, **head.implementation_digests}
-        has_same_packages = base.requirements == head.requirements
-        has_same_machine = base.environment == head.environment
+        equal_in_one_job: set[CaseKey] = set()
+        if pairing.is_interleaved:
+            base_code = base.run_code
+            head_code = head.run_code
+            equal_in_one_job.update(
+                key for key in pairing.head_results if base_code.is_same(head_code, key)
+            )
         return cls(
             changed=frozenset(change.case_key for change in changes),
             compiled=frozenset(compiled),
             base_sources={**base.source_digests, **base.implementation_digests},
             head_sources=head_sources,
-            has_one_environment=pairing.is_interleaved and has_same_packages and has_same_machine,
+            equal_in_one_job=frozenset(equal_in_one_job),
         )
 
     def state(self, key: CaseKey) -> CodeState:
@@ -98,13 +103,8 @@ class CodeStates:
 
     def is_control(self, key: CaseKey) -> bool:
         """Whether a difference of its times would come from the machine, not from the change."""
-        if not self.has_one_environment:
-            return False
-        case_id, implementation = key
-        # without a source of its own, an implementation may have changed unseen
-        if f"{kernel_of(case_id)}/{implementation}" not in self.base_sources:
-            return False
-        return self.state(key) is CodeState.SAME
+        # equal sources may still be compiled or launched differently
+        return key in self.equal_in_one_job and self.state(key) is CodeState.SAME
 
 
 def _compiled(results: Mapping[CaseKey, CaseResults]) -> set[CaseKey]:

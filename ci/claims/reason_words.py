@@ -12,6 +12,8 @@ _REASON_WORDS = {
     Reason.NOT_PAIRED: "separate runs",
     Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not "
     "the kernel",
+    Reason.SAME_SOURCES: "same sources, other times: the machine changed, or something that the "
+    "sources do not name",
     Reason.THROTTLED: "device throttled or shared with another process",
     Reason.HOST_BOUND: "the host was slower than the device",
     Reason.CLOCK_CHANGED: "clock changed; cycle count did not",

@@ -343,6 +343,7 @@ def _time_finding(
         counters=evidence.counters_around(line.key, levels),
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
+        sources=evidence.unchanged_code(line.key, commits, step.candidates),
     )
     finding = TrendFinding.at_commit(
         change=change,

@@ -46,6 +46,7 @@ _NOT_SUSPICIOUS = frozenset(
         Reason.HOST_BOUND,
         Reason.CLOCK_CHANGED,
         Reason.SAME_MACHINE_CODE,
+        Reason.SAME_SOURCES,
         Reason.SAME_CODE,
         Reason.NEW_CASE,
     }

@@ -1,6 +1,6 @@
 """Pairs: base and head measured in one job, their blocks interleaved."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from roofwatch.db.queries.samples import split_blocks
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.model.code_identity import RunCode
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.record import Side
 
@@ -47,6 +48,8 @@ def list_pairs(
     head_version = aliased(CaseVersionRow)
     query = (
         select(
+            base_run.number.label("base_number"),
+            head_run.number.label("head_number"),
             head_run.pair_id,
             head_run.started_at,
             head_run.harness_version,
@@ -98,8 +101,11 @@ def list_pairs(
             head_series.implementation,
         )
     )
+    rows = session.execute(query).all()
+    numbers = {number for row in rows for number in (row.base_number, row.head_number)}
+    codes = _codes_of_runs(session, numbers)
     pairs: list[Pair] = []
-    for row in session.execute(query):
+    for row in rows:
         base_blocks_ns = split_blocks(row.base_samples_ns, row.base_block_lengths)
         head_blocks_ns = split_blocks(row.head_samples_ns, row.head_block_lengths)
         # retention removes samples, and without them nothing can be compared
@@ -119,9 +125,32 @@ def list_pairs(
             timing=timing_of(row.timer, row.cache),
             harness_version=row.harness_version,
             preset=row.preset,
+            is_same_code=codes[row.base_number].is_same(
+                codes[row.head_number],
+                (row.name, row.implementation),
+            ),
         )
         pairs.append(pair)
     return pairs
+
+
+def _codes_of_runs(session: Session, numbers: Collection[int]) -> dict[int, RunCode]:
+    """What runs measured, by their number."""
+    query = select(
+        RunRow.number,
+        RunRow.environment_id,
+        RunRow.document["implementation_digests"].label("implementation_digests"),
+        RunRow.document["requirements"].label("requirements"),
+    ).where(RunRow.number.in_(numbers))
+    codes: dict[int, RunCode] = {}
+    for row in session.execute(query):
+        # a document has no defaults
+        codes[row.number] = RunCode(
+            implementation_digests=row.implementation_digests or {},
+            requirements=row.requirements or {},
+            environment=row.environment_id,
+        )
+    return codes
 
 
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:

@@ -305,7 +305,8 @@ def _has_same_code(case: Change[CaseEvidence]) -> bool:
 
 
 def _has_change(case: Change[CaseEvidence]) -> bool:
-    return case.reason is Reason.BEYOND_THRESHOLD and case.evidence.comparison is not None
+    is_beyond = case.reason in {Reason.BEYOND_THRESHOLD, Reason.SAME_SOURCES}
+    return is_beyond and case.evidence.comparison is not None
 
 
 def _block_count(case: Change[CaseEvidence]) -> int:

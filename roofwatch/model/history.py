@@ -398,6 +398,8 @@ class Pair:
     harness_version: str = ""
     preset: str | None = None
     """Sampling preset of the head's run, if recorded."""
+    is_same_code: bool = False
+    """Whether both sides are known to run the same code, on the same machine."""
 
     @property
     def case_key(self) -> CaseKey:

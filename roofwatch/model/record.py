@@ -11,6 +11,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from roofwatch.model.code_identity import RunCode
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.files import (
     SUFFIX,
@@ -212,6 +213,15 @@ class RunRecord(Part):
         """
         if self.foreign_code is not None:
             raise ForeignCodeError(self.foreign_code)
+
+    @property
+    def run_code(self) -> RunCode:
+        """What the run measured, to compare with the other side of its pair."""
+        return RunCode(
+            implementation_digests=self.implementation_digests,
+            requirements=self.requirements,
+            environment=self.environment,
+        )
 
     @property
     def content_hash(self) -> str:

@@ -45,6 +45,8 @@ class Reason(StrEnum):
     """Base and head come from different jobs, whose difference is not in the interval."""
     SAME_MACHINE_CODE = "same_machine_code"
     """The time changed but the machine code did not: host, clock or configuration."""
+    SAME_SOURCES = "same_sources"
+    """The time changed in one job, but nothing that the implementation is known to use did."""
     THROTTLED = "throttled"
     """Too few pairs of blocks remain in which the device was neither throttled nor shared."""
     HOST_BOUND = "host_bound"

@@ -247,6 +247,8 @@ def _pairs_of_sides(
     commits: Mapping[str, CommitRef],
 ) -> Iterator[Pair]:
     base_measurements = {measured.case_key: measured for measured in base.measurements}
+    base_code = base.run_code
+    head_code = head.run_code
     for measured in head.measurements:
         base_measured = base_measurements.get(measured.case_key)
         # A case that failed on one side has no pair of times.
@@ -266,6 +268,7 @@ def _pairs_of_sides(
             timing=timing_of(measured.timer, measured.cache),
             harness_version=head.harness_version,
             preset=head.preset,
+            is_same_code=base_code.is_same(head_code, measured.case_key),
         )
 
 

@@ -217,3 +217,21 @@ def test_the_same_code_in_another_environment_is_no_control() -> None:
         reference = next(case for case in judgement.cases if case.implementation == "torch")
         assert reference.reason is Reason.NOISE
         assert judgement.verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_implementation_with_the_same_sources_is_never_slower() -> None:
+    slower = QUIET[::-1]
+    digests = {"rms_norm/triton": "a"}
+    judgement = judge_pull_request(
+        *make_records(
+            [make_timed(implementation="triton")],
+            [make_timed(implementation="triton", levels=[level * 1.5 for level in slower])],
+            base_fields={"implementation_digests": digests},
+            head_fields={"implementation_digests": digests},
+        )
+    )
+
+    (case,) = judgement.cases
+    assert (case.verdict, case.reason) == (Verdict.INCONCLUSIVE, Reason.SAME_SOURCES)
+    assert case.log_interval is not None
+    assert judgement.verdict is Verdict.INCONCLUSIVE

@@ -109,6 +109,26 @@ def test_a_confirming_pair_suspects_the_code() -> None:
     assert "measured again side by side: +4" in confirmed.change_points[0].evidence
 
 
+def test_a_pair_of_the_same_code_neither_confirms_a_step_nor_blames_the_commit() -> None:
+    same_code = make_pair(7, 8, factor=1.4, is_same_code=True)
+
+    found = only(judge_history([make_series(stepped(noise=0.001))], [same_code]))
+
+    assert not found.is_confirmed
+    assert found.cause is Cause.RUNNER
+    assert Cause.CODE not in {suspect.cause for suspect in found.suspects}
+    assert "the same code" in found.change_points[0].evidence
+
+
+def test_other_pairs_of_the_same_commits_still_confirm_a_step() -> None:
+    unknown_code = make_pair(7, 8, factor=1.4)
+    same_code = make_pair(7, 8, factor=1.4, is_same_code=True, pair_id="another")
+
+    confirmed = only(judge_history([make_series(stepped())], [same_code, unknown_code]))
+
+    assert confirmed.is_confirmed
+
+
 def test_an_unchanged_pair_dismisses_a_step() -> None:
     refuted = only(judge_history([make_series(stepped())], [make_pair(7, 8, factor=1.0)]))
 

@@ -21,6 +21,12 @@ def test_one_slower_pair_is_a_confirmed_alert_without_any_other_run() -> None:
     assert found.typical_change == pytest.approx(0.2, abs=0.02)
 
 
+def test_a_slower_pair_of_the_same_code_is_no_regression() -> None:
+    series = make_series([10_000.0, 12_000.0])
+
+    assert judge_history([series], [make_pair(0, 1, factor=1.2, is_same_code=True)]) == []
+
+
 def test_an_unchanged_pair_is_no_regression() -> None:
     series = make_series([10_000.0, 12_000.0])
 

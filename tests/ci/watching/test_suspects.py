@@ -36,6 +36,12 @@ def test_a_pair_without_a_verdict_that_excludes_the_suspected_size_ends_a_suspic
     assert suspected([*LEVEL, 13_000.0], undecided) == []
 
 
+def test_one_pair_of_the_same_code_ends_a_suspicion() -> None:
+    same_code = make_pair(5, 6, factor=1.1, is_same_code=True)
+
+    assert suspected([*LEVEL, 11_000.0], same_code) == []
+
+
 def test_a_change_needs_two_jobs() -> None:
     first = make_pair(5, 6, factor=1.1)
     second = make_pair(5, 6, factor=1.1, pair_id="again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -17,6 +18,7 @@ from tests.builders import (
     make_accuracy,
     make_commit_ref,
     make_complete_record,
+    make_environment,
     make_measurement,
     make_pair_of_records,
     make_record,
@@ -58,4 +60,34 @@ def test_record_files_give_the_history_that_the_database_gives(store: Engine) ->
     ]
     for own_series, stored_series in zip(series_of(records, commits), stored, strict=True):
         assert own_series.points == stored_series.points
+    assert pairs_of(records, commits) == stored_pairs
+
+
+@pytest.mark.parametrize(
+    ("head_fields", "is_same_code"),
+    [
+        ({}, True),
+        ({"implementation_digests": {"rms_norm/torch": "b"}}, False),
+        ({"implementation_digests": {}}, False),
+        ({"requirements": {"numpy": "numpy==2"}}, False),
+        ({"environment": make_environment(driver_version="600.1")}, False),
+    ],
+)
+def test_a_pair_of_the_same_code_on_one_machine_is_marked(
+    store: Engine, head_fields: dict[str, object], is_same_code: bool
+) -> None:
+    base, head = make_pair_of_records(
+        2,
+        3,
+        implementation_digests={"rms_norm/torch": "a"},
+        requirements={"numpy": "numpy==1"},
+    )
+    records = [base, head.model_copy(update=head_fields)]
+    ingest_all(store, *records)
+    commits = {make_commit_ref(number).sha: make_commit_ref(number) for number in range(4)}
+
+    with Session(store) as session:
+        stored_pairs = list_pairs(session, PROJECT)
+
+    assert [pair.is_same_code for pair in stored_pairs] == [is_same_code]
     assert pairs_of(records, commits) == stored_pairs
