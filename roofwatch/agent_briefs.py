@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from roofwatch.ci.report.step import signed_ns
+
 _ROWS = 5
 """Modules, lines and operators of a profile that a short answer lists."""
 _PASSED = ("ok", "fits")
@@ -15,6 +17,7 @@ def brief_result(tool: str, result: Any) -> Any:
         "ab": _of_pair,
         "profile": _of_profile,
         "check": _of_check,
+        "diff": _of_diff,
     }
     rule = rules.get(tool)
     if rule is None or not isinstance(result, dict):
@@ -129,6 +132,41 @@ def _trace(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 def _operator(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": row["name"], "count": row["count"], "share": row["share"]}
+
+
+def _of_diff(result: dict[str, Any]) -> dict[str, Any]:
+    """What is new or gone in a step before what takes another time; no lists of both sides."""
+    short = dict(result)
+    for side in ("base", "head"):
+        profile = result.get(side) or {}
+        names = ("command", "culprit", "place", "load")
+        short[side] = {name: profile.get(name) for name in names}
+    short["ledgers"] = [_ledger(ledger) for ledger in result.get("ledgers") or []]
+    return short
+
+
+def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    short = {name: field for name, field in ledger.items() if not isinstance(field, (dict, list))}
+    matched = [row for row in ledger["rows"] if row["change"] == "matched"]
+    others = [row for row in ledger["rows"] if row["change"] != "matched"]
+    for name, rows in (("not_matched", others), ("matched", matched)):
+        short[name] = [_ledger_row(row) for row in rows[:_ROWS]]
+        if len(rows) > _ROWS:
+            short[name].append(f"... {len(rows) - _ROWS} more")
+    return short
+
+
+def _ledger_row(row: Mapping[str, Any]) -> str:
+    """For example `removed: aten::copy_, 16 -> 0 a step, -2.1 ms`."""
+    base_names = ", ".join(dict.fromkeys(row["base_names"]))
+    head_names = ", ".join(dict.fromkeys(row["head_names"]))
+    names = base_names or head_names
+    if base_names and head_names and base_names != head_names:
+        names = f"{base_names} -> {head_names}"
+    return (
+        f"{row['change']}: {names}, {row['base_launches']:.4g} -> {row['head_launches']:.4g} a "
+        f"step, {signed_ns(row['change_ns'])}"
+    )
 
 
 def _of_check(result: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +13,33 @@ from roofwatch.model.optional import map_optional
 
 _OTHER_DEVICES = re.compile(r"_?(ascend|npu|xpu|musa|mlu|hpu)")
 """Folders of code for devices that roofwatch does not compile for."""
+
+_TENSOR_ATTRIBUTES = {
+    "contiguous",
+    "data_ptr",
+    "device",
+    "dtype",
+    "element_size",
+    "is_contiguous",
+    "ndim",
+    "numel",
+    "reshape",
+    "shape",
+    "size",
+    "stride",
+    "view",
+}
+"""What only a tensor has, of all arguments of a launcher."""
+_MEMORY_CALLS = ("load", "store", "atomic_add", "atomic_max", "atomic_min", "make_block_ptr")
+"""Functions of Triton's language whose first argument is a pointer."""
+
+
+@dataclass(frozen=True)
+class JittedKernel:
+    """A Triton kernel: its parameters in order, and which of them are pointers."""
+
+    parameters: tuple[str, ...]
+    pointers: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -25,7 +52,7 @@ class FoundKernel:
     module: str
     function: str
     parameters: dict[str, str]
-    """Required ones with their annotations."""
+    """Required ones with their annotations; `Tensor` for one without that is used as a tensor."""
     is_differentiable: bool = False
     is_class: bool = False
     """An `autograd.Function`, which is called through `apply`."""
@@ -43,9 +70,9 @@ def find_kernels(root: Path) -> list[FoundKernel]:
         tree = _parse(root / name)
         if tree is not None:
             trees[_module_of(name)] = tree
-    jitted: set[str] = set()
+    jitted: dict[str, JittedKernel] = {}
     for tree in trees.values():
-        jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
+        jitted |= _jitted_kernels(tree)
     # Two functions of one name would need one variable: the last one is proposed.
     by_name: dict[str, FoundKernel] = {}
     for module, tree in trees.items():
@@ -79,13 +106,14 @@ def find_function(root: Path, named: str) -> FoundKernel:
     classes = _autograd_classes(tree)
     functions = _functions_of(tree)
     language = "triton" if any(map(_imports_triton, tree.body)) else "torch"
+    jitted = _jitted_kernels(tree)
     for autograd_class in classes:
-        kernel = _kernel_of_class(autograd_class, module, language)
+        kernel = _kernel_of_class(autograd_class, module, language, jitted)
         if kernel is not None and kernel.function == function:
             return kernel
     for candidate in functions:
         if candidate.name == function:
-            kernel = _kernel_of_function(candidate, module)
+            kernel = _kernel_of_function(candidate, module, jitted)
             return replace(
                 kernel,
                 is_differentiable=calls_autograd(tree, candidate),
@@ -214,7 +242,38 @@ def _functions_of(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
     return [child for child in node.body if isinstance(child, ast.FunctionDef)]
 
 
-def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
+def _jitted_kernels(tree: ast.Module) -> dict[str, JittedKernel]:
+    """The Triton kernels of a file by name."""
+    return {
+        function.name: _read_jitted(function)
+        for function in _functions_of(tree)
+        if _is_jitted(function)
+    }
+
+
+def _read_jitted(function: ast.FunctionDef) -> JittedKernel:
+    """A parameter is a pointer if its name says so, or if memory is accessed through it."""
+    names = tuple(argument.arg for argument in function.args.args)
+    pointers = {name for name in names if name.endswith("_ptr")}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if ast.unparse(node.func).rpartition(".")[2] not in _MEMORY_CALLS:
+            continue
+        address = node.args[0]
+        # the pointer comes first: `x_ptr + row * stride + offs`
+        while isinstance(address, ast.BinOp):
+            address = address.left
+        if isinstance(address, ast.Name):
+            pointers.add(address.id)
+    return JittedKernel(parameters=names, pointers=frozenset(pointers.intersection(names)))
+
+
+def _kernels_of(
+    module: str,
+    tree: ast.Module,
+    jitted: Mapping[str, JittedKernel],
+) -> Iterator[FoundKernel]:
     classes = _autograd_classes(tree)
     # without a kernel to launch, it is made of PyTorch's own operators
     language = "triton" if jitted else "torch"
@@ -223,15 +282,20 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     for node in classes:
         used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     for node in classes:
-        kernel = _kernel_of_class(node, module, language)
+        kernel = _kernel_of_class(node, module, language, jitted)
         if kernel is not None:
             yield kernel
     for function in _functions_of(tree):
         if function.name not in used and _launches(function, jitted):
-            yield _kernel_of_function(function, module)
+            yield _kernel_of_function(function, module, jitted)
 
 
-def _kernel_of_class(node: ast.ClassDef, module: str, language: str) -> FoundKernel | None:
+def _kernel_of_class(
+    node: ast.ClassDef,
+    module: str,
+    language: str,
+    jitted: Mapping[str, JittedKernel],
+) -> FoundKernel | None:
     """Read an `autograd.Function`; None if it has no forward pass."""
     methods = {method.name: method for method in _functions_of(node)}
     if "forward" not in methods:
@@ -241,31 +305,41 @@ def _kernel_of_class(node: ast.ClassDef, module: str, language: str) -> FoundKer
         module=module,
         function=node.name,
         # The first parameter is the context.
-        parameters=_parameters(methods["forward"], skip=1),
+        parameters=_parameters(methods["forward"], jitted, skip=1),
         is_differentiable=True,
         is_class=True,
         language=language,
     )
 
 
-def _kernel_of_function(function: ast.FunctionDef, module: str) -> FoundKernel:
+def _kernel_of_function(
+    function: ast.FunctionDef,
+    module: str,
+    jitted: Mapping[str, JittedKernel],
+) -> FoundKernel:
     return FoundKernel(
         name=function.name.strip("_"),
         module=module,
         function=function.name,
-        parameters=_parameters(function),
+        parameters=_parameters(function, jitted),
     )
 
 
-def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
-    """Whether a function contains `kernel[grid](...)` for a jitted kernel."""
+def _launches(function: ast.FunctionDef, jitted: Mapping[str, JittedKernel]) -> bool:
+    return next(_launches_in(function, jitted), None) is not None
+
+
+def _launches_in(
+    function: ast.FunctionDef,
+    jitted: Mapping[str, JittedKernel],
+) -> Iterator[tuple[ast.Call, JittedKernel]]:
+    """Each `kernel[grid](...)` of a function for a jitted kernel."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
             continue
-        kernel = ast.unparse(node.func.value)
-        if kernel.rpartition(".")[2] in jitted:
-            return True
-    return False
+        kernel = jitted.get(ast.unparse(node.func.value).rpartition(".")[2])
+        if kernel is not None:
+            yield node, kernel
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
@@ -280,15 +354,45 @@ def _is_autograd_function(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in node.bases)
 
 
-def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
+def _parameters(
+    function: ast.FunctionDef,
+    jitted: Mapping[str, JittedKernel],
+    *,
+    skip: int = 0,
+) -> dict[str, str]:
     """Annotations of the required parameters by name, after the first `skip`."""
     positional = [*function.args.posonlyargs, *function.args.args]
     # defaults are those of the last parameters
     required_count = len(positional) - len(function.args.defaults)
+    tensors = _names_of_tensors(function, jitted)
     annotations: dict[str, str] = {}
     for argument in positional[skip:required_count]:
-        annotations[argument.arg] = map_optional(ast.unparse, argument.annotation) or ""
+        annotation = map_optional(ast.unparse, argument.annotation) or ""
+        if not annotation and argument.arg in tensors:
+            annotation = "Tensor"
+        annotations[argument.arg] = annotation
     return annotations
+
+
+def _names_of_tensors(
+    function: ast.FunctionDef,
+    jitted: Mapping[str, JittedKernel],
+) -> set[str]:
+    """Names that have what only a tensor has, or that a kernel gets as pointers."""
+    names: set[str] = set()
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            continue
+        if node.attr in _TENSOR_ATTRIBUTES:
+            names.add(node.value.id)
+    for call, kernel in _launches_in(function, jitted):
+        passed = dict(zip(kernel.parameters, call.args, strict=False))
+        passed |= {word.arg: word.value for word in call.keywords if word.arg is not None}
+        for name in kernel.pointers & passed.keys():
+            value = passed[name]
+            if isinstance(value, ast.Name):
+                names.add(value.id)
+    return names
 
 
 def _may_declare_kernels(name: str) -> bool:

@@ -12,6 +12,7 @@ NO_DRIVER = "0 active drivers"
 WAY_OUT = (
     "Triton finds no GPU; run pytest with TRITON_INTERPRET=1, which checks kernels without one"
 )
+NO_TIME = "a Triton kernel has no time without a GPU: its result was checked, nothing was measured"
 _FRAME = re.compile(r"^(\S+\.py):(\d+): in ", re.MULTILINE)
 _RETRIED = pytest.StashKey[bool]()
 

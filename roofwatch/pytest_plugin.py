@@ -17,12 +17,17 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from roofwatch.model.optional import map_optional
-from roofwatch.pytest_collection import NO_DRIVER, WAY_OUT, pytest_make_collect_report
+from roofwatch.pytest_collection import (
+    NO_DRIVER,
+    NO_TIME,
+    WAY_OUT,
+    pytest_make_collect_report,
+)
 
 __all__ = ["pytest_make_collect_report", "roofwatch", "specs_of"]
 
@@ -131,7 +136,8 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
             return function(*arguments)
         except RuntimeError as error:
             if NO_DRIVER in str(error):
-                pytest.fail(WAY_OUT, pytrace=False)
+                # a worker that measures uses no interpreter
+                pytest.fail(NO_TIME if session.is_capturing else WAY_OUT, pytrace=False)
             raise
 
     return call
@@ -250,9 +256,14 @@ def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
 
     class Capture:
         session = _Session(is_capturing=True)
+        failures: ClassVar[list[str]] = []
 
         def pytest_configure(self, config: pytest.Config) -> None:
             config.stash[_SESSION] = self.session
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                self.failures.append(report.longreprtext)
 
     options = [
         "-p",
@@ -273,7 +284,9 @@ def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
     ):
         status = pytest.main([*options, node_id], plugins=[Capture()])
     if status:
-        raise RuntimeError(f"{node_id} does not pass here: {_reason_in(output.getvalue())}")
+        # a test that is not found has no report
+        text = "\n".join(Capture.failures) or output.getvalue()
+        raise RuntimeError(f"{node_id} does not pass here: {_reason_in(text)}")
     return {spec.name: spec for specs in Capture.session.calls.values() for spec in specs}
 
 
@@ -352,7 +365,13 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
                 for side in (old, new):
                     _warn_of_foreign_code(item, side)
         if record is None:
-            (record,) = measure([head], plan, fork_server=fork_server)
+            try:
+                (record,) = measure([head], plan, fork_server=fork_server)
+            except SuiteError as error:
+                if NO_TIME not in str(error):
+                    return f"not measured: {error}"
+                item.warn(pytest.PytestWarning(f"roofwatch: {NO_TIME}"))
+                return None
         record.write(session.parts / f"{record.run_id}.json")
     return failure
 

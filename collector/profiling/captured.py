@@ -1,6 +1,7 @@
 """What the processes of a profiled program recorded: traces, kernels and times of a step."""
 
 import json
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -46,6 +47,16 @@ class CapturedTrace:
     """The steps in it, if the program repeats itself."""
     time: TimeSpent
     """Of the steady part if there is one, else of the whole trace."""
+    cpu_ns: int
+    """Processor time of all threads of the process while the whole trace was recorded."""
+
+    @property
+    def step_cpu_ns(self) -> float | None:
+        """Mean processor time of a step, which other programs change less than its length."""
+        if self.steady is None or not self.recorded_ns:
+            return None
+        used_processors = self.cpu_ns / self.recorded_ns
+        return used_processors * statistics.fmean(self.steady.step_ns)
 
 
 @dataclass(frozen=True)
@@ -236,6 +247,7 @@ def _keep_process(
                 recorded_ns=trace.window_ns,
                 steady=steady,
                 time=time_spent(steps_alone),
+                cpu_ns=event["cpu_ns"],
             )
         )
     attributions: tuple[StepAttribution, ...] = ()

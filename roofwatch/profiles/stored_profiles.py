@@ -16,6 +16,8 @@ from roofwatch.model.metrics import format_ns
 from roofwatch.profiles.report import ProfileReport
 
 _FILE = "profile.json"
+_WORTH_NAMING = 0.02
+"""Share of a step from which a module is named."""
 
 
 class StoredProfile(BaseModel, frozen=True):
@@ -26,6 +28,8 @@ class StoredProfile(BaseModel, frozen=True):
     """File of the trace of the steps, in the same folder."""
     step_ns: tuple[int, ...]
     """Length of each step that was recognised."""
+    step_cpu_ns: float | None = None
+    """Mean processor time of a step; None in profiles of earlier versions."""
     culprit: str | None
     """The function to look at first, such as `Rotary.forward`."""
     place: str | None
@@ -52,6 +56,8 @@ class ProfilePair:
         sentences = []
         if self.base.step_ns and self.head.step_ns:
             sentences.append(_step_change(self.base.step_ns, self.head.step_ns))
+            if self.base.step_cpu_ns and self.head.step_cpu_ns:
+                sentences.append(_cpu_change(self.base.step_cpu_ns, self.head.step_cpu_ns))
         else:
             sentences.append("Not both profiles have steps, so the change of a step is unknown.")
         sentences.append(
@@ -99,6 +105,7 @@ def store_profile(report: ProfileReport, command: Sequence[str], *, load: float)
         command=tuple(command),
         trace=main_trace.trace,
         step_ns=main_trace.steady.step_ns if main_trace.steady is not None else (),
+        step_cpu_ns=main_trace.step_cpu_ns,
         culprit=report.culprit.name if report.culprit is not None else None,
         place=report.culprit.detail if report.culprit is not None else None,
         module_shares=_own_shares(step.modules, step.total_ns),
@@ -171,8 +178,17 @@ def _step_change(base_ns: Sequence[int], head_ns: Sequence[int]) -> str:
     return sentence
 
 
-def _share_changes(base: dict[str, float], head: dict[str, float]) -> str:
-    names = sorted({*base, *head}, key=lambda name: -max(base.get(name, 0), head.get(name, 0)))
-    return ", ".join(
-        f"{name} {base.get(name, 0):.0%} -> {head.get(name, 0):.0%}" for name in names[:5]
+def _cpu_change(base_ns: float, head_ns: float) -> str:
+    return (
+        f"Processor time of a step, which other programs change less: {format_ns(base_ns)} -> "
+        f"{format_ns(head_ns)}, {head_ns / base_ns - 1:+.0%}."
     )
+
+
+def _share_changes(base: dict[str, float], head: dict[str, float]) -> str:
+    """The largest change first; a module that takes little on both sides is left out."""
+    largest = {name: max(base.get(name, 0), head.get(name, 0)) for name in {*base, *head}}
+    names = [name for name in largest if largest[name] >= _WORTH_NAMING]
+    names.sort(key=lambda name: (-abs(head.get(name, 0) - base.get(name, 0)), name))
+    changes = [f"{name} {base.get(name, 0):.0%} -> {head.get(name, 0):.0%}" for name in names[:5]]
+    return ", ".join(changes)

@@ -127,6 +127,30 @@ def test_a_short_profile_lists_five_lines_by_own_time() -> None:
     assert len(shown) == 6
 
 
+def test_a_short_diff_lists_what_is_new_or_gone_in_a_step() -> None:
+    def row(change: str, base: list[str], head: list[str], change_ns: float) -> dict[str, Any]:
+        return {
+            "change": change,
+            "base_names": base,
+            "head_names": head,
+            "base_launches": float(len(base)),
+            "head_launches": float(len(head)),
+            "change_ns": change_ns,
+        }
+
+    matched = [row("matched", ["aten::mm"], ["aten::mm"], -9_000.0)] * 300
+    removed = row("removed", ["aten::copy_"] * 2, [], -5_000.0)
+    ledger = {"title": "host", "base": {}, "rows": [*matched, removed]}
+    side = {"command": ["python", "train.py"], "step_ns": [1] * 200, "culprit": "f"}
+    document = {"summary": "faster", "base": side, "head": side, "ledgers": [ledger]}
+
+    cut = answer(document, tool="diff")["result"]
+
+    assert cut["ledgers"][0]["not_matched"] == ["removed: aten::copy_, 2 -> 0 a step, -5 µs"]
+    assert cut["ledgers"][0]["matched"][-1] == "... 295 more"
+    assert cut["base"]["culprit"] == "f"
+
+
 def test_only_a_busy_machine_makes_times_uncertain() -> None:
     document = {"summary": "timed", "records": []}
 

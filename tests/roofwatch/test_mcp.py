@@ -271,9 +271,7 @@ def test_the_documented_configuration_of_clients_is_valid() -> None:
     assert TOKEN_VARIABLE in http["headers"]["Authorization"]
 
 
-def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_asked(
-    jobs: Jobs,
-) -> None:
+def test_every_tool_describes_its_parameters(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         expected = (
@@ -284,6 +282,14 @@ def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_as
         for tool in tools.values():
             parameters = tool.input_schema["properties"]
             assert all(one.get("description") for one in parameters.values()), tool.name
+
+    ask(make_server(jobs), session)
+
+
+def test_no_tool_deletes_or_writes_where_asked(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        for tool in (await agent.client.list_tools()).tools:
+            parameters = tool.input_schema["properties"]
             assert not parameters.keys() & {"output", "html", "url", "accept", "keep", "ray"}
             assert tool.annotations is not None
             assert tool.annotations.destructive_hint is False
@@ -318,9 +324,7 @@ def test_what_leaves_the_repository_or_is_unknown_is_refused(
     assert jobs.by_name == {}
 
 
-def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures(
-    jobs: Jobs,
-) -> None:
+def test_long_work_is_a_job_to_ask_for(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
         first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
         assert first["exit_status"] is None
@@ -328,14 +332,29 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
         part = await agent.call("result", job=first["job"], wait_s=0, pointer="/summary")
         assert part["job"] == first["job"], "a job that runs has no parts yet"
         assert first["state"] in {"queued", "running"}
+
+    ask(make_server(jobs), session)
+
+
+def test_a_job_can_be_stopped(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        job = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
+        while job["state"] == "queued":
+            job = await agent.call("result", job=job["job"], wait_s=0.05)
+        stopped = await agent.call("result", job=job["job"], stop=True, wait_s=50)
+        assert stopped["state"] == "finished"
+        assert stopped["exit_status"] != 0
+
+    ask(make_server(jobs), session)
+
+
+def test_one_job_measures_at_a_time(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
         second = await agent.call("list_kernels", path=SUITE, wait_s=0)
         assert second["state"] == "queued"
         assert first["job"] in second["next"]["why"]
-        while first["state"] == "queued":
-            first = await agent.call("result", job=first["job"], wait_s=0.05)
-        stopped = await agent.call("result", job=first["job"], stop=True, wait_s=50)
-        assert stopped["state"] == "finished"
-        assert stopped["exit_status"] != 0
+        await agent.call("result", job=first["job"], stop=True, wait_s=50)
         finished = await agent.call("result", job=second["job"], wait_s=50)
         assert finished["exit_status"] == 0
 
@@ -362,7 +381,7 @@ def test_jobs_end_with_the_server(jobs: Jobs) -> None:
     assert job.process.returncode
 
 
-def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
+def test_a_long_answer_is_cut_to_names(jobs: Jobs) -> None:
     for file in jobs.root.glob("bench_*.py"):
         file.unlink()
 
@@ -371,6 +390,16 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
         assert "attention" in json.dumps(cut), "names stay in a short answer"
         assert cut["is_cut"]
         assert agent.longest_bytes <= MAX_ANSWER_BYTES
+
+    ask(make_server(jobs), session)
+
+
+def test_a_pointer_reads_a_part_of_an_answer(jobs: Jobs) -> None:
+    for file in jobs.root.glob("bench_*.py"):
+        file.unlink()
+
+    async def session(agent: Agent) -> None:
+        cut = await finished(agent, "list_kernels")
         part = await agent.call("result", job=cut["job"], pointer="/kernels/1/name")
         whole = await agent.call("result", job=cut["job"], detail=True)
         assert part["result"] == whole["result"]["kernels"][1]["name"]
@@ -415,7 +444,7 @@ def test_wrong_arguments_are_told_in_words(jobs: Jobs) -> None:
     ask(make_server(jobs), session)
 
 
-def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(jobs: Jobs) -> None:
+def test_an_agent_reads_how_a_benchmark_file_looks(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
         resources = {str(one.uri) for one in (await agent.client.list_resources()).resources}
         assert resources == {
@@ -427,6 +456,12 @@ def test_an_agent_reads_how_a_benchmark_file_looks_and_gets_tasks_as_prompts(job
         text = contents[0].text  # type: ignore[union-attr]
         assert "KernelSpec(" in text
         compile(text, "bench_example.py", "exec")
+
+    ask(make_server(jobs), session)
+
+
+def test_an_agent_gets_tasks_as_prompts(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
         names = {prompt.name for prompt in (await agent.client.list_prompts()).prompts}
         assert names == {
             "solve_slow_program",
@@ -509,16 +544,17 @@ def test_a_missing_argument_is_described_with_an_example(jobs: Jobs) -> None:
     ask(make_server(jobs), session)
 
 
-def test_a_submission_names_arguments_and_has_a_summary() -> None:
-    submitted = {
-        "reason": "the budget ended; raise --budget",
-        "summary": "inconclusive: raise --budget\n  repeat: roofwatch submit a.py --spec b.py",
-    }
+def test_the_reason_of_a_submission_names_arguments() -> None:
+    submitted = {"reason": "the budget ended; raise --budget"}
 
-    assert in_words_of_tools(submitted) == {
-        "reason": "the budget ended; raise budget",
-        "summary": "inconclusive: raise budget",
-    }
+    assert in_words_of_tools(submitted) == {"reason": "the budget ended; raise budget"}
+
+
+def test_the_summary_of_a_submission_leaves_out_its_command() -> None:
+    repeat = "  repeat: roofwatch submit a.py --spec b.py"
+    submitted = {"summary": f"inconclusive: raise --budget\n{repeat}"}
+
+    assert in_words_of_tools(submitted) == {"summary": "inconclusive: raise budget"}
 
 
 def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

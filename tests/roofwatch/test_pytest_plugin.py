@@ -195,6 +195,21 @@ def test_a_store_past_the_end_fails_the_test_in_the_interpreter(
     assert "wrote past the end of `y_ptr`: element 40 of 40 (double_kernel" in output
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_triton_kernel_is_checked_where_it_has_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (tmp_path / "test_calls.py").write_text(TOO_FAR.replace("randn(40)", "randn(64)"))
+
+    counts, output = run(tmp_path, "--roofwatch-record", "record.json")
+
+    assert counts == {"passed": 1, "warning": 1}, output
+    assert "a Triton kernel has no time without a GPU" in output
+    assert not (tmp_path / "record.json").exists()
+
+
 ASKS_FOR_THE_DEVICE = """
 import torch, triton
 

@@ -67,6 +67,8 @@ class SessionRecorder:
         self._device = "cpu"
         self._part = "window"
         self._timer: threading.Timer | None = None
+        self._started_cpu_ns = 0
+        """Processor time of this process when the session began."""
         self._unread_steps = 0
         """Steps whose Python stacks torch's profiler could not join."""
         self._is_over = False
@@ -173,12 +175,14 @@ class SessionRecorder:
         except Exception:
             self._profiler = None
             raise
+        self._started_cpu_ns = time.process_time_ns()
         self._journal.write("recording", device=self._device)
 
     def _stop(self, end_reason: str) -> None:
         """End the recording, and write its trace or its times."""
         profiler = self._profiler
         self._profiler = None
+        cpu_ns = time.process_time_ns() - self._started_cpu_ns
         try:
             profiler.__exit__(None, None, None)
         except RuntimeError:
@@ -203,6 +207,7 @@ class SessionRecorder:
             end_reason=end_reason,
             device=self._device,
             part=self._part,
+            cpu_ns=cpu_ns,
         )
 
     def _note_lost_stacks(self, error: IndexError) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
-from roofwatch.measurement.submissions import Request, entries
+from roofwatch.measurement.submissions import Request, Result, entries
 from roofwatch.measurement.submit import submit
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
@@ -61,15 +61,23 @@ def request(
     return Request(candidate, repository / SPEC, kernel=kernel, budget_s=budget_s)
 
 
-def test_a_changed_spec_is_invalid_and_the_ledger_keeps_it(repository: Path) -> None:
+def submit_with_changed_spec(repository: Path) -> Result:
     (repository / SPEC).write_text((repository / SPEC).read_text() + "centred.tolerances = None\n")
+    return submit(request(repository, "honest_faster"))
 
-    result = submit(request(repository, "honest_faster"))
+
+def test_a_changed_spec_is_invalid(repository: Path) -> None:
+    result = submit_with_changed_spec(repository)
 
     assert result.verdict is INVALID
     assert [found["case"] for found in result.evidence] == [SPEC]
-    assert [(entry["verdict"], entry["error_rate"]) for entry in entries()] == [("invalid", 0.0)]
     assert result.budget["submissions_left"] == MAX_CONFIRMATIONS
+
+
+def test_the_ledger_keeps_an_invalid_submission(repository: Path) -> None:
+    submit_with_changed_spec(repository)
+
+    assert [(entry["verdict"], entry["error_rate"]) for entry in entries()] == [("invalid", 0.0)]
 
 
 def test_a_second_submission_names_its_parent(repository: Path) -> None:
@@ -111,7 +119,7 @@ def test_an_attack_is_rejected(repository: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_past_the_end_is_incorrect_and_located(repository: Path) -> None:
+def test_a_store_past_the_end_is_located(repository: Path) -> None:
     result = submit(request(repository, "one_element_too_far", budget_s=400.0))
 
     assert result.verdict is INCORRECT, result.reason

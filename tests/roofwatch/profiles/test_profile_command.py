@@ -18,7 +18,7 @@ from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.record import RunRecord
 from roofwatch.profiles.report import ProfileReport, folder_for, growth_of_steps, report_of
 from tests.builders import make_record
-from tests.roofwatch.command import roofwatch
+from tests.roofwatch.command import Done, roofwatch
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 
@@ -71,24 +71,43 @@ def traced(
         recorded_ns=time.window_ns,
         steady=None,
         time=time,
+        cpu_ns=time.window_ns,
     )
     return process_of(traces=(trace,))
 
 
-def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
-    done = roofwatch(
-        "profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path
-    )
+@pytest.fixture(scope="module")
+def failing_program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A profiled program that ends with status 3, and the folder of its profile."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
+    profile = folder / "profile"
+    done = roofwatch("profile", "-o", profile, "--", sys.executable, "program.py", cwd=folder)
+    return done, profile
 
-    assert (done.status, done.output) == (3, "hello\n")
+
+def test_a_failing_program_is_profiled(failing_program: tuple[Done, Path]) -> None:
+    done, profile = failing_program
+
     assert "aten::mm" in done.error
     assert "No GPU was used" in done.error
     assert (
         "The program ended with status 3; the profile shows what it did until then." in done.error
     )
-    assert f"Written: {tmp_path}/profile/trace.json.gz" in done.error.replace("\n", " ")
-    assert time_of(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
+    assert f"Written: {profile}/trace.json.gz" in done.error.replace("\n", " ")
+    assert time_of(profile / "trace.json.gz").operators[0].name == "aten::mm"
+
+
+def test_a_profiled_program_keeps_its_output(failing_program: tuple[Done, Path]) -> None:
+    done, _ = failing_program
+
+    assert done.output == "hello\n"
+
+
+def test_a_profiled_program_keeps_its_status(failing_program: tuple[Done, Path]) -> None:
+    done, _ = failing_program
+
+    assert done.status == 3
 
 
 def test_json_is_one_document(tmp_path: Path) -> None:
@@ -122,12 +141,17 @@ def test_a_missing_command_exits_with_2(tmp_path: Path) -> None:
     assert "no-such-program: cannot be started" in done.error
 
 
-def test_redact_copies_a_trace_and_reports_emptied_fields(tmp_path: Path) -> None:
+def test_redact_copies_a_trace_without_its_secrets(tmp_path: Path) -> None:
     done = roofwatch("redact", DATA / "triton_a100.json.gz", "-o", tmp_path / "copy.json")
 
     assert done.status == 0
-    assert "emptied: INFO" in done.output
     assert "bcoutinho" not in (tmp_path / "copy.json").read_text()
+
+
+def test_redact_names_the_fields_that_it_emptied(tmp_path: Path) -> None:
+    done = roofwatch("redact", DATA / "triton_a100.json.gz", "-o", tmp_path / "copy.json")
+
+    assert "emptied: INFO" in done.output
 
 
 def test_redact_copies_a_record_without_its_author(tmp_path: Path) -> None:

@@ -44,7 +44,12 @@ def make_step(*, rotary_ns: int, line_ns: int = 0) -> StepAttribution:
 
 
 def store(
-    folder: Path, step: StepAttribution, step_ns: tuple[int, ...], *, load: float = 0.0
+    folder: Path,
+    step: StepAttribution,
+    step_ns: tuple[int, ...],
+    *,
+    load: float = 0.0,
+    cpu_ns: int = 300,
 ) -> None:
     time = TimeSpent(
         window_ns=sum(step_ns),
@@ -68,6 +73,7 @@ def store(
         recorded_ns=sum(step_ns),
         steady=SteadyPart(steps_are=StepKind.OPTIMIZER, step_ns=step_ns, start_ns=0),
         time=time,
+        cpu_ns=cpu_ns,
     )
     report = ProfileReport(
         folder=str(folder),
@@ -117,6 +123,25 @@ def test_a_busy_machine_makes_the_size_of_the_change_uncertain(tmp_path: Path) -
     store(tmp_path / "second", make_step(rotary_ns=5), (60, 70, 65))
 
     assert "load 4.3" in compare_profiles(tmp_path / "first", tmp_path / "second").summary()
+
+
+def test_the_processor_time_of_a_step_is_compared_too(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 100, 100), cpu_ns=300)
+    # the machine was busy: the steps took longer, but less was done in them
+    store(tmp_path / "second", make_step(rotary_ns=5), (200, 200, 200), cpu_ns=150)
+
+    summary = compare_profiles(tmp_path / "first", tmp_path / "second").summary()
+
+    assert "100 ns -> 50 ns, -50%" in summary
+
+
+def test_the_module_that_changed_most_comes_first(tmp_path: Path) -> None:
+    store(tmp_path / "first", make_step(rotary_ns=40), (100, 110, 105))
+    store(tmp_path / "second", make_step(rotary_ns=1), (60, 70, 65))
+
+    summary = compare_profiles(tmp_path / "first", tmp_path / "second").summary()
+
+    assert "base -> head: Net.rotary  40% -> 1%." in summary
 
 
 def test_the_earlier_profile_is_one_of_the_same_command(tmp_path: Path) -> None:

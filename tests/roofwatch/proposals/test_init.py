@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from roofwatch.collector.git import run_git
-from roofwatch.found_kernels import find_kernels
+from roofwatch.found_kernels import find_function, find_kernels
 from roofwatch.install_source import InstallSource, source_of
 from roofwatch.proposals.argument_guesses import guess_input, guess_inputs, matrix_count
 from roofwatch.proposals.proposing import propose, to_lines
@@ -166,6 +166,47 @@ def test_an_input_is_guessed_from_what_its_parameter_says(
     name: str, annotation: str, source: str
 ) -> None:
     assert guess_input(name, annotation) == source
+
+
+DEQUANTISE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _dequantise_kernel(x_ptr, scale, y_ptr, alpha, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    tl.store(y_ptr + offs, x * tl.load(scale) * alpha, mask=mask)
+
+
+def dequantise(x, scale, alpha):
+    y = torch.empty_like(x)
+    _dequantise_kernel[(triton.cdiv(x.numel(), 128),)](x, scale, y, alpha, x.numel(), BLOCK=128)
+    return y
+
+
+def rescale(x, x_scale):
+    return x * x_scale.view(1, -1)
+"""
+
+
+def test_a_scale_that_a_kernel_loads_is_a_tensor(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(DEQUANTISE)
+
+    parameters = find_function(tmp_path, "ops.py::dequantise").parameters
+    inputs = guess_inputs(parameters)
+
+    assert inputs["scale"] == 'make.normal(case["n_cols"])'
+    assert inputs["alpha"] == "1.0"
+
+
+def test_a_scale_with_a_shape_is_a_tensor(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(DEQUANTISE)
+
+    assert find_function(tmp_path, "ops.py::rescale").parameters["x_scale"] == "Tensor"
 
 
 def test_two_operands_have_one_shape() -> None:
