@@ -26,6 +26,8 @@ _CULPRIT_OWN_SHARE = 0.1
 _CULPRIT_OWN_PART = 0.75
 """Part of a function's time that it must take itself to be where to look first."""
 _NAMED_ROWS = 5
+_MANY_CALLS = 20
+"""Calls made at a line in one step from which their number is named: it may be in a loop."""
 _WIDE_SPREAD = 2.0
 """Longest step / shortest step from which the times are uncertain."""
 _MIN_QUARTER_STEPS = 5
@@ -166,6 +168,17 @@ def _culprit_sentences(step: StepAttribution) -> Iterator[str]:
             f"{culprit.innermost_ns / step.total_ns:.0%} itself{backward}, "
             f"called {culprit.call_count} times a step."
         )
+    # a function that calls much, such as a block of layers, may take most itself
+    largest = max(step.calls, key=lambda call: call.innermost_ns, default=None)
+    least_ns = _CULPRIT_OWN_SHARE * step.total_ns
+    if culprit is not None:
+        least_ns = 2 * culprit.innermost_ns
+    if largest is not None and largest.innermost_ns >= least_ns:
+        yield (
+            f"The function with the most own time is {largest.name} ({largest.detail}): "
+            f"{largest.innermost_ns / step.total_ns:.0%}, with what it calls "
+            f"{largest.inclusive_ns / step.total_ns:.0%}."
+        )
     for function in step.functions[:1]:
         share = function.inclusive_ns / step.total_ns
         if share >= _WORTH_NAMING:
@@ -187,7 +200,10 @@ def _own_shares(times: Sequence[AttributedTime], total_ns: int) -> list[str]:
         if own_share < _WORTH_NAMING:
             break
         inclusive_share = time.inclusive_ns / total_ns
-        shares.append(f"{time.name} {time.detail} {own_share:.0%} ({inclusive_share:.0%})")
+        calls = ""
+        if time.call_count >= _MANY_CALLS:
+            calls = f" in {time.call_count} calls"
+        shares.append(f"{time.name} {time.detail} {own_share:.0%} ({inclusive_share:.0%}){calls}")
     return shares
 
 

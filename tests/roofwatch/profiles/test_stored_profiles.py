@@ -1,15 +1,20 @@
 """The function that a profile names, and what two profiles of a program say together."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
-from roofwatch.collector.profiling.captured import CapturedTrace
+from roofwatch.collector.profiling.captured import (
+    CapturedProcess,
+    CapturedProgram,
+    CapturedTrace,
+)
 from roofwatch.collector.profiling.steady import SteadyPart, StepKind
 from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.model.errors import ProfileError
-from roofwatch.profiles.report import ProfileReport, culprit_of
+from roofwatch.profiles.report import ProfileReport, culprit_of, report_of
 from roofwatch.profiles.stored_profiles import compare_profiles, find_earlier, store_profile
 
 COMMAND = ("python", "train.py")
@@ -43,14 +48,7 @@ def make_step(*, rotary_ns: int, line_ns: int = 0) -> StepAttribution:
     )
 
 
-def store(
-    folder: Path,
-    step: StepAttribution,
-    step_ns: tuple[int, ...],
-    *,
-    load: float = 0.0,
-    cpu_ns: int = 300,
-) -> None:
+def make_trace(step_ns: tuple[int, ...], *, cpu_ns: int) -> CapturedTrace:
     time = TimeSpent(
         window_ns=sum(step_ns),
         devices=(),
@@ -62,7 +60,7 @@ def store(
         marks=(),
         host_inside_ns=0,
     )
-    trace = CapturedTrace(
+    return CapturedTrace(
         trace="trace.json.gz",
         pid=1,
         rank=None,
@@ -75,6 +73,16 @@ def store(
         time=time,
         cpu_ns=cpu_ns,
     )
+
+
+def store(
+    folder: Path,
+    step: StepAttribution,
+    step_ns: tuple[int, ...],
+    *,
+    load: float = 0.0,
+    cpu_ns: int = 300,
+) -> None:
     report = ProfileReport(
         folder=str(folder),
         exit_status=0,
@@ -82,7 +90,7 @@ def store(
         notes=(),
         step=(step,),
         culprit=culprit_of(step),
-        traces=(trace,),
+        traces=(make_trace(step_ns, cpu_ns=cpu_ns),),
         kernels=(),
     )
     folder.mkdir()
@@ -98,6 +106,36 @@ def test_the_culprit_is_the_function_with_most_time_of_its_own() -> None:
 
 def test_a_line_of_a_container_that_takes_far_more_hides_the_function() -> None:
     assert culprit_of(make_step(rotary_ns=16, line_ns=35)) is None
+
+
+def sentences_of(folder: Path, step: StepAttribution) -> str:
+    process = CapturedProcess(
+        pid=1,
+        parent=0,
+        torch_version="2.11.0",
+        has_recorded=True,
+        forked_count=0,
+        traces=(make_trace((100, 100, 100), cpu_ns=300),),
+        errors=(),
+        attributions=(step,),
+    )
+    program = CapturedProgram(exit_status=0, was_ended=False, processes=(process,), kernels=())
+    return report_of(program, folder).summary
+
+
+def test_a_container_that_takes_most_itself_is_named_beside_the_culprit(tmp_path: Path) -> None:
+    summary = sentences_of(tmp_path, make_step(rotary_ns=15))
+
+    assert "The function Rotary.forward (model.py:10) takes 15% itself" in summary
+    assert "most own time is Block.forward (model.py:30): 35%, with what it calls 95%" in summary
+
+
+def test_a_line_with_many_calls_says_how_many(tmp_path: Path) -> None:
+    step = make_step(rotary_ns=40, line_ns=20)
+    looped = replace(step, lines=(replace(step.lines[0], call_count=64),))
+
+    assert "model.py:34  20% (20%) in 64 calls" in sentences_of(tmp_path, looped)
+    assert "calls" not in sentences_of(tmp_path, step).partition("Lines by")[2].partition(".")[0]
 
 
 def test_a_mended_function_no_longer_stands_out(tmp_path: Path) -> None:
