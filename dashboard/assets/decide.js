@@ -41,12 +41,11 @@ export default ({ data, parentElement, setTriggerValue }) => {
   form.onkeydown = event => {
     if (event.key === "Escape") line.hidden = true
   }
-  if (document.chosenRow === row) document.chosenRow = undefined
   document.takeKeys("decisions", event => {
     // a row was chosen whose page is not drawn yet: a letter is for that page
-    const chosenRow = document.chosenRow ?? document.querySelector("[data-row][aria-current]")?.dataset.row ?? row
+    const openRow = document.openRow()?.dataset.row ?? row
     const button = form.querySelector(`button[data-letter="${CSS.escape(event.key)}"]`)
-    if (!button || !form.isConnected || chosenRow !== row) return false
+    if (!button || !form.isConnected || openRow !== row) return false
     // the same for marks: a letter is for all that are marked when it is pressed
     const marks = document.markedRows && [...document.markedRows].sort().join("|")
     if (marks !== undefined && marks !== form.elements.marked.value) return false

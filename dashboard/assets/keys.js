@@ -23,4 +23,13 @@
     // what follows a key that opened a field was typed for the field
     if (isTyping(document.activeElement)) waiting = []
   }
+  // the row that was asked for last, by its key: the commit and the verdict of an address
+  let chosenRow
+  document.chooseRow = query => { chosenRow = `${query.get("commit")} ${query.get("verdict")}` }
+  // React may draw the list once more as it was before the choice, also after the page of the chosen row: what was
+  // chosen counts, and the mark of the list only if no row was chosen or it is gone
+  document.openRow = () => {
+    const rows = [...document.querySelectorAll("[data-row]")]
+    return rows.find(row => row.dataset.row === chosenRow) ?? rows.find(row => row.hasAttribute("aria-current"))
+  }
 }

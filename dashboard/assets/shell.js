@@ -13,17 +13,19 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
 
   // the address holds the marked rows; the browser knows of marks that the server has not drawn yet
   const marks = () => document.markedRows ??= new Set(new URLSearchParams(location.search).getAll("marked"))
-  window.onpopstate = () => { document.markedRows = undefined }
+  window.onpopstate = () => {
+    document.markedRows = undefined
+    document.chooseRow(new URLSearchParams(location.search))
+  }
   // with the row whose page is asked for, if it is one of a list
   const go = (href, row) => {
-    // the old list may be drawn once more, without this mark, until the page of the row is there
-    document.chosenRow = row?.dataset.row || undefined
     if (row) {
       document.querySelectorAll("[data-row][aria-current]").forEach(other => other.removeAttribute("aria-current"))
       row.setAttribute("aria-current", "true")
     }
     const url = new URL(href, document.baseURI)
     const query = url.searchParams
+    document.chooseRow(query)
     const isSameProject = query.get("project") === new URLSearchParams(location.search).get("project")
     // the link that removes all marks asks for none
     if (query.has("marked") || !isSameProject) marks().clear()
@@ -31,19 +33,14 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     marks().forEach(row => query.append("marked", row))
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
-  // the list may still be drawn as it was before this row was chosen
-  const openRow = () => {
-    const rows = [...document.querySelectorAll("[data-row]")]
-    return rows.find(row => row.dataset.row === document.chosenRow) ?? rows.find(row => row.hasAttribute("aria-current"))
-  }
   const toggleMark = row => {
     const name = row.dataset.row
     const isMarked = !marks().delete(name)
     if (isMarked) marks().add(name)
     row.querySelector(".rw-check input").checked = isMarked
-    // the open row stays open, and a page that is still to come stays the one that keys are for
-    const open = openRow() ?? row
-    go(open.querySelector("a[href]").href, document.chosenRow && open)
+    // the open row stays open
+    const open = document.openRow() ?? row
+    go(open.querySelector("a[href]").href, open)
   }
   // assigned rather than added: the page of another view has a header of its own, which takes over
   document.onclick = event => {
@@ -122,7 +119,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   // j and k choose the next and the previous row, Enter opens it, x marks it
   const rowOf = event => {
     const rows = [...document.querySelectorAll("[data-row]")]
-    const place = rows.findIndex(row => row.hasAttribute("aria-current"))
+    const place = rows.indexOf(document.openRow())
     const step = { j: 1, k: -1 }[event.key]
     if (step !== undefined) return rows[Math.max(0, Math.min(place + step, rows.length - 1))]
     const isOnPage = event.target === document.body || event.target.closest("[data-row]")
@@ -130,7 +127,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
   }
   document.takeKeys("header", event => {
     const row = rowOf(event)
-    const marked = event.key === "x" ? openRow() : undefined
+    const marked = event.key === "x" ? document.openRow() : undefined
     if (event.key === "/") openSearch()
     else if (marked?.querySelector(".rw-check")) toggleMark(marked)
     else if (row) {

@@ -234,6 +234,8 @@ def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
         parameter="project",
         default=_linked_project(name, projects),
     )
+    # a link shows the same project when others are stored
+    link.keep("project", project)
     facets = data.ask(questions.read_filter_options, project)
     owners = data.owners_of(facets)
     options = options_of(facets, owners)

@@ -33,12 +33,11 @@ class Permalink:
     ) -> str:
         """Return a choice of the address, which the header changes; the default is the first."""
         chosen = self._known(label, options, parameter)
-        value = default or options[0]
-        if chosen:
-            value = chosen[0]
-        if value:
-            self._chosen[parameter] = [value]
-        return value
+        # links leave the default out; an address that adds it would be a second step back
+        if not chosen:
+            return default or options[0]
+        self._chosen[parameter] = chosen[:1]
+        return chosen[0]
 
     def read_some(
         self,

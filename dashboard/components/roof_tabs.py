@@ -99,11 +99,12 @@ def show_tabs(view: View, row: RoofRow) -> None:
     if not tabs:
         return
     names = list(tabs)
-    chosen = view.link.asked_or_chosen("tab")
+    chosen = names[0]
+    asked_tab = view.link.asked_or_chosen("tab")
     # a link may name a tab that this kernel has not
-    if chosen not in names:
-        chosen = names[0]
-    view.link.keep("tab", chosen)
+    if asked_tab in tabs:
+        chosen = asked_tab
+        view.link.keep("tab", chosen)
     st.html(_bar_html(view, row, names, chosen, found_run))
     tabs[chosen]()
 

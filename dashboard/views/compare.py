@@ -179,6 +179,8 @@ def _show_runners(view: View, base: CommitRef, head: CommitRef) -> None:
         parameter="runner",
         default=default,
     )
+    # the runner with most to see may be another one later
+    view.link.keep("runner", chosen)
     rows: dict[str, list[ComparedRow]] = {}
     for name, (base_run, head_run) in measured.items():
         rows[name] = _rows(

@@ -231,6 +231,124 @@ def test_a_letter_decides_about_the_row_that_was_chosen_before_it(
     watched.close()
 
 
+class _OldList:
+    """The rows as they were, which React may draw once more after the form of a newer choice."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.table = watched.page.locator(".rw-ledger").first
+        self.html = self.table.inner_html()
+
+    def draw_again(self) -> None:
+        self.table.evaluate("(table, html) => { table.innerHTML = html }", self.html)
+
+
+def expect_form_of(watched: Watched, number: int) -> None:
+    form = watched.page.locator(".rw-decide input[name=row]")
+    expect(form).to_have_value(f"{make_commit(number).sha} regressed")
+    watched.wait_until_shown()
+
+
+def test_a_key_moves_from_the_chosen_row_although_the_old_list_was_drawn_again(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    old_list = _OldList(watched)
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SPILLS_AT)
+    old_list.draw_again()
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SLOWER_AT)
+    watched.close()
+
+
+def test_a_letter_decides_about_the_chosen_row_although_the_old_list_was_drawn_again(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    old_list = _OldList(watched)
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SPILLS_AT)
+    old_list.draw_again()
+    watched.page.keyboard.press("o")
+    expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
+    watched.close()
+
+
+def test_letters_work_after_a_decision_folds_the_chosen_row_away(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    watched.page.keyboard.press("j")
+    watched.page.keyboard.press("e")
+    reason = watched.page.get_by_role("textbox", name="Reason")
+    expect(reason).to_be_focused()
+    reason.fill("slower on purpose")
+    reason.press("Enter")
+    row = watched.page.locator(f"[data-row='{make_commit(SPILLS_AT).sha} regressed']")
+    expect(row).to_have_count(0)
+    expect_form_of(watched, SPILLS_AT)
+    watched.page.keyboard.press("u")
+    expect(row).to_be_visible()
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SLOWER_AT)
+    watched.close()
+
+
+def test_a_letter_after_the_back_button_is_for_the_row_gone_back_to(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SPILLS_AT)
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SLOWER_AT)
+    watched.page.evaluate(
+        """() => new Promise(done => {
+            addEventListener("popstate", done, { once: true })
+            history.back()
+        })"""
+    )
+    # the page of the row left behind may still be drawn
+    watched.page.keyboard.press("o")
+    expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
+    expect_form_of(watched, SPILLS_AT)
+    expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
+    watched.close()
+
+
+def test_one_step_back_shows_the_row_before(light: BrowserContext, dashboard: str) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    for number in (SPILLS_AT, SLOWER_AT):
+        watched.page.keyboard.press("j")
+        expect_form_of(watched, number)
+    watched.page.go_back()
+    expect_form_of(watched, SPILLS_AT)
+    watched.page.go_back()
+    expect_form_of(watched, BROKEN_AT)
+    watched.close()
+
+
+def test_a_letter_is_for_the_drawn_row_after_a_filter_removes_the_chosen_one(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    watched.page.keyboard.press("j")
+    expect_form_of(watched, SPILLS_AT)
+    watched.page.get_by_text("Filter", exact=True).click()
+    watched.page.locator("select[name=filter_kernel]").select_option("rms_norm")
+    watched.page.get_by_role("button", name="Apply").click()
+    expect_form_of(watched, BROKEN_AT)
+    watched.page.keyboard.press("o")
+    expect(watched.page.get_by_role("textbox", name="Reason")).to_be_focused()
+    watched.close()
+
+
 def test_a_decision_about_marked_rows_is_undone_at_once(
     light: BrowserContext, dashboard: str
 ) -> None:
