@@ -315,7 +315,8 @@ class _Forest:
         # what is said above the group is not repeated
         if claim == common:
             claim = ""
-        said = escaped(claim)
+        whole_claim = escaped(claim)
+        said = escaped(claim.removeprefix(f"{common}; "))
         current = current_attribute(is_current=row is self.chosen)
         title = escaped(f"{key.case_id} {key.implementation} {row.metric.title}")
         base = _side_text(row, is_base=True)
@@ -328,7 +329,7 @@ class _Forest:
             f'<span class="number">{head}</span>'
             f'{drawing}<span class="number">{change}</span>'
             f'<span class="number">{shares}</span>'
-            f'<span class="rw-cut rw-soft" title="{said}">{marks}{said}</span>'
+            f'<span class="rw-cut rw-soft" title="{whole_claim}">{marks}{said}</span>'
         )
         return self.view.anchor(
             cells,

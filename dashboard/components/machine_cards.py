@@ -32,6 +32,8 @@ _NS_PER_S = 1e9
 _WORN = -0.02
 """Change of a ceiling against its own median from which it stands out."""
 _JOBS_SHOWN = 3
+_LONGEST_REASON = 160
+"""Characters; a long case stands before what differs."""
 _ACTIVITIES_SHOWN = 5
 _DRIVERS_SHOWN = 3
 _MACHINE_LETTERS = 6
@@ -130,7 +132,7 @@ def card_html(
         "noise": _noise_html(machine, siblings, facts),
         "driver": _driver_html(view, machine),
         "time": _time_html(machine, facts),
-        "next": _agenda_html(machine.runner_class, facts),
+        "next": _agenda_html(machine.runner_class, len(siblings), facts),
     }
     rows = ""
     for title, text in lines.items():
@@ -212,7 +214,7 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
     if ratios:
         change_text = percent(statistics.median(ratios) - 1)
         count = count_of(len(siblings), "sibling")
-        parts.append(f"<span class=rw-soft>all {change_text} against its {count}</span>")
+        parts.append(f"<span class=rw-soft>median {change_text} against its {count}</span>")
     return "<br>".join(parts)
 
 
@@ -390,10 +392,18 @@ def _spent_on_activities(machine: Machine, facts: FleetFacts) -> Counter[str]:
     return spent_s
 
 
-def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
+def _agenda_html(
+    runner_class: str,
+    sibling_count: int,
+    facts: FleetFacts,
+) -> str:
+    # jobs are of a class, and a lease does not name the machine
+    running = "◐ now"
+    if sibling_count:
+        running = f"◐ now on 1 of {sibling_count + 1}"
     of_class = [job for job in facts.jobs if job.runner_class == runner_class]
     planned = [job for job in of_class if job.finished_at is None]
-    rows = [f"<li>{_job_html(job)}</li>" for job in planned[:_JOBS_SHOWN]]
+    rows = [f"<li>{_job_html(job, running)}</li>" for job in planned[:_JOBS_SHOWN]]
     more = len(planned) - _JOBS_SHOWN
     if more > 0:
         rows.append(f"<li class=rw-soft>and {more} more</li>")
@@ -402,16 +412,16 @@ def _agenda_html(runner_class: str, facts: FleetFacts) -> str:
     return ""
 
 
-def _job_html(job: StoredJob) -> str:
+def _job_html(job: StoredJob, running: str) -> str:
     mark = "○"
     if job.leased_until is not None:
-        mark = "◐ now"
+        mark = running
     origin = ""
     if job.is_requested:
         origin = " asked for"
     head_sha = escaped(job.head_sha[:8])
     duration = escaped(duration_text(job.expected_s * _NS_PER_S))
-    reason = escaped(shortened(job.reason, length=70))
+    reason = escaped(shortened(job.reason, length=_LONGEST_REASON))
     return (
         f"{mark} <b>{job.kind}</b>{origin} <code>{head_sha}</code> {duration}"
         f" <span class=rw-soft>{reason}</span>"

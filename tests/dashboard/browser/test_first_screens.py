@@ -195,7 +195,7 @@ def test_the_first_screen_of_machines_answers_its_questions(
         (".rw-card .rw-mark", r"ok, last result"),
         (".rw-card dd", r"dram .* TB/s"),
         (".rw-card dd", r"controls ±.*siblings ±"),
-        (".rw-card dd", r"now confirm|now calibrate"),
+        (".rw-card dd", r"now on 1 of 2 (confirm|calibrate)"),
         (".rw-card dd", r"580\.65\.06 from .* what changed"),
     )
     watched.page.locator(".rw-card").filter(has_text="580.65.06").get_by_text(
