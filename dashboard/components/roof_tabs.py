@@ -102,7 +102,7 @@ def show_tabs(view: View, row: RoofRow) -> None:
     chosen = names[0]
     asked_tab = view.link.asked_or_chosen("tab")
     # a link may name a tab that this kernel has not
-    if asked_tab in tabs:
+    if asked_tab is not None and asked_tab in tabs:
         chosen = asked_tab
         view.link.keep("tab", chosen)
     st.html(_bar_html(view, row, names, chosen, found_run))
