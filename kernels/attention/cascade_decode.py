@@ -118,7 +118,11 @@ def prefix_attention_config(
 ) -> dict[str, int]:
     """Choose the tiles of decode attention, with queries of several sequences."""
     most_rows = _MAX_ROWS if itemsize == 2 and D <= 128 else 16
-    return paged_decode_attention_config(min(n_rows, most_rows), D, itemsize, target)
+    config = paged_decode_attention_config(min(n_rows, most_rows), D, itemsize, target)
+    if target.backend == "hip":
+        # with instructions of 32 rows, scalar registers are spilled on gfx942 with Triton 3.6
+        config["matrix_instr_nonkdim"] = 16
+    return config
 
 
 def _empty_out(

@@ -10,6 +10,8 @@ from torch import Tensor
 # Triton decides at import whether a decorated function is compiled or interpreted
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 _MULTIPROCESSORS_OF_AN_H100 = 132
+# ptxas of Triton 3.6 adds a call with 8 bytes of stack to each copy on sm_120
+_TMA_TAKES_STACK_ON_SM_120 = triton.__version__.startswith("3.6.")
 _INTERPRETED_PROGRAMS = 3
 """Few, so each program of a persistent kernel processes several tiles."""
 
@@ -28,9 +30,11 @@ class DeviceTarget:
 
     @property
     def has_tma(self) -> bool:
-        """Whether tiles can be copied by the Tensor Memory Accelerator: NVIDIA since Hopper, and
-        the interpreter.
+        """Whether tiles are copied by the Tensor Memory Accelerator: NVIDIA since Hopper, and the
+        interpreter.
         """
+        if self.arch == "sm_120" and _TMA_TAKES_STACK_ON_SM_120:
+            return False
         return self.backend == "interpreter" or (
             self.backend == "cuda" and int(self.arch.removeprefix("sm_")) >= 90
         )

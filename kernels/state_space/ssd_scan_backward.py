@@ -29,6 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch.kernels.building_blocks.operators import backward_operator
+from roofwatch.kernels.building_blocks.target import current_target
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.state_space.chunks import (
     decay_between,
@@ -354,6 +355,9 @@ def ssd_scan_backward(
         **dict(shared, BLOCK_P=min(config["BLOCK_P"], _SHARE_OF_HEAD)),
     )
     torch.sum(shares, dim=(0, 1), out=grad_a)
+    if current_target().backend == "hip":
+        # bound to more waves, a scalar register is spilled on gfx942 with Triton 3.6
+        shared["waves_per_eu"] = 1
     groups = (
         (x, grad_out, c, grad_states, grad_b, x_strides, out_strides, c_strides),
         (grad_out, x, b, states, grad_c, out_strides, x_strides, b_strides),

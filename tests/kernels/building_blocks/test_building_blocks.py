@@ -123,7 +123,7 @@ def test_programs_of_one_chiplet_become_neighbours(device: str, n_programs: int)
     [
         (DeviceTarget("cuda", "sm_80"), False),
         (DeviceTarget("cuda", "sm_90"), True),
-        (DeviceTarget("cuda", "sm_120"), True),
+        (DeviceTarget("cuda", "sm_120"), not triton.__version__.startswith("3.6.")),
         (DeviceTarget("hip", "gfx942"), False),
         (DeviceTarget("interpreter", ""), True),
     ],
