@@ -17,7 +17,6 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.exponential import fast_exp
-from roofwatch.kernels.building_blocks.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.building_blocks.operands import (
     refuse_gradients,
     require_equal,
@@ -25,7 +24,7 @@ from roofwatch.kernels.building_blocks.operands import (
     require_operands,
 )
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.shapes import expert_tokens, model_cases, small_cases
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases
 from roofwatch.kernels.building_blocks.target import (
     DeviceTarget,
     current_target,
@@ -38,7 +37,13 @@ from roofwatch.kernels.moe.expert_tiles import (
     most_expert_tiles,
     tiles_up_to_experts,
 )
-from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_torch
+from roofwatch.kernels.moe.grouped_gemm import (
+    EXPERT_SHAPE,
+    EXPERT_WORKLOADS,
+    grouped_gemm,
+    grouped_gemm_torch,
+    used_experts,
+)
 from roofwatch.kernels.moe.moe_permute import (
     chosen_experts,
     moe_permute,
@@ -198,18 +203,10 @@ def fused_moe_memory_bytes(case: Case) -> float:
     All experts have tokens, unless routing is all_to_one. What the launches pass on is not counted.
     """
     T, top_k = case["T"], case["top_k"]
-    n_most = top_k if case.choice("routing") == "all_to_one" else case["E"]
-    n_used = min(n_most, T * top_k)
-    n_elements = 2 * T * case["hidden"] + n_used * 3 * case["hidden"] * case["ffn"]
+    n_elements = 2 * T * case["hidden"] + used_experts(case) * 3 * case["hidden"] * case["ffn"]
     return n_elements * case.itemsize + 8 * T * top_k
 
 
-# Mixtral's experts fit on one GPU; those of the others are split over 8
-_WORKLOADS = [
-    *expert_tokens([MIXTRAL_8X7B]),
-    *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
-]
-_SHAPE = ("T", "E", "top_k", "hidden", "ffn")
 fused_moe_spec = KernelSpec(
     name="fused_moe",
     family="MoE",
@@ -220,7 +217,7 @@ fused_moe_spec = KernelSpec(
             {"T": 128, "E": 8, "top_k": 2, "hidden": 128, "ffn": 256, "routing": "zipf"},
             dtypes=["bfloat16"],
         ),
-        *model_cases(routed(_WORKLOADS, *_SHAPE)),
+        *model_cases(routed(EXPERT_WORKLOADS, *EXPERT_SHAPE)),
     ],
     edges=[
         # few rows per expert; unaligned rows; experts without rows

@@ -173,27 +173,31 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     }
 
 
+def used_experts(case: Case) -> int:
+    """Experts with rows: all, unless routing is all_to_one."""
+    n_most = case["top_k"] if case.choice("routing") == "all_to_one" else case["E"]
+    return min(n_most, case["T"] * case["top_k"])
+
+
 def grouped_gemm_flop_count(case: Case) -> float:
     """Count a multiplication and an addition per term, for any routing."""
     return 2 * case["T"] * case["top_k"] * case["ffn"] * case["hidden"]
 
 
 def grouped_gemm_memory_bytes(case: Case) -> float:
-    """Reads rows, offsets and the weights of experts with rows (all, unless routing is all_to_one);
-    writes results.
-    """
+    """Reads rows, offsets and the weights of experts with rows; writes results."""
     n_rows = case["T"] * case["top_k"]
-    n_used = min(case["top_k"] if case.choice("routing") == "all_to_one" else case["E"], n_rows)
-    elements = n_rows * (case["ffn"] + case["hidden"]) + n_used * case["ffn"] * case["hidden"]
+    elements = n_rows * (case["ffn"] + case["hidden"])
+    elements += used_experts(case) * case["ffn"] * case["hidden"]
     return elements * case.itemsize + 4 * (case["E"] + 1)
 
 
 # Mixtral's experts fit on one GPU; those of the others are split over 8
-_WORKLOADS = [
+EXPERT_WORKLOADS = [
     *expert_tokens([MIXTRAL_8X7B]),
     *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
 ]
-_SHAPE = ("T", "E", "top_k", "hidden", "ffn")
+EXPERT_SHAPE = ("T", "E", "top_k", "hidden", "ffn")
 
 grouped_gemm_spec = KernelSpec(
     name="grouped_gemm",
@@ -206,7 +210,7 @@ grouped_gemm_spec = KernelSpec(
             {"T": 256, "E": 8, "top_k": 2, "hidden": 256, "ffn": 512, "routing": "zipf"},
             dtypes=["bfloat16"],
         ),
-        *model_cases(routed(_WORKLOADS, *_SHAPE)),
+        *model_cases(routed(EXPERT_WORKLOADS, *EXPERT_SHAPE)),
     ],
     edges=[
         # few rows per expert; unaligned rows; experts without rows

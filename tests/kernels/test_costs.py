@@ -168,6 +168,20 @@ COSTS = [
         56 + 210 + 40 + 16,
     ),
     (
+        make_case(
+            "fp8_grouped_gemm",
+            "float8_e4m3fn",
+            T=2,
+            E=3,
+            top_k=2,
+            hidden=5,
+            ffn=7,
+            routing="uniform",
+        ),
+        20 * 14 + 20 * 2,
+        28 + 105 + 16 + 60 + 40 + 16,
+    ),
+    (
         make_case("fused_moe", "bfloat16", T=2, E=3, top_k=2, hidden=5, ffn=7, routing="uniform"),
         4 * (2 * 5 * 14 + 2 * 7 * 5 + 2 * 5),
         20 + 3 * (140 + 70) + 20 + 16 + 16,

@@ -5,6 +5,7 @@ import torch
 
 from roofwatch import InputMaker
 from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.moe.fp8_grouped_gemm import fp8_grouped_gemm
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
 from roofwatch.kernels.moe.moe_permute import (
     chosen_experts,
@@ -88,11 +89,41 @@ def test_half_precision_logits_give_float32_weights(device: str, dtype: torch.dt
             lambda: grouped_gemm(torch.zeros(4, 4), torch.zeros(2, 3, 4).mT, offsets_of(2, 2)),
             r"weights must be contiguous .*; call weights.contiguous\(\)",
         ),
+        (
+            lambda: fp8_grouped_gemm(*fp8_operands(4, 3), offsets_of(2, 1, 1)),
+            "the experts must be equal, got weights 2, offsets 3",
+        ),
+        (
+            lambda: fp8_grouped_gemm(*fp8_operands(4, 3, n_scales=5), offsets_of(2, 2)),
+            r"the rows must be equal, got rows \(4,\), row_scale \(5,\)",
+        ),
     ],
 )
 def test_invalid_operands_are_refused_with_the_way_out(call: Callable[[], object], message: str):
     with pytest.raises(KernelError, match=message):
         call()
+
+
+def fp8_operands(
+    n_rows: int, N: int, *, n_scales: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ones for two experts and 16 columns."""
+    return (
+        torch.ones(n_rows, 16).to(torch.float8_e4m3fn),
+        torch.ones(n_rows if n_scales is None else n_scales),
+        torch.ones(2, N, 16).to(torch.float8_e4m3fn),
+        torch.ones(2, N),
+    )
+
+
+def test_rows_and_output_channels_have_scales_of_their_own(device: str):
+    rows, _, weights, _ = (operand.to(device) for operand in fp8_operands(5, 3))
+    row_scale = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], device=device)
+    weight_scale = torch.tensor([[1.0, 0.5, 0.25], [32.0, 64.0, 128.0]], device=device)
+    offsets = offsets_of(2, 3, device=device)
+    out = fp8_grouped_gemm(rows, row_scale, weights, weight_scale, offsets)
+    of_experts = weight_scale[torch.tensor([0, 0, 1, 1, 1], device=device)]
+    assert torch.equal(out.float(), 16 * row_scale[:, None] * of_experts)
 
 
 def offsets_of(*counts: int, device: str = "cpu") -> torch.Tensor:
