@@ -18,11 +18,12 @@ _LARGEST_BUDGET_S = 600
 INSTRUCTIONS = """Measure, check and judge the GPU kernels of one repository.
 
 Work flow for "something is slow": `profile` a Python file to find the operator or module that takes
-the time; `propose` a benchmark file for the function and write its reference (the resource
-roofwatch://benchmark-file is a complete one); `check` that a new version is right; `run` to see how
-far it is from the hardware limit; `diagnose` for what limits it; edit; `ab` with `base` to compare
-the work tree with a commit; `submit` for a verdict on a candidate that nobody trusts yet; `ingest`
-to keep the records as a history, which `regressions` reads.
+the time (`end`: stop it once its steps are recorded); `propose` a benchmark file for the function
+and write its reference (the resource roofwatch://benchmark-file is a complete one); `check` that a
+new version is right; `run` to see how far it is from the hardware limit; `diagnose` for what limits
+it; edit; `ab` with `base` to compare the work tree with a commit; `submit` for a verdict on a
+candidate that nobody trusts yet; `ingest` to keep the records as a history, which `regressions`
+reads.
 
 An answer has a `summary`, the same words that a person reads, and `next`, the call that usually
 follows. An answer without an exit status is not finished: call `result` with its job until it is.
