@@ -128,6 +128,8 @@ def _run(
     settings = {"folder": str(recorded.resolve()), "window": asdict(window)}
     environment = {
         "KINETO_LOG_LEVEL": "99",  # silence messages at start and stop
+        # without it, kernels that torch.compile writes for a CPU have no name in a trace
+        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(import_paths),
         _VARIABLE: json.dumps(settings),

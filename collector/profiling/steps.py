@@ -27,6 +27,8 @@ from roofwatch.model.results import CaseProfile
 
 _MARKER = re.compile(r"ProfilerStep#\d+")
 _MODULE = "nn.Module: "
+_COMPILED_GRAPH = re.compile(r"## Call (CompiledFxGraph) \w+ ##")
+"""Call of a graph that torch.compile compiled; its hash differs between two programs."""
 _INSTANCE = re.compile(r"_\d+$")
 """torch numbers the modules of a class, so that one more module renames all later ones."""
 HOST = "cpu"
@@ -295,7 +297,7 @@ def _slots(
         yield Slot(
             position=tuple(position),
             module_path=" / ".join(filter(None, path)),
-            name=launch.name,
+            name=_COMPILED_GRAPH.sub(r"\1", launch.name),
             busy_ns=launch.ns,
             gap_ns=gap_ns,
             step=step,

@@ -295,6 +295,25 @@ def test_without_kernel_times_the_operators_of_the_host_are_compared() -> None:
     assert "times are not in the trace" in times.notes[0]
 
 
+def test_a_compiled_graph_is_the_same_launch_whatever_its_hash() -> None:
+    def host_events(graph_hash: str, duration_us: int) -> list[Event]:
+        return [
+            {
+                "ph": "X",
+                "cat": "cpu_op",
+                "name": f"## Call CompiledFxGraph {graph_hash} ##",
+                "pid": 1,
+                "tid": 1,
+                "ts": 100,
+                "dur": duration_us,
+            }
+        ]
+
+    (row,) = ledger_of(host_events("fabc1", 40), host_events("fdef2", 50)).rows
+
+    assert (row.change, row.head_names, row.change_ns) == ("matched", ("CompiledFxGraph",), 10_000)
+
+
 def test_a_change_that_the_profile_does_not_show_is_not_explained() -> None:
     base = make_profile(
         "case", make_activity(count=3, total_ns=3_000), span_ns=3_300, busy_ns=3_000
