@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -176,6 +177,27 @@ def test_a_program_is_ended_after_max_seconds(tmp_path: Path) -> None:
     capture = profiled(tmp_path, "while True: pass", max_seconds=1)
 
     assert (capture.was_ended, capture.exit_status) == (True, 128 + signal.SIGTERM)
+
+
+COMPILED = """
+import torch
+
+@torch.compile
+def gate(x):
+    return x * torch.sigmoid(x)
+
+for _ in range(3):
+    gate(torch.ones(64, 64))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_kernel_of_torch_compile_names_the_operators_in_it(tmp_path: Path) -> None:
+    capture = profiled(tmp_path, COMPILED)
+
+    names = operators(trace_of(tmp_path, capture))
+    assert any("cpp_fused_mul_sigmoid" in name for name in names), names
 
 
 @pytest.mark.slow
