@@ -159,6 +159,7 @@ def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
     amounts = dict.fromkeys(
         (
             "requested_bytes",
+            "sector_bytes",
             _LOCAL,
             "instructions",
             "atomics",
@@ -169,6 +170,7 @@ def _amounts(estimates: Sequence[CodeEstimate]) -> dict[str, float]:
     for estimate in estimates:
         elements = estimate.element_count
         amounts["requested_bytes"] += estimate.requested_bytes
+        amounts["sector_bytes"] += _sector_bytes(estimate)
         amounts[_LOCAL] += estimate.local_bytes_moved
         amounts["instructions"] += estimate.instructions_per_element * elements
         amounts["atomics"] += estimate.atomics_per_element * elements
@@ -196,12 +198,16 @@ def describe(
 ) -> str:
     """Say what changed per element, what binds, and what follows for the time."""
     parts: list[str] = []
-    amounts = (
+    amounts = [
         ("instructions", base.instructions_per_element, head.instructions_per_element),
         ("atomics", base.atomics_per_element, head.atomics_per_element),
         ("bytes", _bytes_per_element(base), _bytes_per_element(head)),
         ("bytes of local memory", _local_per_element(base), _local_per_element(head)),
-    )
+    ]
+    # sectors that are used as well as before say the same as the bytes
+    if _differs(_sectors_per_byte(base), _sectors_per_byte(head)):
+        name = "bytes in whole sectors"
+        amounts.append((name, _sectors_per_element(base), _sectors_per_element(head)))
     for name, base_amount, head_amount in amounts:
         if _differs(base_amount, head_amount):
             both_amounts = f"{base_amount:.3g} to {head_amount:.3g}"
@@ -217,11 +223,27 @@ def describe(
     # the model then assumed a number of trips
     if base.has_unknown_trips or head.has_unknown_trips:
         clauses.append("trips of a loop unknown")
+    # the model then assumed neighbours in one case, and distant elements in another
+    if base.has_unknown_strides or head.has_unknown_strides:
+        clauses.append("strides of an access unknown")
     return "; ".join(clauses)
 
 
 def _bytes_per_element(estimate: CodeEstimate) -> float:
     return estimate.requested_bytes / max(estimate.element_count, 1)
+
+
+def _sector_bytes(estimate: CodeEstimate) -> float:
+    # an older record has no sectors
+    return estimate.sector_bytes or estimate.requested_bytes
+
+
+def _sectors_per_byte(estimate: CodeEstimate) -> float:
+    return _sector_bytes(estimate) / max(estimate.requested_bytes, 1)
+
+
+def _sectors_per_element(estimate: CodeEstimate) -> float:
+    return _sector_bytes(estimate) / max(estimate.element_count, 1)
 
 
 def _local_per_element(estimate: CodeEstimate) -> float:

@@ -63,10 +63,12 @@ def estimate(
         instructions_per_element=prediction.instructions / elements,
         hot_instructions_per_element=prediction.hot_instructions / elements,
         requested_bytes=prediction.requested_bytes,
+        sector_bytes=prediction.sector_bytes,
         atomics_per_element=prediction.atomics / elements,
         local_bytes_moved=prediction.local_bytes,
         has_unknown_trips=code.has_unknown_trips,
         has_trips_of_tiles=code.has_trips_of_tiles,
+        has_unknown_strides=code.has_unknown_strides,
     )
 
 

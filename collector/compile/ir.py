@@ -1,5 +1,6 @@
 """A Triton function as operations, values and blocks."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,16 +27,18 @@ class Value:
         return shape_and_element.rpartition("x")[2]
 
     @property
-    def size(self) -> int:
-        """Number of elements."""
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of a tensor; a scalar has none."""
         match = _SIZE.match(self.type)
         if match is None:
-            return 1
-        count = 1
+            return ()
         # The text is `128x64x`: the piece after the last x is empty.
-        for length in filter(None, match[1].split("x")):
-            count *= int(length)
-        return count
+        return tuple(int(length) for length in match[1].split("x") if length)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
 
 
 @dataclass(eq=False)

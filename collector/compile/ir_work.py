@@ -9,10 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from roofwatch.collector.compile.bounds import Launch, Ranges, TooComplexError
-from roofwatch.collector.compile.cycles.ir_region import IrRegion
+from roofwatch.collector.compile.cycles.ir_region import IrRegion, TileAccess
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.ir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.loops import distance_between
+from roofwatch.collector.compile.pointers import base_of
+from roofwatch.collector.compile.sectors import Strides
+from roofwatch.collector.compile.strides import TileStrides
 from roofwatch.collector.compile.value_ranges import ValueRanges
 
 _PROGRAMS = 8
@@ -54,7 +57,9 @@ def ir_work(
     ranges_of_programs = [
         ValueRanges(function, launch, program) for program in _sampled_programs(function, grid)
     ]
-    _collect(function.body, root, ranges_of_programs)
+    # programs differ in where their tiles begin
+    strides = TileStrides(ranges_of_programs[0])
+    _collect(function.body, root, ranges_of_programs, strides)
     return root
 
 
@@ -174,6 +179,7 @@ def _collect(
     blocks: Sequence[IrBlock],
     region: IrRegion,
     ranges_of_programs: Sequence[ValueRanges],
+    strides: TileStrides,
 ) -> None:
     """Add the work of blocks to a region, and their loops as regions of their own."""
     for block in blocks:
@@ -184,31 +190,77 @@ def _collect(
                     child.step = _step(operation, ranges_of_programs[0])
                 region.loops.append(child)
                 for body in operation.regions:
-                    _collect(body, child, ranges_of_programs)
+                    _collect(body, child, ranges_of_programs, strides)
                 continue
-            _count(operation, region, ranges_of_programs)
+            _count(operation, region, ranges_of_programs, strides)
             # a reduction's region combines two values: it is no work of its own
             if operation.name == "scf.if":
                 for body in operation.regions:
-                    _collect(body, region, ranges_of_programs)
+                    _collect(body, region, ranges_of_programs, strides)
 
 
 def _count(
-    operation: Operation, region: IrRegion, ranges_of_programs: Sequence[ValueRanges]
+    operation: Operation,
+    region: IrRegion,
+    ranges_of_programs: Sequence[ValueRanges],
+    strides: TileStrides,
 ) -> None:
     """Add what one operation moves and computes, as a mean over the sampled programs."""
     if operation.name in _LOADS:
         share = _accessed_share(operation, 1, ranges_of_programs)
-        region.loaded_bytes += share * sum(map(_bytes, operation.results))
+        loaded_bytes = share * sum(map(_bytes, operation.results))
+        region.loaded_bytes += loaded_bytes
+        if operation.name == "tt.load":
+            _add_access(region, operation, operation.results[0], loaded_bytes, strides)
     elif operation.name in _STORES and len(operation.operands) > 1:
         share = _accessed_share(operation, 2, ranges_of_programs)
-        region.stored_bytes += share * _bytes(operation.operands[1])
+        stored_bytes = share * _bytes(operation.operands[1])
+        region.stored_bytes += stored_bytes
+        if operation.name == "tt.store":
+            _add_access(region, operation, operation.operands[1], stored_bytes, strides)
     elif operation.name in _ATOMICS and len(operation.operands) > 1:
         region.atomics += operation.operands[1].size
         region.stored_bytes += _bytes(operation.operands[1])
     elif operation.name in _PRODUCTS:
         region.flop += _flop(operation)
         region.dtype = region.dtype or _dtype(operation)
+
+
+def _add_access(
+    region: IrRegion,
+    operation: Operation,
+    tile: Value,
+    requested_bytes: float,
+    strides: TileStrides,
+) -> None:
+    """Add where the elements of a loaded or stored tile lie."""
+    # a single element is read by all threads at once, and a neighbour is the next program's
+    if not tile.shape or not requested_bytes:
+        return
+    pointers = operation.operands[0]
+    tensor = base_of(pointers)
+    region.accesses.append(
+        TileAccess(
+            tensor=tensor.name if tensor is not None else "",
+            lengths=tile.shape,
+            strides=_strides_of(pointers, tile, strides),
+            element_bytes=_bytes(tile) / tile.size,
+            requested_bytes=requested_bytes,
+        )
+    )
+
+
+def _strides_of(pointers: Value, tile: Value, strides: TileStrides) -> Strides:
+    """Return the distances between neighbours of a tile, in elements."""
+    unknown = (None,) * len(tile.shape)
+    try:
+        distances = strides.of(pointers)
+    except (TooComplexError, RecursionError):
+        return unknown
+    # a pointer to a whole tile has no axes of its own
+    if len(distances) != len(tile.shape):
+        return unknown
+    return distances
 
 
 def _accessed_share(

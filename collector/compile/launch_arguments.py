@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from roofwatch.collector.compile.sectors import SMALLEST_SECTOR, sector_bytes
+
 
 @dataclass(frozen=True)
 class Part:
@@ -27,7 +29,7 @@ class LaunchShape:
     names: tuple[str, ...] = ()
     """Of the arguments that the IR has, in order."""
     tensor_bytes: int = 0
-    """Of all tensors, each counted once."""
+    """Of all tensors, each counted once, with what lies between elements of one sector."""
     largest_tensor: int = 0
     """Elements of the largest tensor."""
 
@@ -42,7 +44,7 @@ def shape_of(parts: Sequence[Part], grid: Any) -> LaunchShape:
         grid=three(grid),
         arguments=integers_of(parts),
         names=tuple(argument_names),
-        tensor_bytes=bytes_of(tensors),
+        tensor_bytes=touched_bytes_of(tensors),
         largest_tensor=max(element_counts, default=0),
     )
 
@@ -122,6 +124,21 @@ def three(grid: Any) -> tuple[int, int, int]:
         sizes = list(grid)
     x, y, z, *_ = [*sizes, 1, 1, 1]
     return int(x), int(y), int(z)
+
+
+def touched_bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the sectors that tensors lie in; those that begin at one address count once."""
+    bytes_by_view: dict[tuple[int, int | torch.SymInt], int] = {}
+    for tensor in tensors:
+        view = (tensor.untyped_storage()._cdata, tensor.storage_offset())
+        touched_bytes, _ = sector_bytes(
+            tensor.shape,
+            tensor.stride(),
+            element_bytes=tensor.element_size(),
+            sector_size=SMALLEST_SECTOR,
+        )
+        bytes_by_view[view] = round(touched_bytes) if tensor.numel() else 0
+    return sum(bytes_by_view.values())
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:

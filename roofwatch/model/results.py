@@ -99,6 +99,10 @@ class CodeEstimate(Part):
     """The part in the loop that runs most instructions."""
     requested_bytes: _Amount = 0.0
     """Global loads and stores, caches aside."""
+    sector_bytes: _Amount = 0.0
+    """The same in whole sectors of the memory, more where neighbours lie apart; 0 in records that
+    lack it.
+    """
     atomics_per_element: _Amount = 0.0
     local_bytes_moved: _Amount = 0.0
     """Loads and stores of local memory."""
@@ -106,6 +110,8 @@ class CodeEstimate(Part):
     """A loop's number of iterations depends on data."""
     has_trips_of_tiles: bool = False
     """Such loops go through a length in steps of a tile, so another tile has other trips."""
+    has_unknown_strides: bool = False
+    """How far apart the elements of an access lie depends on data."""
 
     @property
     def low_ns(self) -> float:

@@ -54,6 +54,10 @@ class Assumptions:
     latency: float = 1.0
     """Relative to the table."""
     unknown_trips: float = 16.0
+    keeps_sectors: bool = False
+    """Whether a loop finds the rest of a sector in the L1 that an earlier iteration loaded."""
+    is_scattered: bool = False
+    """Whether elements whose distance is not known lie in different sectors."""
 
 
 ASSUMPTIONS = (
@@ -63,6 +67,8 @@ ASSUMPTIONS = (
     Assumptions(reread=1.5),
     Assumptions(latency=0.6),
     Assumptions(latency=1.5),
+    Assumptions(keeps_sectors=True),
+    Assumptions(is_scattered=True),
 )
 """The first one is the prediction; the others, one change each, its interval."""
 UNKNOWN_TRIPS = (Assumptions(unknown_trips=2.0), Assumptions(unknown_trips=128.0))
@@ -107,6 +113,14 @@ class LaunchedCode:
         return bool(unknown) and all(region.has_known_step for region in unknown)
 
     @property
+    def has_unknown_strides(self) -> bool:
+        """Whether sectors of some access depend on data."""
+        if self.ir is None:
+            return False
+        gaps = [region.gaps(self.rates.sector_size) for region in self.ir.walk()]
+        return any(bounds.most > bounds.least for bounds in gaps)
+
+    @property
     def spills_past_l1(self) -> bool:
         resident = self.local_bytes * self.threads * max(self.resident_blocks, 1)
         return resident > self.rates.l1_size
@@ -123,6 +137,8 @@ class PredictedLaunch:
     hot_instructions: float
     """The part in the loop that takes most of the issue slots."""
     requested_bytes: float
+    sector_bytes: float
+    """With what else lies in the sectors that these bytes are moved in."""
     atomics: float
     local_bytes: float
 
@@ -147,17 +163,17 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
     counted = count_trips(code.region, code.ir, launch)
     totals = _Totals()
     _add_up(counted=counted, entries=1.0, totals=totals)
-    requested = _requested_bytes(code, totals.work, assumptions)
+    traffic = _traffic(code, totals.work, assumptions)
     clocks = _throughput(
         code=code,
         work=totals.work,
-        requested=requested,
+        traffic=traffic,
         assumptions=assumptions,
     )
     chain = _Chain(
         code=code,
         assumptions=assumptions,
-        clocks_per_byte=_clocks_per_byte(code, requested, clocks),
+        clocks_per_byte=_clocks_per_byte(code, traffic.requested, clocks),
     )
     spent = sum(count**assumptions.sharpness for count in clocks.values())
     longest = spent ** (1 / assumptions.sharpness)
@@ -175,7 +191,8 @@ def predict(code: LaunchedCode, assumptions: Assumptions) -> PredictedLaunch:
         bounds_ns={name: count * to_ns for name, count in clocks.items() if count > 0},
         instructions=totals.work.instructions * threads,
         hot_instructions=totals.hottest * threads,
-        requested_bytes=requested,
+        requested_bytes=traffic.requested,
+        sector_bytes=traffic.through_l1,
         atomics=code.blocks * atomics_per_block,
         local_bytes=totals.work.local_bytes * threads,
     )
@@ -206,10 +223,56 @@ def _requested_bytes(code: LaunchedCode, work: Work, assumptions: Assumptions) -
     return code.blocks * bytes_per_block
 
 
+@dataclass(frozen=True)
+class _Traffic:
+    """Bytes of a launch, without local memory."""
+
+    requested: float
+    through_l1: float
+    """In whole sectors."""
+    from_l2: float
+    """Without sectors that the L1 keeps."""
+
+
+def _traffic(code: LaunchedCode, work: Work, assumptions: Assumptions) -> _Traffic:
+    """Bytes that the threads ask for, and what the caches move for them."""
+    requested = _requested_bytes(code, work, assumptions)
+    through_l1 = requested
+    from_l2 = requested
+    if code.ir is not None:
+        outside_loops = _gap_bytes(code, code.ir, assumptions)
+        inside_loops = 0.0
+        for loop in code.ir.loops:
+            inside_loops += _gap_bytes_of_loop(code, loop, assumptions)
+        through_l1 += code.blocks * (outside_loops + inside_loops)
+        from_l2 += code.blocks * outside_loops
+        if not assumptions.keeps_sectors:
+            from_l2 += code.blocks * inside_loops
+    return _Traffic(
+        requested=requested,
+        through_l1=through_l1,
+        from_l2=from_l2,
+    )
+
+
+def _gap_bytes(code: LaunchedCode, region: IrRegion, assumptions: Assumptions) -> float:
+    """Bytes of one iteration that are moved without being asked for."""
+    gaps = region.gaps(code.rates.sector_size)
+    return gaps.most if assumptions.is_scattered else gaps.least
+
+
+def _gap_bytes_of_loop(code: LaunchedCode, loop: IrRegion, assumptions: Assumptions) -> float:
+    """The same for all iterations of a loop, with the loops inside."""
+    gap_bytes = _gap_bytes(code, loop, assumptions)
+    for inner in loop.loops:
+        gap_bytes += _gap_bytes_of_loop(code, inner, assumptions)
+    return loop.trips_if_unknown(assumptions.unknown_trips) * gap_bytes
+
+
 def _throughput(
     code: LaunchedCode,
     work: Work,
-    requested: float,
+    traffic: _Traffic,
     assumptions: Assumptions,
 ) -> dict[str, float]:
     """Clocks for which each resource is busy, if nothing ever waits."""
@@ -223,17 +286,22 @@ def _throughput(
     tensor = _tensor_clocks(code, work, assumptions)
     if tensor:
         busy[TENSOR] = tensor * blocks_per_processor
-    from_l2 = requested
+    # a request for scattered elements is served sector by sector
+    gap_bytes = traffic.through_l1 - traffic.requested
+    if gap_bytes:
+        busy.setdefault(LOAD_STORE, 0.0)
+        busy[LOAD_STORE] += gap_bytes / rates.l1_bytes / rates.processor_count
+    from_l2 = traffic.from_l2
     # what spills beyond the first cache competes with the operands
     if code.spills_past_l1:
         from_l2 += work.local_bytes * code.threads * code.blocks
     used_processors = min(code.blocks, rates.processor_count)
     cache_bytes = rates.cache_bytes(code.operand_bytes)
     busy[L2] = from_l2 / (cache_bytes * used_processors)
-    from_memory = requested
+    from_memory = traffic.from_l2
     # operands are read from memory once, if the second cache holds them
     if code.operand_bytes is not None:
-        from_memory = min(requested, assumptions.reread * code.operand_bytes)
+        from_memory = min(from_memory, assumptions.reread * code.operand_bytes)
     busy[DRAM] = from_memory / (rates.dram_bytes_per_clock * rates.processor_count)
     atomics_per_block = _of_ir(
         code=code,

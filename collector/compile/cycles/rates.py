@@ -17,11 +17,14 @@ GPU, and checked only by the tables in docs/explanation/cycle-model.md.
 - [W] NVIDIA, A100 architecture white paper: the L2 delivers 5,120 bytes a clock to 108
   multiprocessors. AMD, CDNA 3 white paper: 2 KiB a clock to the 38 compute units of a die, each
   die with an L2 of 4 MiB; 17.2 TB/s from the Infinity Cache behind them.
+- [S] NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory": transactions of
+  32 bytes. [C] AMD, ROCm Compute Profiler, "L2 cache": its requests are of 64 or 128 bytes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from roofwatch.collector.compile.sectors import SMALLEST_SECTOR
 from roofwatch.collector.device.datasheets import Datasheet, datasheet_of
 
 DRAM_EFFICIENCY = 0.9
@@ -43,6 +46,8 @@ class Rates:
 
     sheet: Datasheet
     warp_threads: int
+    sector_size: int
+    """Bytes that the caches move at once: [S] for NVIDIA, [C] for AMD."""
     issue: float
     """Instructions of a warp per clock [T, A]."""
     fma_lanes: float
@@ -123,6 +128,7 @@ def _sheet(name: str) -> Datasheet:
 _A100 = Rates(
     sheet=_sheet("NVIDIA A100-SXM4-80GB"),
     warp_threads=32,
+    sector_size=SMALLEST_SECTOR,
     issue=4,
     fma_lanes=64,
     alu_lanes=64,
@@ -182,6 +188,7 @@ _RTX_4090 = replace(
 _MI300X = Rates(
     sheet=_sheet("AMD Instinct MI300X"),
     warp_threads=64,
+    sector_size=64,
     issue=4,
     fma_lanes=64,
     alu_lanes=64,

@@ -141,7 +141,95 @@ def test_a_loop_over_loaded_bounds_has_unknown_trips(tmp_path: Path) -> None:
     estimate = rows(tmp_path, loop)
 
     assert estimate.has_unknown_trips
-    assert len(estimate.variants_ns) == 8
+    assert len(estimate.variants_ns) == 10
+
+
+STRIDED = """
+@triton.jit
+def _strided_kernel(x_ptr, y_ptr, index_ptr, stride, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    offsets = start + tl.arange(0, BLOCK)
+    places = {places}
+    {loads}
+    tl.store(y_ptr + offsets, x)
+
+def launch(x):
+    n = 2**20
+    x = torch.empty(n * {stride}, dtype=torch.float16)
+    y = torch.empty(n, dtype=torch.float16)
+    index = torch.zeros(n, dtype=torch.int32)
+    _strided_kernel[(n // 1024,)](x, y, index, {stride}, n, BLOCK=1024)
+    return y
+
+kernel = declare(launch, n=8)
+"""
+LOAD_ONCE = "x = tl.load(x_ptr + places)"
+
+
+def strided(
+    folder: Path,
+    places: str,
+    *,
+    stride: int = 1,
+    loads: str = LOAD_ONCE,
+    target: str = "sm_90",
+) -> CodeEstimate:
+    suite = STRIDED.format(places=places, stride=stride, loads=loads)
+    (facts,) = facts_of(folder, suite, (target,))
+    assert facts.estimate is not None
+    return facts.estimate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stride", "target", "moved_bytes"),
+    [(1, "sm_90", 2), (4, "sm_90", 8), (16, "sm_90", 32), (64, "sm_90", 32), (64, "gfx950", 64)],
+)
+def test_a_strided_load_moves_whole_sectors(
+    tmp_path: Path, stride: int, target: str, moved_bytes: int
+) -> None:
+    estimate = strided(tmp_path, "offsets * stride", stride=stride, target=target)
+
+    # and 2 bytes that are stored
+    assert estimate.sector_bytes == pytest.approx((moved_bytes + 2) * 2**20, rel=0.01)
+    assert estimate.requested_bytes == 4 * 2**20
+    assert not estimate.has_unknown_strides
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_a_load_of_distant_elements_is_predicted_slower(tmp_path: Path, target: str) -> None:
+    base = strided(tmp_path, "offsets * stride", target=target)
+    head = strided(tmp_path, "offsets * stride", stride=32, target=target)
+
+    assert compare_estimates(base, head).verdict is Verdict.PREDICTED_SLOWER
+    assert compare_estimates(head, base).verdict is Verdict.PREDICTED_FASTER
+
+
+@pytest.mark.slow
+def test_two_loads_that_use_all_of_a_sector_move_it_once(tmp_path: Path) -> None:
+    loads = "x = tl.load(x_ptr + 2 * offsets) + tl.load(x_ptr + 2 * offsets + 1)"
+    estimate = strided(tmp_path, "offsets", stride=2, loads=loads)
+
+    assert estimate.sector_bytes == pytest.approx(estimate.requested_bytes, rel=0.01)
+
+
+@pytest.mark.slow
+def test_loaded_offsets_have_unknown_strides(tmp_path: Path) -> None:
+    estimate = strided(tmp_path, "tl.load(index_ptr + offsets)")
+
+    assert estimate.has_unknown_strides
+    assert estimate.sector_bytes == estimate.requested_bytes
+
+
+@pytest.mark.slow
+def test_an_unknown_stride_is_no_reason_for_a_verdict(tmp_path: Path) -> None:
+    loaded = strided(tmp_path, "tl.load(index_ptr + offsets)", stride=16)
+    distant = strided(tmp_path, "offsets * stride", stride=16)
+
+    # the loaded offsets may be as far apart as the others
+    assert compare_estimates(loaded, distant).verdict is Verdict.UNCHANGED
+    assert compare_estimates(distant, loaded).verdict is Verdict.UNCHANGED
 
 
 LOADED_LENGTH = """
