@@ -20,7 +20,7 @@ def sector_bytes(
     Where a stride is not known, elements are neighbours for the lower bound, and far apart for the
     upper one. Both are the same if all strides are known.
     """
-    known: list[tuple[float, int]] = []
+    distances: list[tuple[float, int]] = []
     unknown_length = 1
     for length, stride in zip(lengths, strides, strict=True):
         # elements of equal addresses are moved once
@@ -29,11 +29,11 @@ def sector_bytes(
         if stride is None:
             unknown_length *= length
         else:
-            known.append((abs(stride) * element_bytes, length))
+            distances.append((abs(stride) * element_bytes, length))
     # from the nearest neighbours: a run grows until the next element is in another sector
     run_bytes = element_bytes
     run_count = 1
-    for distance, length in sorted(known):
+    for distance, length in sorted(distances):
         if distance <= run_bytes or distance < sector_size:
             run_bytes += distance * (length - 1)
         else:

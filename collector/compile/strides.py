@@ -138,11 +138,12 @@ class TileStrides:
         assert value.operation is not None
         first, second = value.operation.operands[:2]
         strides: list[int | None] = []
-        for left, right in zip(self.of(first), self.of(second), strict=True):
-            if left is None or right is None:
+        pairs = zip(self.of(first), self.of(second), strict=True)
+        for first_stride, second_stride in pairs:
+            if first_stride is None or second_stride is None:
                 strides.append(None)
             else:
-                strides.append(left + sign * right)
+                strides.append(first_stride + sign * second_stride)
         return tuple(strides)
 
     def _of_product(self, operation: Operation, value: Value) -> Strides:

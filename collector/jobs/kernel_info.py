@@ -263,11 +263,11 @@ def _unwrapped(value: object, root: Path) -> list[object]:
 def _used_globals(code: CodeType, module_globals: dict[str, Any]) -> Iterator[object]:
     """Yield globals that a function uses, and attributes that it takes from modules."""
     value: object = None
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value = module_globals.get(instruction.argval)
-        elif instruction.opname in {"LOAD_ATTR", "LOAD_METHOD"} and isinstance(value, ModuleType):
-            value = vars(value).get(instruction.argval)
+    for name, is_global in _loaded_names(code):
+        if is_global:
+            value = module_globals.get(name)
+        elif isinstance(value, ModuleType):
+            value = vars(value).get(name)
         else:
             continue
         if value is not None and not isinstance(value, ModuleType):
@@ -275,6 +275,18 @@ def _used_globals(code: CodeType, module_globals: dict[str, Any]) -> Iterator[ob
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _used_globals(constant, module_globals)
+
+
+@functools.cache  # most functions of a suite are used by many implementations
+def _loaded_names(code: CodeType) -> tuple[tuple[str, bool], ...]:
+    """Names that a function loads, in order, and whether each is a global or an attribute."""
+    names: list[tuple[str, bool]] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            names.append((instruction.argval, True))
+        elif instruction.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+            names.append((instruction.argval, False))
+    return tuple(names)
 
 
 def _captured(function: FunctionType) -> Iterator[object]:
