@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from roofwatch.collector.compile.bounds import Launch, Ranges, TooComplexError
 from roofwatch.collector.compile.cycles.ir_region import IrRegion, TileAccess
+from roofwatch.collector.compile.cycles.sectors import Strides
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.ir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.loops import distance_between
 from roofwatch.collector.compile.pointers import base_of
-from roofwatch.collector.compile.sectors import Strides
 from roofwatch.collector.compile.strides import TileStrides
 from roofwatch.collector.compile.value_ranges import ValueRanges
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.compile.sectors import SMALLEST_SECTOR, sector_bytes
+from roofwatch.collector.compile.cycles.sectors import SMALLEST_SECTOR, sector_bytes
 
 
 @dataclass(frozen=True)

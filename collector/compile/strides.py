@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 from roofwatch.collector.compile.bounds import Ranges
+from roofwatch.collector.compile.cycles.sectors import Strides
 from roofwatch.collector.compile.ir import Operation, Value
-from roofwatch.collector.compile.sectors import Strides
 
 _SAME_STRIDES = frozenset(
     {

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from roofwatch.collector.compile.sectors import Strides, sector_bytes
+from roofwatch.collector.compile.cycles.sectors import Strides, sector_bytes
 
 _USUAL_STEP = 64.0
 """Of a loop over an unknown length: with this step, it has as many trips as is assumed."""

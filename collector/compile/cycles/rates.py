@@ -24,7 +24,7 @@ GPU, and checked only by the tables in docs/explanation/cycle-model.md.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from roofwatch.collector.compile.sectors import SMALLEST_SECTOR
+from roofwatch.collector.compile.cycles.sectors import SMALLEST_SECTOR
 from roofwatch.collector.device.datasheets import Datasheet, datasheet_of
 
 DRAM_EFFICIENCY = 0.9

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.collector.compile.sectors import sector_bytes
+from roofwatch.collector.compile.cycles.sectors import sector_bytes
 
 SECTOR = 32
 
