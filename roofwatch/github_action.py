@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from roofwatch import job_services, posting
-from roofwatch.ci.github.commands import describe, reply
-from roofwatch.ci.github.event import (
+from roofwatch.ci.forges.commands import describe, reply
+from roofwatch.ci.forges.event import (
     TOKEN_VARIABLE,
     Job,
     RequestedMeasurement,

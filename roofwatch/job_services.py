@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofwatch.ci.github.commands import TellService
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges.commands import TellService
+from roofwatch.ci.forges.comment import (
     Forge,
 )
-from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
+from roofwatch.ci.forges.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
 from roofwatch.ci.messages import ForgeError
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE as SERVICE_TOKEN_VARIABLE
 from roofwatch.collector.outbox.http_client import HttpClient
@@ -19,7 +19,7 @@ from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.errors import SpoolError
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import GitHubRepository
+    from roofwatch.ci.forges.client import GitHubRepository
 
 SERVER_VARIABLE = "ROOFWATCH_SERVER_URL"
 
@@ -50,7 +50,7 @@ def job_here(variables: Mapping[str, str]) -> Job:
         ForgeError: the variables are not those of a job.
     """
     if variables.get("GITLAB_CI"):
-        from roofwatch.ci import gitlab
+        from roofwatch.ci.forges import gitlab
 
         return gitlab.job_of(variables)
     return job_of(variables, event_of(variables))
@@ -63,7 +63,7 @@ def open_forge(job: Job, variables: Mapping[str, str]) -> Forge:
         ForgeError: there is no token.
     """
     if variables.get("GITLAB_CI"):
-        from roofwatch.ci.gitlab import GitLabProject
+        from roofwatch.ci.forges.gitlab import GitLabProject
 
         return GitLabProject(job, variables)
     return open_repository(job.run, variables)
@@ -95,7 +95,7 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
     Raises:
         ForgeError: there is no token.
     """
-    from roofwatch.ci.github.client import GitHubRepository
+    from roofwatch.ci.forges.client import GitHubRepository
 
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:

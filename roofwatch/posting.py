@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
-from roofwatch.ci.github import check_run
-from roofwatch.ci.github.acceptance import findings_of
-from roofwatch.ci.github.accepted_findings import to_service, valid_acceptance
-from roofwatch.ci.github.check_run import BEGUN, CheckRun
-from roofwatch.ci.github.commands import TellService
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges import check_run
+from roofwatch.ci.forges.acceptance import findings_of
+from roofwatch.ci.forges.accepted_findings import to_service, valid_acceptance
+from roofwatch.ci.forges.check_run import BEGUN, CheckRun
+from roofwatch.ci.forges.commands import TellService
+from roofwatch.ci.forges.comment import (
     CommentAction,
     CommentState,
     Forge,
@@ -30,8 +30,8 @@ from roofwatch.ci.github.comment import (
     report_marker,
     with_acceptance,
 )
-from roofwatch.ci.github.event import Job
-from roofwatch.ci.github.parts import Part, earlier_parts, merge
+from roofwatch.ci.forges.event import Job
+from roofwatch.ci.forges.parts import Part, earlier_parts, merge
 from roofwatch.ci.messages import ForgeError, count_of
 from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roofwatch.ci.github import check_run
+from roofwatch.ci.forges import check_run
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.posting import Posted, Report
 from roofwatch.terminal import OutputError

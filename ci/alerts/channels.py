@@ -23,8 +23,8 @@ import httpx
 from roofwatch.ci.alerts.evaluation import Send, SendError
 from roofwatch.ci.alerts.ownership import OWNER
 from roofwatch.ci.alerts.rules_file import AddressedChannel, Channel, IssueChannel
-from roofwatch.ci.github.client import GitHubRepository, Issue
-from roofwatch.ci.github.comment import post_comment
+from roofwatch.ci.forges.client import GitHubRepository, Issue
+from roofwatch.ci.forges.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
 from roofwatch.model.alert import AlertEvent, AlertState, Delivery, ReportedValue
 from roofwatch.model.files import JsonObject

@@ -19,14 +19,13 @@ from roofwatch.ci.ab.compare import (
 from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, difference_error
-from roofwatch.ci.history.finding import Status
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import listed, plain
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, SeriesPoint
 from roofwatch.model.metrics import format_counter_name, format_ns
 from roofwatch.model.stored_results import CountedRun, ProfiledRun
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 
 _MAX_COUNTERS = 3
 _MAX_LAUNCHES = 2

@@ -13,10 +13,10 @@ import numpy as np
 from roofwatch.ci.causes.explain import explain_bridge
 from roofwatch.ci.changepoint.noise import deviation_of_differences, difference_error
 from roofwatch.ci.changepoint.student import two_sided_p
-from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.finding import TrendFinding, windows_between
 from roofwatch.ci.history.steps import Timeline, first_software
 from roofwatch.model.history import ChangePoint, CommitRef, RunSetting, SeriesPoint
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS, Status, Verdict
 
 # fewer runs have no spread to compare with
 _MIN_FOR_NOISE = 4

@@ -7,7 +7,7 @@ from itertools import pairwise, takewhile
 
 from roofwatch.ci.causes.explain import CodeObservation, explain_outcome
 from roofwatch.ci.causes.odds import Odds, weigh
-from roofwatch.ci.history.finding import Status, TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
 from roofwatch.ci.messages import plain
 from roofwatch.ci.static.facts import (
@@ -30,7 +30,7 @@ from roofwatch.model.history import (
 )
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Layer, metric
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 
 OUTCOME_METRICS = frozenset({"median_ns", "rmse_ratio"})
 """One of each kind of check: all other metrics of it fail together."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofwatch.ci.causes.odds import Odds, cause_of, ranked, weigh
-from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
+from roofwatch.ci.history.finding import TrendFinding, find_sites, is_outcome
 from roofwatch.ci.history.steps import Timeline
 from roofwatch.ci.messages import count_of
 from roofwatch.model.case_key import CaseKey
@@ -19,7 +19,7 @@ from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey, Suspect
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 
 _SAME_SHARE = 1 / 2
 """A control that changed by at least this share of a change, on the log scale, explains it."""

@@ -7,9 +7,10 @@ import numpy as np
 from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain_drift
 from roofwatch.ci.changepoint.chance import chance_of_drift
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.finding import TrendFinding, windows_between
 from roofwatch.ci.history.level_changes import clock_checked, levels_in_words, make_change
 from roofwatch.ci.history.steps import Timeline, weeks_since
+from roofwatch.model.verdict import Status
 
 
 def drift_finding(line: Timeline, drift: Drift) -> TrendFinding:

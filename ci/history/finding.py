@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
@@ -21,7 +20,7 @@ from pydantic import ConfigDict
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
 from roofwatch.model.metrics import TIME, Better
-from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.model.verdict import Reason, Status, Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
@@ -31,14 +30,6 @@ _SAME_SIZE = 1 / 3
 """
 _ERRORS = 2.0
 """Standard errors that two sizes may differ by on top."""
-
-
-class Status(StrEnum):
-    CONFIRMED = "confirmed"
-    """Deterministic, or measured again in a pair."""
-    UNCONFIRMED = "unconfirmed"
-    REFUTED = "refuted"
-    """Measured again in a pair, and not there."""
 
 
 @dataclass(frozen=True, slots=True)

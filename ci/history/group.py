@@ -16,7 +16,6 @@ from roofwatch.ci.causes.odds import Odds, cause_of, combine, weigh
 from roofwatch.ci.history.finding import (
     ALL_KERNELS,
     Site,
-    Status,
     TrendFinding,
     find_sites,
     is_level_step,
@@ -32,7 +31,7 @@ from roofwatch.ci.history.regression import (
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
 from roofwatch.model.metrics import TIME
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS, Status, Verdict
 
 _ENVIRONMENT = frozenset(
     {

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from roofwatch.ci.causes.odds import Odds, weigh
-from roofwatch.ci.history.finding import Status, TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.static.analyses import is_other_cost
 from roofwatch.model.history import Cause, ChangePoint, Series, SeriesPoint
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 
 _CODE_ODDS = 99.0
 """Counting is deterministic, so the code that runs in torch changed."""

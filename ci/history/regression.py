@@ -11,7 +11,6 @@ from typing import Any
 
 from roofwatch.ci.causes.odds import cause_of, combine
 from roofwatch.ci.history.finding import (
-    Status,
     TrendFinding,
     commit_of,
     is_outcome,
@@ -21,7 +20,7 @@ from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.model.grouping import group_by
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey
 from roofwatch.model.metrics import Layer
-from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.model.verdict import Reason, Status, Verdict
 
 _LAYER_ORDER = {
     Layer.ACCURACY: 0,

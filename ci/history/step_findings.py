@@ -24,7 +24,7 @@ from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.drift_findings import drift_finding
-from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.finding import TrendFinding, windows_between
 from roofwatch.ci.history.level_changes import (
     clock_checked,
     describe_counts,
@@ -40,7 +40,7 @@ from roofwatch.ci.history.steps import (
 from roofwatch.ci.history.value_findings import value_findings
 from roofwatch.model.history import CommitRef, SeriesPoint
 from roofwatch.model.metrics import metric
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 
 _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not

@@ -8,11 +8,12 @@ from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain, expla
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.history.commit_changes import CompiledHistory
-from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.finding import TrendFinding, windows_between
 from roofwatch.ci.history.imported_code import code_around
 from roofwatch.ci.history.level_changes import describe_counts, make_change
 from roofwatch.ci.history.steps import Timeline, find_value_steps, is_judged_import
 from roofwatch.model.history import SeriesPoint
+from roofwatch.model.verdict import Status
 
 _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""

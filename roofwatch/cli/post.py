@@ -76,7 +76,7 @@ def post(
 
     from roofwatch import job_services, posting, posting_output
     from roofwatch.check_policy import read_accept_by, read_policy
-    from roofwatch.ci.github.comment import check_name
+    from roofwatch.ci.forges.comment import check_name
     from roofwatch.ci.messages import ForgeError
     from roofwatch.report_files import read_noise_floor
     from roofwatch.settings import load_settings
@@ -181,9 +181,9 @@ def command(
 
     from roofwatch import job_services, posting
     from roofwatch.check_policy import read_accept_by, read_policy
-    from roofwatch.ci.github.commands import carry_out
-    from roofwatch.ci.github.comment import check_name
-    from roofwatch.ci.github.event import (
+    from roofwatch.ci.forges.commands import carry_out
+    from roofwatch.ci.forges.comment import check_name
+    from roofwatch.ci.forges.event import (
         REQUEST_VARIABLE,
         command_request,
         job_of,

@@ -19,7 +19,7 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_result, print_table, progress
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import GitHubRepository
+    from roofwatch.ci.forges.client import GitHubRepository
     from roofwatch.ci.watching.news import News
     from roofwatch.model.agenda import Job
     from roofwatch.watch.runner import Done, Watch

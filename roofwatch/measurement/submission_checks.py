@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Sequence
 
-from roofwatch.ci.submission import SubmissionVerdict
+from roofwatch.ci.ab.submission import SubmissionVerdict
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.accuracy.trial import Bench, ImplementationLateError, NotComparableError
 from roofwatch.collector.accuracy.variations import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
-from roofwatch.ci.submission import (
+from roofwatch.ci.ab.submission import (
     CaseTimes,
     SubmissionVerdict,
     TimeVerdict,

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from roofwatch.ci.submission import SubmissionVerdict
+from roofwatch.ci.ab.submission import SubmissionVerdict
 from roofwatch.model.errors import CollectorError
 from roofwatch.settings import load_settings
 

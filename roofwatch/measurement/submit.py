@@ -13,7 +13,7 @@ import torch
 
 from roofwatch.arguments import repository_of
 from roofwatch.ci.ab.compare import ERROR_RATE
-from roofwatch.ci.submission import (
+from roofwatch.ci.ab.submission import (
     CONFIRMATION_ERROR_RATE,
     MAX_CONFIRMATIONS,
     SubmissionVerdict,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
+from roofwatch.ci.ab.submission import MAX_CONFIRMATIONS, SubmissionVerdict
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.accuracy.trial import Bench, NotComparableError
 from roofwatch.collector.accuracy.variations import Test, Trial

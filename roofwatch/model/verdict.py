@@ -26,6 +26,16 @@ class Verdict(StrEnum):
         return cls.REGRESSED if is_worse else cls.IMPROVED
 
 
+class Status(StrEnum):
+    """Whether a change of a history was confirmed."""
+
+    CONFIRMED = "confirmed"
+    """Deterministic, or measured again in a pair."""
+    UNCONFIRMED = "unconfirmed"
+    REFUTED = "refuted"
+    """Measured again in a pair, and not there."""
+
+
 class Reason(StrEnum):
     """Why a verdict is what it is."""
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from roofwatch.ci.alerts.ownership import PLACES, Ownership, parse_codeowners
-from roofwatch.ci.github.client import GitHubRepository
-from roofwatch.ci.github.event import TOKEN_VARIABLE
-from roofwatch.ci.github.regression_issues import synchronise
+from roofwatch.ci.forges.client import GitHubRepository
+from roofwatch.ci.forges.event import TOKEN_VARIABLE
+from roofwatch.ci.forges.regression_issues import synchronise
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.watching.issues import plan_issues
 from roofwatch.collector.git import find_repository

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.ci.github.stand_in import GitHubStandIn, open_github
+from tests.ci.forges.stand_in import GitHubStandIn, open_github
 
 settings.register_profile("judgement", derandomize=True, deadline=None)
 settings.load_profile("judgement")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofwatch.check_policy import read_policy
-from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured, without_records
+from roofwatch.ci.forges.check_run import Conclusion, concluded, not_measured, without_records
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request

@@ -28,7 +28,7 @@ from tests.builders import (
     make_regression,
     sha_of,
 )
-from tests.ci.github.jobs import ROOT
+from tests.ci.forges.jobs import ROOT
 from tests.databases import reading_role
 
 DASHBOARD = json.loads((ROOT / "grafana" / "dashboard.json").read_text())

@@ -35,7 +35,7 @@ _COMMAND = (
     "rich.progress",
     "roofwatch.watch.runner",
     "roofwatch.bisection.job",
-    "roofwatch.ci.github.client",
+    "roofwatch.ci.forges.client",
     "roofwatch.cli.main",
     "roofwatch.db.ingest.ingest",
     "roofwatch.measurement.check",

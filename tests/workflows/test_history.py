@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests.builders import make_record
-from tests.ci.github.jobs import Runner
-from tests.ci.github.stand_in import GitHubStandIn, open_github
+from tests.ci.forges.jobs import Runner
+from tests.ci.forges.stand_in import GitHubStandIn, open_github
 from tests.docs.markdown import ROOT, code_blocks
 from tests.git_repository import commit_all, commit_file, git, make_repository
 from tests.roofwatch.command import Done, roofwatch

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.github.jobs import ROOT, Runner, comment_event, documented_workflow
-from tests.ci.github.stand_in import TOKEN, GitHubStandIn, open_github
+from tests.ci.forges.jobs import ROOT, Runner, comment_event, documented_workflow
+from tests.ci.forges.stand_in import TOKEN, GitHubStandIn, open_github
 from tests.git_repository import git
 from tests.roofwatch.extras import installed_by
 from tests.workflows.changes import Checkout, make_checkout

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.queries.runs import list_runs
 from tests.api.conftest import new_token, served
-from tests.ci.github.jobs import PAGES, ROOT, WORKFLOWS, Runner
-from tests.ci.github.stand_in import GitHubStandIn, open_github
+from tests.ci.forges.jobs import PAGES, ROOT, WORKFLOWS, Runner
+from tests.ci.forges.stand_in import GitHubStandIn, open_github
 from tests.git_repository import commit_all, make_repository
 from tests.workflows.changes import SUITE
 

@@ -10,8 +10,8 @@ import yaml
 
 from roofwatch.install_source import InstallSource
 from roofwatch.proposals.proposing import propose
-from tests.ci.github.jobs import Runner, workflow_run_event
-from tests.ci.github.stand_in import GitHubStandIn, open_github
+from tests.ci.forges.jobs import Runner, workflow_run_event
+from tests.ci.forges.stand_in import GitHubStandIn, open_github
 from tests.git_repository import git
 from tests.workflows.changes import Checkout, environment, make_checkout
 

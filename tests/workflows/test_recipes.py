@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.ci.test_gitlab import GitLabStandIn, variables
+from tests.ci.forges.test_gitlab import GitLabStandIn, variables
 from tests.docs.markdown import ROOT, code_blocks
 from tests.http_server import serve
 from tests.workflows.changes import Checkout, environment, make_checkout

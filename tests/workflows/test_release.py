@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from roofwatch import __version__
-from tests.ci.github.jobs import ROOT, WORKFLOWS, Runner
-from tests.ci.github.stand_in import open_github
+from tests.ci.forges.jobs import ROOT, WORKFLOWS, Runner
+from tests.ci.forges.stand_in import open_github
 
 pytestmark = pytest.mark.slow
 RELEASE = yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"]

@@ -32,7 +32,7 @@ from roofwatch.model.alert import AlertState, Delivery, DeliveryState
 from roofwatch.model.triage import Snooze, TriageState
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.ci.alerts.conftest import Hook
-from tests.ci.github.stand_in import TOKEN, GitHubStandIn
+from tests.ci.forges.stand_in import TOKEN, GitHubStandIn
 
 LATER = NOON + timedelta(hours=2)
 HOUR = timedelta(hours=1)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.conditions import why_not_alerting
-from roofwatch.ci.github.acceptance import findings_of
+from roofwatch.ci.forges.acceptance import findings_of
 from roofwatch.ci.history.acceptances import accepted_in
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.report.pull_request import judge_pull_request

@@ -16,13 +16,13 @@ from roofwatch.ci.history.controls import (
     library_events,
     settle_controls,
 )
-from roofwatch.ci.history.finding import Status, TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.history import Cause, ChangePoint, CommitRef, SeriesKey, Suspect
 from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.measurement import with_references
 from roofwatch.model.metrics import RATIO_TO, Better, imported_key
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 from tests.builders import PROJECT, make_measurement, make_record
 
 SPEED = imported_key("speed", "ms", Better.LOWER)

@@ -6,8 +6,9 @@ from datetime import date
 
 from roofwatch.ci.history.controls import ControlLine
 from roofwatch.ci.history.documents import from_case_analyses, to_case_analysis
-from roofwatch.ci.history.finding import Status, TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import SeriesAnalysis
+from roofwatch.model.verdict import Status
 from tests.builders import PROJECT, make_change_point, make_commit_ref, make_series_key
 
 

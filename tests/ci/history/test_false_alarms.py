@@ -10,12 +10,12 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from roofwatch.ci.history.finding import Status, TrendFinding, Window
+from roofwatch.ci.history.finding import TrendFinding, Window
 from roofwatch.ci.history.history import choose_alerts
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.model.history import Regression, RegressionState, Series
 from roofwatch.model.triage import Triage, TriagedRegression, TriageState
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 from tests.ci.values import judge_history, make_point
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.causes.odds import Odds, weigh
-from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Window
+from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.regression import Population, note_recoveries
@@ -19,7 +19,7 @@ from roofwatch.model.history import (
     RegressionState,
     SeriesKey,
 )
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 from tests.builders import (
     CASE_ID,
     make_change_point,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roofwatch.ci.history.finding import Status
 from roofwatch.ci.history.operator_changes import operator_findings
-from roofwatch.model.verdict import Verdict
+from roofwatch.model.verdict import Status, Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import make_series
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.github.check_run import annotations_of
+from roofwatch.ci.forges.check_run import annotations_of
 from roofwatch.ci.messages import code
 from roofwatch.ci.report.cells import half_width
 from roofwatch.ci.report.comment import Links, to_markdown

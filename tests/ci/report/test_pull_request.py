@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.claims.cases import CaseEvidence
-from roofwatch.ci.github.check_run import concluded
+from roofwatch.ci.forges.check_run import concluded
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.comment import summary_line, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.ci.github.check_run import Conclusion
+from roofwatch.ci.forges.check_run import Conclusion
 from roofwatch.ci.report.comment import to_markdown, verdict_line
 from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
+from roofwatch.ci.ab.submission import MAX_CONFIRMATIONS, SubmissionVerdict
 from roofwatch.measurement.submissions import Request, Result, entries
 from roofwatch.measurement.submit import submit
 from tests.git_repository import commit_all, make_repository

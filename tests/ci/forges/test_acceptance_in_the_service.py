@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.github.commands import TellService, carry_out
-from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
+from roofwatch.ci.forges.commands import TellService, carry_out
+from roofwatch.ci.forges.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError
 from roofwatch.db.access import list_entries
 from roofwatch.db.regressions.acceptances import list_acceptances
@@ -19,8 +19,8 @@ from roofwatch.model.history import Scope
 from roofwatch.posting import Posted, post, report_on
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
-from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
-from tests.ci.github.test_commands import HEAD, NUMBER, PREFIX, URL, post_report, request
+from tests.ci.forges.stand_in import REPOSITORY, GitHubStandIn
+from tests.ci.forges.test_commands import HEAD, NUMBER, PREFIX, URL, post_report, request
 from tests.ci.situations import SITUATIONS, write_records
 
 

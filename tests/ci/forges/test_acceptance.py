@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.acceptance import Acceptance, findings_of
+from roofwatch.ci.forges.acceptance import Acceptance, findings_of
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.machine import Outcome
 from tests.builders import make_accuracy, make_static_facts, make_tensor_error, sha_of

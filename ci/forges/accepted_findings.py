@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from roofwatch.ci.github.acceptance import Acceptance, Findings
-from roofwatch.ci.github.command_syntax import (
+from roofwatch.ci.forges.acceptance import Acceptance, Findings
+from roofwatch.ci.forges.command_syntax import (
     Command,
     CommandError,
     Verb,
     commands_in,
     parse_command,
 )
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges.comment import (
     Forge,
     accepted_by,
     find_report,
     read_state,
     with_acceptance,
 )
-from roofwatch.ci.github.event import Comment
+from roofwatch.ci.forges.event import Comment
 from roofwatch.ci.messages import code
 from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.claim import AcceptBy

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.event import Comment, PullRequest, RunOrder, command_request, job_of
+from roofwatch.ci.forges.event import Comment, PullRequest, RunOrder, command_request, job_of
 from roofwatch.ci.messages import ForgeError
 from tests.builders import sha_of
-from tests.ci.github.jobs import comment_event, workflow_run_event
+from tests.ci.forges.jobs import comment_event, workflow_run_event
 
 HEAD = sha_of(1)
 COMMENT = Comment(5, 7, "/roofwatch rerun", "maintainer", "2026-01-02T03:04:05Z", is_trusted=True)

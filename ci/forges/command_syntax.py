@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from markdown_it import MarkdownIt
 
-from roofwatch.ci.github.acceptance import MAX_SERIES
+from roofwatch.ci.forges.acceptance import MAX_SERIES
 
 COMMAND_PREFIX = "/roofwatch"
 USAGE = (

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import gitlab
 import requests
 
-from roofwatch.ci.github.check_run import CheckRun, Conclusion
-from roofwatch.ci.github.event import (
+from roofwatch.ci.forges.check_run import CheckRun, Conclusion
+from roofwatch.ci.forges.event import (
     SHA,
     ActionsRun,
     Comment,

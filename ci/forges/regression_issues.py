@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from roofwatch.ci.github.comment import post_comment
+from roofwatch.ci.forges.comment import post_comment
 from roofwatch.ci.messages import ForgeError, UncertainError
 from roofwatch.ci.watching.issues import RegressionIssue
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import GitHubRepository, Issue
+    from roofwatch.ci.forges.client import GitHubRepository, Issue
 
 LABEL = "roofwatch-regression"
 """Of every issue; by it they are found again."""

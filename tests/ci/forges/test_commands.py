@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.check_run import BEGUN
-from roofwatch.ci.github.command_syntax import CommandError, commands_in, parse_command
-from roofwatch.ci.github.commands import CommandReply, carry_out
-from roofwatch.ci.github.event import (
+from roofwatch.ci.forges.check_run import BEGUN
+from roofwatch.ci.forges.command_syntax import CommandError, commands_in, parse_command
+from roofwatch.ci.forges.commands import CommandReply, carry_out
+from roofwatch.ci.forges.event import (
     ActionsRun,
     CommandRequest,
     Comment,
@@ -26,8 +26,8 @@ from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
-from tests.ci.github.jobs import actions_variables, comment_event, label_event
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.forges.jobs import actions_variables, comment_event, label_event
+from tests.ci.forges.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS, write_records
 from tests.ci.values import make_records
 from tests.git_repository import commit_all, make_repository

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.github.check_run import BEGUN
-from roofwatch.ci.github.client import GitHubRepository
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges.check_run import BEGUN
+from roofwatch.ci.forges.client import GitHubRepository
+from roofwatch.ci.forges.comment import (
     COMMENT_MARKER,
     CommentAction,
     CommentState,
     compose,
     post_comment,
 )
-from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.github.rest import MAX_WAIT_S
+from roofwatch.ci.forges.event import RunOrder
+from roofwatch.ci.forges.rest import MAX_WAIT_S
 from roofwatch.ci.messages import ForgeError
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
+from tests.ci.forges.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
 from tests.http_server import Answer
 
 BODY = compose(COMMENT_MARKER, CommentState(order=RunOrder(10, 1)), "slower")

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from roofwatch.ci.submission import CaseTimes, SubmissionVerdict, judge_times
+from roofwatch.ci.ab.submission import CaseTimes, SubmissionVerdict, judge_times
 
 US = 1_000.0
 

@@ -17,12 +17,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from roofwatch.ci.github.event import PullRequest, RunOrder
-from roofwatch.ci.gitlab import GitLabProject, job_of
+from roofwatch.ci.forges.event import PullRequest, RunOrder
+from roofwatch.ci.forges.gitlab import GitLabProject, job_of
 from roofwatch.ci.messages import ForgeError
 from roofwatch.posting import Posted, begin_here, post, report_on
 from tests.builders import sha_of
-from tests.ci.github.jobs import ROOT
+from tests.ci.forges.jobs import ROOT
 from tests.ci.situations import SITUATIONS, write_records
 from tests.docs.markdown import code_blocks
 from tests.http_server import Answer, Request, serve

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.github.check_run import (
+from roofwatch.ci.forges.check_run import (
     BEGUN,
     Annotation,
     CheckRun,
@@ -13,7 +13,7 @@ from roofwatch.ci.github.check_run import (
     annotations_of,
     concluded,
 )
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges.comment import (
     CommentAction,
     CommentState,
     check_name,
@@ -21,13 +21,13 @@ from roofwatch.ci.github.comment import (
     post_comment,
     report_marker,
 )
-from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
+from roofwatch.ci.forges.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.record import RunRecord
 from roofwatch.model.source_line import SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
-from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
+from tests.ci.forges.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import SITUATIONS
 
 SHA = sha_of(1)

@@ -7,8 +7,8 @@ whose texts end the comment in this order.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.github.check_run import Conclusion
-from roofwatch.ci.github.comment import PartState, read_state, without_acceptance
+from roofwatch.ci.forges.check_run import Conclusion
+from roofwatch.ci.forges.comment import PartState, read_state, without_acceptance
 from roofwatch.ci.messages import code, listed, plain
 
 UNNAMED = "default"

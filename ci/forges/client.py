@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from roofwatch.ci.github.check_run import CheckRun
-from roofwatch.ci.github.event import (
+from roofwatch.ci.forges.check_run import CheckRun
+from roofwatch.ci.forges.event import (
     Comment,
     Job,
     PullRequest,
@@ -16,7 +16,7 @@ from roofwatch.ci.github.event import (
     to_comment,
     to_pull_request,
 )
-from roofwatch.ci.github.rest import MAX_ATTEMPTS, GitHubRequests
+from roofwatch.ci.forges.rest import MAX_ATTEMPTS, GitHubRequests
 from roofwatch.ci.messages import UncertainError
 
 _WRITERS = frozenset({"admin", "write"})

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from roofwatch.ci.github.acceptance import Acceptance, Findings
-from roofwatch.ci.github.check_run import Conclusion
-from roofwatch.ci.github.event import Comment, RunOrder
+from roofwatch.ci.forges.acceptance import Acceptance, Findings
+from roofwatch.ci.forges.check_run import Conclusion
+from roofwatch.ci.forges.event import Comment, RunOrder
 from roofwatch.ci.messages import ForgeError, UncertainError, code
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import GitHubRepository
-    from roofwatch.ci.gitlab import GitLabProject
+    from roofwatch.ci.forges.client import GitHubRepository
+    from roofwatch.ci.forges.gitlab import GitLabProject
 
 Forge: TypeAlias = "GitHubRepository | GitLabProject"
 """What reports are posted to. Every method may raise `ForgeError`."""

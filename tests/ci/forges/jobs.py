@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.forges.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.docs.markdown import code_blocks
 from tests.git_repository import git
 from tests.workflows.github_expressions import Values, fill, holds

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from roofwatch.ci.github.acceptance import Acceptance, Findings
-from roofwatch.ci.github.accepted_findings import to_service, why_may_not_accept
-from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
-from roofwatch.ci.github.command_syntax import (
+from roofwatch.ci.forges.acceptance import Acceptance, Findings
+from roofwatch.ci.forges.accepted_findings import to_service, why_may_not_accept
+from roofwatch.ci.forges.check_run import BEGUN, CheckRun, Conclusion
+from roofwatch.ci.forges.command_syntax import (
     COMMAND_PREFIX,
     WRONG_RESULT,
     Command,
@@ -21,7 +21,7 @@ from roofwatch.ci.github.command_syntax import (
     commands_in,
     parse_command,
 )
-from roofwatch.ci.github.comment import (
+from roofwatch.ci.forges.comment import (
     CommentState,
     Forge,
     accepted_by,
@@ -31,7 +31,7 @@ from roofwatch.ci.github.comment import (
     read_state,
     with_acceptance,
 )
-from roofwatch.ci.github.event import (
+from roofwatch.ci.forges.event import (
     ActionsRun,
     CommandRequest,
     Comment,
@@ -43,7 +43,7 @@ from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.claim import AcceptBy
 
 if TYPE_CHECKING:
-    from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
+    from roofwatch.ci.forges.client import FoundCheckRun, GitHubRepository
 
 TellService = Callable[[str, PullRequestAcceptance], None]
 """Stores an acceptance of a project in the service, or raises `ForgeError`."""

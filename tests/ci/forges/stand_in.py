@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.forges.client import GitHubRepository
 from tests.http_server import Answer, Request, serve
 
 TOKEN = "a-secret-token"

@@ -7,8 +7,8 @@ import pytest
 from roofwatch.posting import report_on
 from roofwatch.records import WORKLOADS_NAME
 from tests.builders import sha_of
-from tests.ci.github.jobs import actions_variables, workflow_run_event
-from tests.ci.github.stand_in import TOKEN, GitHubStandIn
+from tests.ci.forges.jobs import actions_variables, workflow_run_event
+from tests.ci.forges.stand_in import TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS, write_records
 from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 from tests.roofwatch.extras import blocked_modules, only_with

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.ci.github.jobs import (
+from tests.ci.forges.jobs import (
     ROOT,
     WORKFLOWS,
     Runner,
@@ -22,7 +22,7 @@ from tests.ci.github.jobs import (
     documented_workflow,
     workflow_run_event,
 )
-from tests.ci.github.stand_in import TOKEN, GitHubStandIn
+from tests.ci.forges.stand_in import TOKEN, GitHubStandIn
 from tests.git_repository import commit_all, git, make_repository
 from tests.workflows.changes import environment
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ci.github.jobs import (
+from tests.ci.forges.jobs import (
     ACTION,
     OWN_WORKFLOW,
     ROOT,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from roofwatch.ci.github.event import TOKEN_VARIABLE
+from roofwatch.ci.forges.event import TOKEN_VARIABLE
 from roofwatch.ci.messages import (
     ForgeError,
     NotFoundError,

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from roofwatch.ci.github.regression_issues import LABEL, synchronise
+from roofwatch.ci.forges.regression_issues import LABEL, synchronise
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.watching.issues import plan_issues
 from roofwatch.ci.watching.news import News, NewsKind
 from tests.builders import sha_of
-from tests.ci.github.stand_in import GitHubStandIn, open_github
+from tests.ci.forges.stand_in import GitHubStandIn, open_github
 
 
 @pytest.fixture
