@@ -41,6 +41,7 @@ def declare(
     *,
     small: dict[str, int] | None = None,
     directions: tuple[str, ...] = ("fwd", "bwd"),
+    gradients: tuple[str, ...] | None = None,
 ) -> None:
     """Declare a kernel whose inputs have the lengths of the case's dims; without a small size, it
     is only analysed.
@@ -67,6 +68,7 @@ def declare(
         inputs=make_inputs,
         reference=reference,
         cases=[*small_cases, *large_cases],
+        gradients=gradients,
         # only right and wrong count here, and no speed
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
@@ -553,4 +555,122 @@ declare_long(
     {**QKV, "g": BTHD, "beta": BTH},
     LONG,
     directions=("fwd",),
+)
+
+
+def dpfp_reference(x: torch.Tensor) -> torch.Tensor:
+    """Products of the positive and negative parts with their neighbours; Schlag et al., 2021."""
+    parts = torch.cat((torch.relu(x), torch.relu(-x)), -1)
+    return parts * parts.roll(1, -1)
+
+
+declare(
+    name="dpfp_features",
+    launch=lambda x: call("modules.feature_map", "DPFPFeatureMap")(x.shape[-1], 1)(x),
+    reference=dpfp_reference,
+    shapes={"x": ("T", "D")},
+    small={"T": 5, "D": 16},
+)
+
+
+def taylor_reference(x: torch.Tensor) -> torch.Tensor:
+    """Terms of the second-order expansion of exp(q k / sqrt(D)); Arora et al., 2024."""
+    width = x.shape[-1]
+    products = x[..., :, None] * x[..., None, :]
+    row, column = torch.triu_indices(width, width, 1, device=x.device)
+    squares = products.diagonal(dim1=-2, dim2=-1) / math.sqrt(2 * width)
+    mixed = products[..., row, column] / math.sqrt(width)
+    linear = x / width**0.25
+    return torch.cat((torch.ones_like(x[..., :1]), linear, squares, mixed), -1)
+
+
+declare(
+    name="taylor_features",
+    launch=lambda x: call("modules.feature_map", "TaylorFeatureMap")(x.shape[-1])(x),
+    reference=taylor_reference,
+    shapes={"x": ("T", "D")},
+    large={"T": 65_536, "D": 64},
+    directions=("fwd",),
+)
+
+PADDED_TOKENS = 3
+"""Tokens at the beginning that only fill the sequence."""
+
+
+def padded_rotary_reference(x: Any, cos: Any, sin: Any) -> torch.Tensor:
+    """Rotary embedding of [B, T, H, D]; tokens of the padding are zero."""
+    tokens = x[:, PADDED_TOKENS:]
+    first, second = tokens.chunk(2, -1)
+    cos_of_tokens = cos[: tokens.shape[1], None]
+    sin_of_tokens = sin[: tokens.shape[1], None]
+    rotated_first = first * cos_of_tokens - second * sin_of_tokens
+    rotated_second = first * sin_of_tokens + second * cos_of_tokens
+    rotated = torch.cat((rotated_first, rotated_second), -1)
+    return F.pad(rotated, (0, 0, 0, 0, PADDED_TOKENS, 0))
+
+
+def padded_rotary(x: Any, cos: Any, sin: Any) -> Any:
+    offsets = torch.full((x.shape[0],), -PADDED_TOKENS, device=x.device, dtype=torch.int32)
+    return call("modules.rotary", "rotary_embedding")(x, cos, sin, seqlen_offsets=offsets)
+
+
+declare(
+    name="padded_rotary",
+    launch=padded_rotary,
+    reference=padded_rotary_reference,
+    shapes={"x": BTHD, "cos": ("T", "R"), "sin": ("T", "R")},
+    small={"B": 2, "T": 8, "H": 2, "D": 32, "R": 16},
+    directions=("fwd",),
+)
+
+
+def masked_targets(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A class for each token; the first half of the tokens has none."""
+    n_tokens = x.shape[0]
+    targets = torch.arange(n_tokens, device=x.device) % weight.shape[0]
+    is_ignored = torch.arange(n_tokens, device=x.device) < n_tokens // 2
+    return targets.masked_fill(is_ignored, -100)
+
+
+def penalised_head_reference(x: Any, weight: Any) -> torch.Tensor:
+    """The loss, with the gradient of a penalty on the largest logit of every token."""
+    logits = x @ weight.T
+    loss = F.cross_entropy(logits, masked_targets(x, weight))
+    penalty = logits.max(-1).values.square().mean() / 2
+    return loss + penalty - penalty.detach()
+
+
+declare(
+    name="penalised_head",
+    launch=lambda x, weight: call(
+        "modules.fused_linear_cross_entropy", "fused_linear_cross_entropy_loss"
+    )(x, masked_targets(x, weight), weight, use_l2warp=True, l2_penalty_factor=1.0),
+    reference=penalised_head_reference,
+    shapes={"x": ("T", "D"), "weight": ("V", "D")},
+    small={"T": 16, "D": 16, "V": 40},
+    directions=("bwd",),
+)
+
+
+def distillation_reference(x: Any, teacher_x: Any, weight: Any, teacher_weight: Any) -> Any:
+    student = (x @ weight.T).log_softmax(-1)
+    teacher = (teacher_x @ teacher_weight.T).softmax(-1)
+    return F.kl_div(student, teacher, reduction="batchmean")
+
+
+declare(
+    name="distillation",
+    launch=lambda x, teacher_x, weight, teacher_weight: call(
+        "modules.fused_kl_div", "fused_kl_div_loss"
+    )(x, teacher_x.detach(), weight, teacher_weight.detach()),
+    reference=distillation_reference,
+    shapes={
+        "x": ("T", "D"),
+        "teacher_x": ("T", "D"),
+        "weight": ("V", "D"),
+        "teacher_weight": ("V", "D"),
+    },
+    small={"T": 64, "D": 16, "V": 256},
+    gradients=("x", "weight"),
+    directions=("bwd",),
 )

@@ -28,8 +28,9 @@ def declare(
     gradients: tuple[str, ...] | None = None,
     dtype: str = "float32",
     directions: tuple[str, ...] = ("fwd", "bwd"),
+    interpreted_shape: dict[str, int] | None = None,
 ) -> None:
-    """Declare a function with one size."""
+    """Declare a function with one size, and a smaller one for the interpreter."""
     spec = KernelSpec(
         name=name,
         inputs=make_inputs,
@@ -44,7 +45,7 @@ def declare(
         # only right and wrong count here, and no speed
         flop_count=lambda _case: 0,
         memory_bytes=lambda _case: 0,
-        interpreted_shape=shape,
+        interpreted_shape=interpreted_shape or shape,
     )
     spec.implementation("triton")(launch)
     # the suite finds its kernels among the names of the module
@@ -149,6 +150,37 @@ declare(
     shape={"n_rows": 4, "n_cols": 96},
     dtype="bfloat16",
     directions=("fwd",),
+)
+
+FROZEN = {"n_rows": 4_096, "n_cols": 1_024}
+declare(
+    name="frozen_layer_norm",
+    make_inputs=norm_inputs,
+    reference=layer_norm_reference,
+    launch=layer_norm,
+    shape=FROZEN,
+    interpreted_shape={"n_rows": 4, "n_cols": 96},
+    gradients=("x",),
+    directions=("bwd",),
+)
+
+
+def scale_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    return {
+        "x": make.normal(case["n_rows"], case["n_cols"]),
+        "weight": make.weights(case["n_cols"]),
+    }
+
+
+declare(
+    name="frozen_rms_norm",
+    make_inputs=scale_inputs,
+    reference=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+    launch=lambda x, weight: apply("rms_norm", "LigerRMSNormFunction", x, weight, 1e-6),
+    shape=FROZEN,
+    interpreted_shape={"n_rows": 4, "n_cols": 96},
+    gradients=("x",),
+    directions=("bwd",),
 )
 
 
@@ -259,4 +291,47 @@ declare(
     launch=policy_loss,
     shape={"batch": 3, "tokens": 5, "vocabulary": 40},
     gradients=("logits",),
+)
+
+
+def saturation_inputs(case: Case, make: InputMaker) -> MadeInputs:
+    return {
+        "x": make.normal(case["n_rows"], case["n_cols"]),
+        "alpha": make.weights(1),
+        "gamma": make.weights(case["n_cols"]),
+        "beta": make.weights(case["n_cols"]),
+    }
+
+
+declare(
+    name="dynamic_tanh",
+    make_inputs=saturation_inputs,
+    reference=lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
+    launch=lambda x, alpha, gamma, beta: apply("dyt", "LigerDyTFunction", x, alpha, gamma, beta),
+    shape={"n_rows": 65_536, "n_cols": 1_024},
+    interpreted_shape={"n_rows": 4, "n_cols": 96},
+    dtype="bfloat16",
+    directions=("bwd",),
+)
+
+
+def inputs_without_bias(case: Case, make: InputMaker) -> MadeInputs:
+    inputs = head_inputs(case, make)
+    del inputs["bias"]
+    return inputs
+
+
+declare(
+    name="head_loss_without_bias",
+    make_inputs=inputs_without_bias,
+    reference=lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
+    launch=lambda x, weight, target: fused_head_loss(
+        x=x,
+        weight=weight,
+        bias=None,
+        target=target,
+        reduction="mean",
+    ),
+    shape=HEAD,
+    directions=("fwd",),
 )

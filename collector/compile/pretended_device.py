@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 from roofwatch.collector.compile.counted_calls import on_cpu
 from roofwatch.collector.compile.target_device import pretending_driver, replaced
@@ -23,12 +26,17 @@ _CPU = torch.device("cpu")
 _WITH_REAL_DEVICE = frozenset({"torch", "triton", "numpy", "roofwatch"})
 """Packages that work with the data."""
 _TO_HOST = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist})
+_WITH_STORAGE = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
+_INDEXING = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
+"""Operators that copy an index from the host to the device, and wait for the copy."""
 
 
 class _OnCpu(TorchFunctionMode):
     def __init__(self, on_wait: Callable[[], None]) -> None:
         super().__init__()
         self._on_wait = on_wait
+        self._on_host: Any = WeakIdKeyDictionary()
+        """Storages of tensors that would lie in the host's memory."""
 
     def __torch_function__(
         self,
@@ -37,20 +45,58 @@ class _OnCpu(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Answer as a tensor on a GPU does, and note a copy to the host as a wait."""
+        """Answer as a tensor on a GPU does, and note a copy between host and device as a wait."""
         if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]  # a descriptor
             return True
         if func is torch.Tensor.get_device:
             return 0
         if func is torch.Tensor.cuda:
+            self._on_host.pop(args[0].untyped_storage(), None)
             return args[0]
         keyword_arguments = kwargs or {}
         if func in _TO_HOST or (
             func is torch.Tensor.to and _names_cpu([*args[1:], *keyword_arguments.values()])
         ):
             self._on_wait()
+        if func in _INDEXING and self._is_copied(args[1], args[0]):
+            self._on_wait()
         moved = [on_cpu(argument) for argument in args]
-        return func(*moved, **_on_cpu(keyword_arguments))
+        result = func(*moved, **_on_cpu(keyword_arguments))
+        self._follow(func, args, keyword_arguments, result)
+        return result
+
+    def _is_on_host(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage() in self._on_host
+
+    def _is_copied(self, index: object, indexed: torch.Tensor) -> bool:
+        """Whether an index is on the host, and what it indexes is not."""
+        if any(map(self._is_on_host, _tensors(indexed))):
+            return False
+        # torch reads an index without dims on the host
+        return any(tensor.dim() and self._is_on_host(tensor) for tensor in _tensors(index))
+
+    def _follow(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: object,
+    ) -> None:
+        """Note whether results lie in the host's memory: those of a factory without a device, and
+        what is computed from them alone.
+        """
+        is_moved = any(on_cpu(leaf) is not leaf for leaf in tree_leaves([args, kwargs]))
+        operands = _tensors([args, kwargs])
+        if operands:
+            is_on_host = all(map(self._is_on_host, operands))
+        else:
+            is_on_host = func in _device_constructors()
+        for tensor in _tensors(result):
+            # a tensor that is moved to the pretended device stays where it is
+            if is_moved:
+                self._on_host.pop(tensor.untyped_storage(), None)
+            elif is_on_host:
+                self._on_host[tensor.untyped_storage()] = True
 
 
 class _FactoriesOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is not typed
@@ -76,6 +122,11 @@ def _names_cpu(arguments: Sequence[object]) -> bool:
 
 def _is_device(argument: object) -> bool:
     return isinstance(argument, (str, torch.device))
+
+
+def _tensors(values: object) -> list[torch.Tensor]:
+    """Tensors with a storage: others, such as sparse ones, consist of several."""
+    return [leaf for leaf in tree_leaves(values) if type(leaf) in _WITH_STORAGE]
 
 
 @contextlib.contextmanager

@@ -64,6 +64,25 @@ def test_all_that_brings_a_value_to_the_host_waits() -> None:
     assert cost.calls["item"] == 1
 
 
+def test_an_index_that_was_made_on_the_host_is_copied_to_the_device() -> None:
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.triu_indices(4, 4)[0]
+        return copy_rows(x[rows + 1])
+
+    assert cost_of(launch).wait_count == 1
+
+
+def test_an_index_on_the_device_and_one_into_a_host_tensor_copy_nothing() -> None:
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.triu_indices(4, 4, device=x.device)[0]
+        moved_rows = torch.arange(4).to(x.device)
+        products = torch.einsum("i,j->ij", torch.arange(8.0), torch.ones(8))
+        assert products[torch.arange(4)].shape == (4, 8)
+        return copy_rows(x[rows][moved_rows])
+
+    assert cost_of(launch).wait_count == 0
+
+
 def test_launchers_see_the_gpu_of_the_target() -> None:
     seen: dict[str, object] = {}
 
