@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 FIRST_LENGTH = 1_048_573
 SECOND_LENGTH = 1_048_583
 """The primes next to 2^20: no row length divides them, so no two rows are equal."""
+_REPETITIONS = {"cpu": 1}
+"""Of the first draw in one operation: 4 MB fit a CPU's cache."""
+_REPETITIONS_ELSEWHERE = 16
+"""To start an operation takes a GPU longer than to move 4 MB."""
 
 
 def normal_numbers(
@@ -134,18 +138,18 @@ def _numbers(
     if length <= FIRST_LENGTH:
         numbers = finish(draw(length, generator))
         return numbers.to(device=device, dtype=dtype, copy=True).view(shape)
-    first = draw(FIRST_LENGTH, generator).to(device)
-    second = draw(SECOND_LENGTH, generator).to(device)
+    count = _REPETITIONS.get(device, _REPETITIONS_ELSEWHERE)
+    first = draw(FIRST_LENGTH, generator).to(device).repeat(count)
     # a slice of the second draw may start anywhere and then go on from its beginning
-    second = torch.cat([second, second])
+    second = draw(SECOND_LENGTH, generator).to(device).repeat(count + 1)
     result = torch.empty(length, device=device, dtype=dtype)
-    for part, second_start in _parts(result):
+    for part, second_start in _parts(result, len(first)):
         second_part = second[second_start : second_start + len(part)]
         part.copy_(combine(first[: len(part)], second_part))
     return result.view(shape)
 
 
-def _parts(result: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-    """The parts that one repetition of the first draw fills, each with its start in the second."""
-    for start in range(0, len(result), FIRST_LENGTH):
-        yield result[start : start + FIRST_LENGTH], start % SECOND_LENGTH
+def _parts(result: torch.Tensor, part_length: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """The parts that one operation fills, each with its start in the second draw."""
+    for start in range(0, len(result), part_length):
+        yield result[start : start + part_length], start % SECOND_LENGTH

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch.collector.accuracy.evaluation import UpstreamGradients
-from roofwatch.spec import InputMaker, cases
+from roofwatch.spec import InputMaker, cases, seeded_numbers
 from roofwatch.spec.seeded_numbers import FIRST_LENGTH, SECOND_LENGTH
 
 CASE = replace(cases(shapes=[{"n": 5}], dtypes=["float32"])[0], kernel="example")
@@ -108,6 +109,37 @@ def test_half_a_billion_numbers_cost_the_cpu_two_draws_of_a_million(
 
     assert (numbers.device.type, numbers.shape) == ("meta", shape)
     assert sum(drawn_counts) == FIRST_LENGTH + SECOND_LENGTH
+
+
+@pytest.mark.parametrize("draw", ["normal", "uniform", "integers"])
+def test_the_number_of_operations_changes_no_number(
+    draw: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"integers": {"high": 9}}.get(draw, {})
+    # more than a part of several repetitions, and not a whole number of them
+    length = 4 * FIRST_LENGTH + 17
+    expected = getattr(InputMaker(CASE), draw)(length, **limits)
+
+    for count in (2, 3, 16):
+        monkeypatch.setitem(seeded_numbers._REPETITIONS, "cpu", count)
+        assert torch.equal(getattr(InputMaker(CASE), draw)(length, **limits), expected)
+
+
+class CountedOperations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
+        self.count += 1
+        return function(*arguments, **(options or {}))
+
+
+def test_half_a_billion_numbers_are_made_by_a_few_operations_of_a_device() -> None:
+    with CountedOperations() as operations:
+        InputMaker(CASE, "meta").normal(4096, 128_256)
+
+    assert operations.count < 250
 
 
 def test_upstream_gradients_are_drawn_where_the_outputs_are(
