@@ -125,18 +125,16 @@ def test_the_number_of_operations_changes_no_number(
         assert torch.equal(getattr(InputMaker(CASE), draw)(length, **limits), expected)
 
 
-class CountedOperations(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+class CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    count = 0
 
-    def __torch_dispatch__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        return function(*arguments, **(options or {}))
+        return func(*args, **(kwargs or {}))
 
 
 def test_half_a_billion_numbers_are_made_by_a_few_operations_of_a_device() -> None:
-    with CountedOperations() as operations:
+    with CountedOperations() as operations:  # type: ignore[no-untyped-call]
         InputMaker(CASE, "meta").normal(4096, 128_256)
 
     assert operations.count < 250
