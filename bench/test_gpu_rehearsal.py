@@ -49,15 +49,15 @@ def test_the_documented_estimate_of_the_whole_suite_is_the_planned_one(tmp_path:
 
     whole_suite = rehearse(step, tmp_path)
 
-    assert f"suite has {whole_suite.check_count} results and takes ten minutes" in page
-    assert round(whole_suite.seconds / 30) / 2 == 10
+    assert f"suite has {whole_suite.check_count} results and takes about ten minutes" in page
+    assert round(whole_suite.seconds / 60) == 10
     minutes = {name: seconds / 60 for name, seconds in whole_suite.parts_s.items()}
     assert round(minutes["blocks"]) == 3
     compile_minutes = minutes["torch.compile"] + minutes["torch.compile, again from its cache"]
     assert 3.5 < compile_minutes < 4
     # everything but the start is divided among GPUs
     start_s = whole_suite.parts_s["processes"]
-    assert round((whole_suite.seconds - start_s) / (60 - start_s)) in (12, 13)
+    assert round((whole_suite.seconds - start_s) / (60 - start_s)) == 13
 
 
 def test_the_documented_command_for_a_minute_takes_less_than_one(tmp_path: Path) -> None:
