@@ -160,6 +160,7 @@ def check_case(
             "baseline_missing": baseline.missing,
             "tensors": tensors,
             "faults": watch.faults,
+            "launch_count": watch.launch_count,
             "unknown_pointer_count": watch.unknown_pointer_count,
         }
     )

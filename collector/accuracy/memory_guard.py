@@ -54,6 +54,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self._faults: dict[tuple[object, ...], MemoryFault] = {}
+        self.launch_count = 0
         self.unknown_pointer_count = 0
         """Accesses through pointers made of integers, whose operand is not known."""
 
@@ -108,6 +109,8 @@ class MemoryGuard:
     def launching(self, kernel: str) -> Iterator[None]:
         self._launches.append(Launch(kernel))
         self._memory.forget()
+        for watch in self._watches[-1:]:
+            watch.launch_count += 1
         try:
             yield
         finally:

@@ -138,12 +138,12 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
         detail = f"`{fault.operand}` of {fault.kernel}, {fault.file}:{fault.line}"
         return SuiteClaim(claim, Proved.REFUTED, detail)
     # A kernel that failed half-way has accesses that nobody saw; one with a wrong result ended.
-    complete = [
-        report for report in interpreted if report.outcome in {Outcome.OK, Outcome.INCORRECT}
-    ]
+    ended = [report for report in interpreted if report.outcome in {Outcome.OK, Outcome.INCORRECT}]
+    # An implementation that launched nothing shows no access.
+    complete = [report for report in ended if report.launch_count]
     if not complete:
         reason = "no Triton kernel ran in the interpreter"
-        if interpreted:
+        if len(ended) < len(interpreted):
             reason = "no Triton kernel ran to its end in the interpreter"
         return SuiteClaim(claim, Proved.CANNOT_TELL, reason)
     unknown_count = sum(report.unknown_pointer_count for report in interpreted)

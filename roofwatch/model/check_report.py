@@ -128,6 +128,8 @@ class CheckReport(_Part):
     tensors: tuple[TensorReport, ...] = ()
     faults: tuple[MemoryFault, ...] = ()
     """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
+    launch_count: int = 0
+    """Launches of Triton kernels that the interpreter ran."""
     unknown_pointer_count: int = 0
     """Accesses through pointers whose operand is not known, because they were integers."""
     interpreter_defect: str | None = None

@@ -91,3 +91,9 @@ def test_programs_that_store_different_values_to_an_element_race(
 def test_ordered_accesses_are_no_race(reports: dict[str, CheckReport], kernel: str) -> None:
     assert reports[kernel].outcome is Outcome.OK
     assert reports[kernel].faults == ()
+
+
+def test_launches_of_kernels_are_counted(reports: dict[str, CheckReport]) -> None:
+    assert reports["without_kernel"].outcome is Outcome.OK
+    assert reports["without_kernel"].launch_count == 0
+    assert reports["atomic"].launch_count > 0

@@ -167,11 +167,12 @@ def claims_of(suite: CheckedSuite) -> dict[str, SuiteClaim]:
 
 
 def test_each_claim_has_one_of_three_states() -> None:
-    interpreted = make_check_report(executor="interpreter")
+    interpreted = make_check_report(executor="interpreter", launch_count=1)
+    without_kernel = make_check_report(executor="interpreter")
     wrong = make_check_report(
         executor="interpreter", outcome=Outcome.INCORRECT, faults=(make_fault(),)
     )
-    unknown = make_check_report(executor="interpreter", unknown_pointer_count=3)
+    unknown = make_check_report(executor="interpreter", launch_count=1, unknown_pointer_count=3)
 
     def results(*reports: CheckReport) -> dict[str, Proved]:
         claims = claims_of(CheckedSuite(reports))
@@ -181,6 +182,8 @@ def test_each_claim_has_one_of_three_states() -> None:
     odd = make_check_report(case_id="rms_norm/n_rows=3,n_cols=33/float32/fwd")
     assert results(odd)["results"] is Proved.PROVEN
     assert results(interpreted)["bounds"] is results(interpreted)["races"] is Proved.PROVEN
+    assert results(without_kernel)["bounds"] is Proved.CANNOT_TELL
+    assert results(without_kernel)["races"] is Proved.CANNOT_TELL
     assert results(interpreted)["values"] is Proved.CANNOT_TELL
     assert results(interpreted, wrong)["bounds"] is Proved.REFUTED
     assert results(interpreted, unknown)["races"] is Proved.CANNOT_TELL

@@ -23,7 +23,11 @@ SUITE = Path("bench_norm.py")
 
 def checked(outcome: Outcome) -> CheckedSuite:
     report = CheckReport(
-        case_id=CASE_ID, implementation="triton", executor="interpreter", outcome=outcome
+        case_id=CASE_ID,
+        implementation="triton",
+        executor="interpreter",
+        outcome=outcome,
+        launch_count=1,
     )
     return CheckedSuite(reports=(report,))
 
