@@ -30,7 +30,7 @@ _NOISY = 1.5
 """Times the noise of its siblings from which a machine stands out."""
 _NS_PER_S = 1e9
 _WORN = -0.02
-"""Change of a ceiling against its own median from which it stands out."""
+"""Change of ceilings, against their own median or siblings, from which it stands out."""
 _JOBS_SHOWN = 3
 _LONGEST_REASON = 160
 """Characters; a long case stands before what differs."""
@@ -203,19 +203,27 @@ def _ceilings_html(machine: Machine, siblings: Sequence[Machine]) -> str:
         newest_per_s = values[0]
         # against itself: machines of one kind differ
         change = newest_per_s / statistics.median(values) - 1
-        kind = "rw-soft"
-        if change < _WORN:
-            kind = "rw-slower"
+        kind = _kind_of(change)
         rate = escaped(rate_text(resource, newest_per_s))
         change_text = percent(change)
         against_itself = f"<span class={kind} title='against its own median'>{change_text}</span>"
         parts.append(f"{escaped(name)} {rate} {against_itself}")
     ratios = _ratios_to(siblings, rates)
     if ratios:
-        change_text = percent(statistics.median(ratios) - 1)
+        change = statistics.median(ratios) - 1
+        # a machine that was always slower stands out against its siblings only
+        kind = _kind_of(change)
+        change_text = percent(change)
         count = count_of(len(siblings), "sibling")
-        parts.append(f"<span class=rw-soft>median {change_text} against its {count}</span>")
+        parts.append(f"<span class={kind}>median {change_text} against its {count}</span>")
     return "<br>".join(parts)
+
+
+def _kind_of(change: float) -> str:
+    """Return the class in CSS of a change of ceilings."""
+    if change < _WORN:
+        return "rw-slower"
+    return "rw-soft"
 
 
 def _ratios_to(siblings: Iterable[Machine], rates: _Rates) -> list[float]:

@@ -28,6 +28,7 @@ from tests.builders import (
     PROJECT,
     make_activity,
     make_artefact,
+    make_ceiling,
     make_commit,
     make_commit_ref,
     make_environment,
@@ -70,6 +71,23 @@ def test_each_physical_machine_has_a_card_beside_its_siblings(
     assert [MACHINES[0][:6] in seen[0], MACHINES[1][:6] in seen[1]] == [True, True]
     assert "2 since 1 Mar" in words(seen[0])
     assert "median 0.0% against its 1 sibling" in words(seen[0])
+
+
+def test_the_one_slow_machine_of_eight_stands_out_against_its_siblings(
+    open_view: OpenView, store: Engine
+) -> None:
+    slow_machine = "5" * 12
+    for number in range(8):
+        machine = str(number) * 12
+        bytes_per_s = 9e9 if machine == slow_machine else 10e9
+        ceilings = (make_ceiling(per_s=bytes_per_s),)
+        ingest_record(store, make_record(number, machine=machine, ceilings=ceilings))
+    seen = cards(open_view("machines"))
+    assert len(seen) == 8
+    conspicuous = [card for card in seen if "<span class=rw-slower>median" in card]
+    (card,) = conspicuous
+    assert slow_machine[:6] in card
+    assert "median -10.0% against its 7 siblings" in words(card)
 
 
 def test_the_noise_of_a_machine_stands_beside_that_of_its_siblings(

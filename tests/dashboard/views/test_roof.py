@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from roofwatch.collector.profiling.ncu_metrics import counters_of
 from roofwatch.collector.profiling.profile_file import read_profile
-from roofwatch.dashboard.charts.palette import PAGE_BLUE
+from roofwatch.dashboard.charts.palette import GREY, PAGE_BLUE
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.measurement import Timer
@@ -23,6 +23,7 @@ from tests.builders import (
     make_case,
     make_change_point,
     make_commit,
+    make_environment,
     make_measurement,
     make_record,
     make_regression,
@@ -73,6 +74,28 @@ def test_a_row_has_the_ratio_to_the_library_beside_the_shape_of_the_series(
     assert "1.5× ▴" in row
     assert "45 µs" in row
     assert html.count('class="rw-spark"') == 1
+
+
+def test_of_many_series_each_drawing_has_one_line_beside_the_library(
+    open_view: OpenView, store: Engine
+) -> None:
+    case_ids = [f"softmax/n={2**size}/float32/fwd" for size in range(6, 18)]
+    for number in range(6):
+        measurements = []
+        for case_id in case_ids:
+            ours = make_measurement(case_id, implementation="triton", utilisation=0.6)
+            measurements += [ours, make_measurement(case_id, **LIBRARY)]
+        environment = make_environment(device_name=f"CPU {number % 2}")
+        record = make_record(number, measurements=measurements, environment=environment)
+        ingest_record(store, record)
+    html = markup(open_view("roof"))
+
+    assert len(rows(html)) == len(case_ids) * 2
+    drawings = html.split("<figure>")[1:]
+    assert len(drawings) == 5, "the chosen series, and four like it"
+    for drawing in drawings:
+        colours = re.findall(r'<polyline [^>]*stroke="([^"]+)"', drawing)
+        assert sorted(colours) == sorted([GREY, PAGE_BLUE])
 
 
 @pytest.fixture
