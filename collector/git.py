@@ -215,9 +215,12 @@ def _merged_pull_requests(repository: Path, sha: str, count: int) -> Iterator[Me
         merged_shas = parents.split()[1:2]
         if numbered is None and not merged_shas:
             continue
+        number: int | None = None
+        if numbered is not None:
+            number = int(numbered[1] or numbered[2] or numbered[3])
         yield MergedPullRequest(
             first_parent_count=count - position,
-            number=None if numbered is None else int(numbered[1] or numbered[2] or numbered[3]),
+            number=number,
             head_sha=next(iter(merged_shas), None),
         )
 

@@ -63,7 +63,8 @@ def pinning(choices: Sequence[Autotuning]) -> Iterator[list[Autotuning]]:
 
 def _key_of(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Compute the key of the tuner's cache, as `Autotuner.run` of Triton 3.2 to 3.9 does."""
-    arguments = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+    arguments = dict(zip(tuner.arg_names, args, strict=False))
+    arguments.update(kwargs)
     values = {name: value for name, value in arguments.items() if name in tuner.arg_names}
     key = [values[name] for name in tuner.keys if name in values]
     key += [str(value.dtype) for value in values.values() if hasattr(value, "dtype")]

@@ -112,13 +112,17 @@ class Redaction:
         except (KeyError, OSError, RuntimeError):  # an account without a name
             users = set()
         host = socket.gethostname()
-        secrets = {value for name, value in os.environ.items() if patterns.SECRET_NAME.search(name)}
+        secrets: set[str] = set()
+        for name, value in os.environ.items():
+            is_secret = patterns.SECRET_NAME.search(name) is not None
+            if is_secret and len(value) >= _MIN_SECRET_LENGTH:
+                secrets.add(value)
         return cls(
             kept_kinds=frozenset(kept_kinds),
             project=(project or Path.cwd()).resolve(),
             users=_telling(users),
             hosts=_telling({host, host.partition(".")[0]}),
-            secrets=frozenset(value for value in secrets if len(value) >= _MIN_SECRET_LENGTH),
+            secrets=frozenset(secrets),
         )
 
     def with_known_names(self, text: str) -> "Redaction":

@@ -27,7 +27,8 @@ class LaunchedKernel:
         constants: set[str],
     ) -> None:
         self._function = function
-        named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+        named = dict(zip(function.arg_names, args, strict=False))
+        named.update(kwargs)
         self._constants = {name: value for name, value in named.items() if name in constants}
 
     def _init_handles(self) -> None:

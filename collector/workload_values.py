@@ -322,9 +322,12 @@ def _of_loops(
         case = cases[measurement.case_id]
         sizes = (case.shape.get(name) for name in ("hidden", "ffn", "H", "H_KV", "D"))
         block: tuple[object, ...] = (measurement.implementation, case.dtype, *sizes)
-        if case.kernel == _DECODE and measurement.median_ns is not None:
-            times[block][int(case.shape["B"])] = measurement
-        elif case.kernel == _PREFILL and measurement.median_ns is not None and case.token_count:
+        if measurement.median_ns is None:
+            continue
+        if case.kernel == _DECODE:
+            batch_size = int(case.shape["B"])
+            times[block][batch_size] = measurement
+        elif case.kernel == _PREFILL and case.token_count:
             prompts[block] = measurement.median_ns / case.token_count
     for block, by_count in times.items():
         largest = by_count[max(by_count)]

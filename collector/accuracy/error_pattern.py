@@ -64,8 +64,10 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     if bool(actual_values.isnan().all()):
         return "NaN: never written, or computed from a value that was never written"
     fill_value = _UNWRITTEN.get(actual.dtype)
-    if fill_value is not None and bool((actual_values == fill_value).all()):
-        return f"{fill_value}, the fill value of new buffers: never written"
+    if fill_value is not None:
+        is_filled = actual_values == fill_value
+        if bool(is_filled.all()):
+            return f"{fill_value}, the fill value of new buffers: never written"
     actual_values = actual_values.to(torch.float64)
     if _is_mostly(actual_values.isinf()):
         return "infinite: an overflow, or a division by zero"
@@ -156,7 +158,8 @@ def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     # a batch in which only some heads are wrong, for example
     if hit_matrix_count < matrix_count:
         words += f", in {hit_matrix_count} of {matrix_count} matrices"
-    band_size = int(((offsets >= low) & (offsets <= high)).sum())
+    is_in_band = (offsets >= low) & (offsets <= high)
+    band_size = int(is_in_band.sum())
     yield hit_matrix_count * band_size, words
 
 
@@ -212,11 +215,13 @@ def _describe_indices(hit: torch.Tensor, singular: str, plural: str) -> str:
     # Threads or tiles that fail in the same way repeat: the smallest period explains most.
     longest_period = min(length // 2, _MAX_PERIOD)
     for period in range(2, longest_period + 1):
-        if bool((hit[period:] == hit[:-period]).all()):
+        repeats = hit[period:] == hit[:-period]
+        if bool(repeats.all()):
             return f"{plural} i with {_describe_period(hit[:period])}"
     if count <= _MAX_LISTED:
         indices = hit.nonzero().reshape(-1).tolist()
-        return f"{plural} {', '.join(map(str, indices))}"
+        listed = ", ".join(map(str, indices))
+        return f"{plural} {listed}"
     return f"{count} of {length} {plural}, from {first} to {end - 1}"
 
 
@@ -281,7 +286,8 @@ def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str |
     if actual_values.numel() < 2 or not square_sum:
         return None
     # The factor of the least squares.
-    product_sum = float((actual_values * expected_values).sum())
+    products = actual_values * expected_values
+    product_sum = float(products.sum())
     factor = product_sum / square_sum
     # Near 1 it explains nothing, near 0 the values are just small.
     if abs(factor) < _NEAR or abs(factor - 1) < _NEAR:
@@ -296,9 +302,11 @@ def _factor(actual_values: torch.Tensor, expected_values: torch.Tensor) -> str |
 def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
     """Whether each row is the expected one times a factor of its own."""
     # two values always have one factor
-    if actual.ndim < 2 or actual.shape[-1] < _FEWEST_COLUMNS or not bool(mask.all()):
+    if actual.ndim < 2:
         return None
     n_cols = actual.shape[-1]
+    if n_cols < _FEWEST_COLUMNS or not bool(mask.all()):
+        return None
     # whole rows, as many as a sample holds
     row_count = max(1, _MAX_SAMPLE_ELEMENTS // n_cols)
     actual_rows = actual.detach().reshape(-1, n_cols)[:row_count].to(torch.float64)
@@ -311,7 +319,8 @@ def _row_factors(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tenso
     spreads = (ratios - factors).abs().nan_to_num()
     # rounding moves values by less than the factor does
     error_of_factors = (factors - 1).abs()
-    if not bool((spreads < 0.1 * error_of_factors).all()):
+    is_even = spreads < 0.1 * error_of_factors
+    if not bool(is_even.all()):
         return None
     smallest = float(factors.min())
     largest = float(factors.max())
@@ -335,8 +344,10 @@ def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tens
             neighbours = expected.roll(-step, dim)[mask].to(torch.float64)
             if _is_near(actual_values, neighbours, _NEAR):
                 return f"the values that belong one index {side} along dim {dim}"
-    is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
-    if not is_square:
+    if mask.ndim < 2:
+        return None
+    n_rows, n_cols = mask.shape[-2:]
+    if n_rows != n_cols or n_cols < 2:
         return None
     transposed_values = expected.mT[mask].to(torch.float64)
     if _is_near(actual_values, transposed_values, _NEAR):

@@ -64,7 +64,9 @@ def limits_of_few(
         limits = report.limits
         is_few = rounded[report.tensor].numel() < _FEW
         # A loss is one number: leaving it out would hide a wrong one, so its limit gives way.
-        margin = 1.0 if is_few else _MARGIN
+        margin = _MARGIN
+        if is_few:
+            margin = 1.0
         is_close = (
             margin * errors.elementwise > limits.elementwise
             or margin * errors.rmse_ratio > limits.rmse_ratio

@@ -79,12 +79,16 @@ def _create_dot_scaled(
 
     Scales have a row per row of lhs, or column of rhs, and a column per group of the common dim.
     """
-    lhs_numbers = _numbers(lhs, lhs_format.name, axis=-1 if lhs_k_pack else -2)  # [M, K]
-    rhs_numbers = _numbers(rhs, rhs_format.name, axis=-2 if rhs_k_pack else -1)  # [K, N]
+    # two e2m1 numbers of a byte lie along K, or along the other dim
+    lhs_axis = -1 if lhs_k_pack else -2
+    rhs_axis = -2 if rhs_k_pack else -1
+    lhs_numbers = _numbers(lhs, lhs_format.name, axis=lhs_axis)  # [M, K]
+    rhs_numbers = _numbers(rhs, rhs_format.name, axis=rhs_axis)  # [K, N]
     depth = lhs_numbers.shape[-1]
     lhs_numbers = lhs_numbers * _factors(lhs_scale, depth)
     rhs_numbers = rhs_numbers * np.swapaxes(_factors(rhs_scale, depth), -1, -2)
-    return interpreter.TensorHandle(acc.data + np.matmul(lhs_numbers, rhs_numbers), tl.float32)
+    product = np.matmul(lhs_numbers, rhs_numbers)  # [M, N]
+    return interpreter.TensorHandle(acc.data + product, tl.float32)
 
 
 def _numbers(handle: Any, format_name: str, *, axis: int) -> NDArray[np.float32]:
@@ -110,7 +114,8 @@ def _factors(scale: Any, depth: int) -> NDArray[np.float32]:
     if scale.dtype.is_fp8e4nv():
         factors = _as_float32(scale.data, torch.float8_e4m3fn)
     else:
-        factors = np.ldexp(np.float32(1), scale.data.astype(np.int32) - _E8M0_BIAS)
+        exponents = scale.data.astype(np.int32) - _E8M0_BIAS
+        factors = np.ldexp(np.float32(1), exponents)
         factors = np.where(scale.data == _E8M0_NAN, np.float32(np.nan), factors)
     return np.repeat(factors, depth // factors.shape[-1], axis=-1)
 

@@ -88,12 +88,11 @@ def _combine(function: Callable[..., Any], blocks: list[Any], kinds: list[Any]) 
     """Combine the halves of blocks with a function until one row is left."""
     while len(blocks[0]) > 1:
         middle = len(blocks[0]) // 2
-        first = [
-            _as_tensor(block[:middle], kind) for block, kind in zip(blocks, kinds, strict=True)
-        ]
-        second = [
-            _as_tensor(block[middle:], kind) for block, kind in zip(blocks, kinds, strict=True)
-        ]
+        first: list[Any] = []
+        second: list[Any] = []
+        for block, kind in zip(blocks, kinds, strict=True):
+            first.append(_as_tensor(block[:middle], kind))
+            second.append(_as_tensor(block[middle:], kind))
         results = function(*first, *second)
         # a single result is no tuple
         if not isinstance(results, (tuple, tl.tuple)):
@@ -105,9 +104,12 @@ def _combine(function: Callable[..., Any], blocks: list[Any], kinds: list[Any]) 
 
 def _as_tensor(block: Any, kind: Any) -> Any:
     array = np.asarray(block)
+    tensor_type = kind
     if array.ndim == 0:
-        return tl.tensor(interpreter.TensorHandle(array.reshape(1), kind), kind)
-    return tl.tensor(interpreter.TensorHandle(array, kind), tl.block_type(kind, list(array.shape)))
+        array = array.reshape(1)
+    else:
+        tensor_type = tl.block_type(kind, list(array.shape))
+    return tl.tensor(interpreter.TensorHandle(array, kind), tensor_type)
 
 
 @functools.cache

@@ -69,8 +69,9 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
         if regime is Regime.MASKED and role is Role.MASK and _is_mask_of_rows(tensor):
             inputs[name] = _masked(tensor)
             continue
-        is_changed = regime in REGIMES[role] and tensor.is_floating_point() and tensor.numel()
-        if not is_changed:
+        if regime not in REGIMES[role]:
+            continue
+        if not tensor.is_floating_point() or not tensor.numel():
             continue
         wide = tensor.detach().to(torch.float64)
         if regime is Regime.PEAKED:

@@ -358,13 +358,13 @@ class Bench:
             name: value for name, value in changed.items() if isinstance(value, torch.Tensor)
         }
         values = {name: value for name, value in changed.items() if name not in tensors}
-        odd = [name for name, value in values.items() if not isinstance(value, _PLAIN)]
-        # objects of other types could carry code into the judge's process
-        if odd:
-            raise CollectorError(
-                f"{case.id}: input {odd[0]} is a {type(values[odd[0]]).__name__}; submit takes "
-                f"tensors and plain values"
-            )
+        for name, value in values.items():
+            # objects of other types could carry code into the judge's process
+            if not isinstance(value, _PLAIN):
+                raise CollectorError(
+                    f"{case.id}: input {name} is a {type(value).__name__}; submit takes "
+                    f"tensors and plain values"
+                )
         arguments = Arguments(tensors, values)
         if not gradients:
             return case, arguments

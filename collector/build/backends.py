@@ -130,7 +130,8 @@ def _usual_roots(project: Project) -> tuple[Path, ...]:
     # The layouts of the Python Packaging User Guide.
     """The folder or its `src`, whichever has the module of the distribution's name."""
     module = project.name.replace("-", "_")
-    for root in (project.folder / "src", project.folder):
+    roots = (project.folder / "src", project.folder)
+    for root in roots:
         if (root / module).is_dir() or (root / f"{module}.py").is_file():
             return (root,)
-    return tuple(root for root in (project.folder / "src", project.folder) if root.is_dir())
+    return tuple(root for root in roots if root.is_dir())

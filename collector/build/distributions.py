@@ -85,7 +85,11 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
 
 
 def _declaring_folders(files: Sequence[str]) -> list[str]:
-    folders = {str(Path(name).parent) for name in files if Path(name).name in DECLARING}
+    folders: set[str] = set()
+    for name in files:
+        file = Path(name)
+        if file.name in DECLARING:
+            folders.add(str(file.parent))
     return sorted(folders)
 
 

@@ -49,7 +49,10 @@ def implied(
             expansion=expansion,
         )
     # a true `and` has two true parts, a false `or` two false ones
-    if operation.name == ("arith.andi" if is_true else "arith.ori"):
+    joining_operation = "arith.ori"
+    if is_true:
+        joining_operation = "arith.andi"
+    if operation.name == joining_operation:
         limits: dict[Value, Interval] = {}
         for part in operation.operands[:2]:
             of_part = implied(
@@ -87,7 +90,9 @@ def _compared(
     left_operand, right_operand = operation.operands[:2]
     # an unsigned comparison is a signed one of numbers that are not negative
     if predicate.startswith("u"):
-        if ranges.of(left_operand).interval.low < 0 or ranges.of(right_operand).interval.low < 0:
+        left_interval = ranges.of(left_operand).interval
+        right_interval = ranges.of(right_operand).interval
+        if left_interval.low < 0 or right_interval.low < 0:
             return {}
         predicate = f"s{predicate[1:]}"
     if predicate in {"sgt", "sge"}:

@@ -266,7 +266,10 @@ def _bytes(tensor: torch.Tensor) -> int:
     """Bytes of distinct elements: an expanded dimension is read once."""
     count = 1
     for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        count *= int(length) if stride else min(int(length), 1)
+        distinct_count = int(length)
+        if not stride:
+            distinct_count = min(distinct_count, 1)
+        count *= distinct_count
     return count * tensor.element_size()
 
 

@@ -239,9 +239,12 @@ def _add_access(
         return
     pointers = operation.operands[0]
     tensor = base_of(pointers)
+    tensor_name = ""
+    if tensor is not None:
+        tensor_name = tensor.name
     region.accesses.append(
         TileAccess(
-            tensor=tensor.name if tensor is not None else "",
+            tensor=tensor_name,
             lengths=tile.shape,
             strides=_strides_of(pointers, tile, strides),
             element_bytes=_bytes(tile) / tile.size,

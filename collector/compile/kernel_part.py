@@ -53,7 +53,7 @@ def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) 
         used |= added
         for position in added:
             names |= _names_in(tree.body[position])
-    return ast.Module([tree.body[position] for position in sorted(used)], tree.type_ignores)
+    return _statements_of(tree, used)
 
 
 def part_of_implementation(
@@ -97,7 +97,13 @@ def part_of_implementation(
                 return tree
             names |= used_names
         added = {position for position, bound in declared.items() if bound & names} - used
-    return ast.Module([tree.body[position] for position in sorted(used)], tree.type_ignores)
+    return _statements_of(tree, used)
+
+
+def _statements_of(tree: ast.Module, positions: set[int]) -> ast.Module:
+    """Copy a file with the statements at some positions, in the order of the file."""
+    statements = [tree.body[position] for position in sorted(positions)]
+    return ast.Module(statements, tree.type_ignores)
 
 
 def _names_of_import(statement: ast.stmt) -> set[str]:

@@ -131,13 +131,16 @@ def touched_bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     bytes_by_view: dict[tuple[int, int | torch.SymInt], int] = {}
     for tensor in tensors:
         view = (tensor.untyped_storage()._cdata, tensor.storage_offset())
+        bytes_by_view[view] = 0
+        if not tensor.numel():
+            continue
         touched_bytes, _ = sector_bytes(
             tensor.shape,
             tensor.stride(),
             element_bytes=tensor.element_size(),
             sector_size=SMALLEST_SECTOR,
         )
-        bytes_by_view[view] = round(touched_bytes) if tensor.numel() else 0
+        bytes_by_view[view] = round(touched_bytes)
     return sum(bytes_by_view.values())
 
 

@@ -69,7 +69,10 @@ def without_aslr() -> Iterator[bool]:
         yield False
         return
     before = personality(ctypes.c_ulong(_READ_PERSONALITY))
-    is_allowed = before >= 0 and personality(ctypes.c_ulong(before | _ADDR_NO_RANDOMIZE)) >= 0
+    is_allowed = False
+    if before >= 0:
+        without_random_addresses = ctypes.c_ulong(before | _ADDR_NO_RANDOMIZE)
+        is_allowed = personality(without_random_addresses) >= 0
     try:
         yield is_allowed
     finally:

@@ -307,7 +307,9 @@ def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
         if not isinstance(value, torch.Tensor) or value.is_floating_point():
             continue
         if value.numel():
-            ranges[name] = Interval(int(value.min()), int(value.max()))
+            smallest = int(value.min())
+            largest = int(value.max())
+            ranges[name] = Interval(smallest, largest)
     return ranges
 
 

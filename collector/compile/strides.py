@@ -121,15 +121,19 @@ class TileStrides:
         strides: list[int | None] = []
         for length, stride in zip(source.shape, self.of(source), strict=True):
             # an axis of one element is repeated
-            strides.append(0 if length == 1 else stride)
+            if length == 1:
+                strides.append(0)
+            else:
+                strides.append(stride)
         return tuple(strides)
 
     def _of_transposition(self, operation: Operation, value: Value) -> Strides:
         order = _ORDER.search(operation.text)
         if order is None:
             return _unknown(value)
+        axes = [int(axis) for axis in order[1].split(",")]
         strides = self.of(operation.operands[0])
-        return tuple(strides[int(axis)] for axis in order[1].split(","))
+        return tuple(strides[axis] for axis in axes)
 
     def _of_difference(self, _operation: Operation, value: Value) -> Strides:
         return self._sum(value, sign=-1)
@@ -178,10 +182,14 @@ class TileStrides:
         period = self._constant(divisor)
         strides: list[int | None] = []
         for length, stride in zip(value.shape, self.of(dividend), strict=True):
-            has_one_wrap = (
-                stride is not None and period is not None and abs(stride) * length <= abs(period)
-            )
-            strides.append(stride if stride == 0 or has_one_wrap else None)
+            if stride == 0:
+                strides.append(0)
+            elif stride is None or period is None:
+                strides.append(None)
+            elif abs(stride) * length <= abs(period):
+                strides.append(stride)
+            else:
+                strides.append(None)
         return tuple(strides)
 
     def _of_quotient(self, operation: Operation, value: Value) -> Strides:
@@ -196,8 +204,10 @@ class TileStrides:
                 strides.append(None)
             elif abs(stride) * length <= abs(period):
                 strides.append(0)
+            elif stride % period == 0:
+                strides.append(stride // period)
             else:
-                strides.append(None if stride % period else stride // period)
+                strides.append(None)
         return tuple(strides)
 
     def _of_limit(self, operation: Operation, value: Value) -> Strides:
@@ -223,7 +233,9 @@ class TileStrides:
         return tuple(0 if stride == 0 else None for stride in addresses)
 
     def _of_loop(self, operation: Operation, value: Value) -> Strides:
-        return self.of(operation.regions[0][0].arguments[value.index + 1])
+        body = operation.regions[0][0]
+        # argument 0 is the counter
+        return self.of(body.arguments[value.index + 1])
 
     def _of_condition(self, operation: Operation, value: Value) -> Strides:
         sides: list[Strides] = []

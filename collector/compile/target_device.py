@@ -225,7 +225,9 @@ def active_driver(driver: SimpleNamespace) -> contextlib.AbstractContextManager[
     from triton.runtime import driver as configured
 
     # a property since Triton 3.5
-    name = "_active" if hasattr(configured, "_active") else "active"
+    name = "active"
+    if hasattr(configured, "_active"):
+        name = "_active"
     return replaced(
         owner=configured,
         name=name,

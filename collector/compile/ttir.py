@@ -188,8 +188,10 @@ class _Parser:
         iterated_text, _, type_text = match[5].partition("->")
         pairs = _ITERATION.findall(iterated_text)
         types = _types_in_parentheses(type_text)
-        operation.operands = [self._value(match[number]) for number in (2, 3, 4)]
-        operation.operands += [self._value(initial) for _, initial in pairs]
+        # the start, stop and step
+        bounds = [self._value(match[number]) for number in (2, 3, 4)]
+        initial_values = [self._value(initial) for _, initial in pairs]
+        operation.operands = bounds + initial_values
         return _numbered([counter, *_typed(pairs, types)])
 
     def _of_while(self, operation: Operation) -> list[Value]:
@@ -197,20 +199,21 @@ class _Parser:
         head, _, types = operation.text.partition(" : ")
         pairs = _ITERATION.findall(head)
         operation.operands = [self._value(initial) for _, initial in pairs]
-        kinds = _types_in_parentheses(types.partition("->")[0])
+        argument_types, _, _ = types.partition("->")
+        kinds = _types_in_parentheses(argument_types)
         return _numbered(_typed(pairs, kinds))
 
     def _branch(self, operation: Operation) -> None:
         """Note the values that a branch passes to each block."""
-        for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
+        targets = _BRANCH.findall(operation.text)
+        for position, (label, names) in enumerate(targets):
             values = [self._value(name) for name in _NAME.findall(names)]
-            self._block_of(label).incoming.append(
-                Branch(
-                    operation=operation,
-                    position=position,
-                    values=values,
-                )
+            branch = Branch(
+                operation=operation,
+                position=position,
+                values=values,
             )
+            self._block_of(label).incoming.append(branch)
 
     # --- values
 

@@ -175,7 +175,10 @@ def _dtypes_of_roofs(dtypes: Sequence[str]) -> set[str]:
     needed = {"float32", TF32}
     for dtype in dtypes:
         # both formats have the same rate, and torch multiplies only this one
-        needed.add("float8_e4m3fn" if dtype == "float8_e5m2" else dtype)
+        if dtype == "float8_e5m2":
+            needed.add("float8_e4m3fn")
+        else:
+            needed.add(dtype)
         needed.update(WIDER_DTYPES.get(dtype, ()))
     return needed
 

@@ -65,8 +65,12 @@ Status = Literal["ok", "unavailable", "not_permitted", "unsupported"]
 
 def reason_names(bits: int) -> tuple[str, ...]:
     """Name all set bits, lowest first; a bit unknown to this version appears as its number."""
-    set_bits = (1 << position for position in range(bits.bit_length()) if bits >> position & 1)
-    return tuple(EVENT_REASONS.get(bit, f"unknown_{bit:#x}") for bit in set_bits)
+    names: list[str] = []
+    for position in range(bits.bit_length()):
+        bit = 1 << position
+        if bits & bit:
+            names.append(EVENT_REASONS.get(bit, f"unknown_{bit:#x}"))
+    return tuple(names)
 
 
 class NvmlError(Exception):

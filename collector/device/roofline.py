@@ -87,10 +87,16 @@ def roof_of(
     if cache is CacheState.HOT and _fits(case, memory.get("cache")):
         ceiling = memory["cache"]
     compute = _compute_ceiling(case.dtype, ceilings)
-    levels = [level for level in memory.values() if level.level == "dram" or _fits(case, level)]
+    levels: list[Ceiling] = []
+    for ceiling_of_level in memory.values():
+        is_dram = ceiling_of_level.level == "dram"
+        if is_dram or _fits(case, ceiling_of_level):
+            levels.append(ceiling_of_level)
     fastest_memory = max(levels, key=lambda level: level.per_s, default=None)
     # A user may round float32 operands to TF32, which needs a single product.
-    tf32_products = 1 if case.dtype == "float32" else TF32_PRODUCTS
+    tf32_products = TF32_PRODUCTS
+    if case.dtype == "float32":
+        tf32_products = 1
     fastest_compute = _compute_ceiling(case.dtype, ceilings, tf32_products)
     least_memory_ns = _ns(case.memory_bytes, fastest_memory) or 0.0
     least_compute_ns = _ns(case.flop_count, fastest_compute) or 0.0

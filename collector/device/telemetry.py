@@ -244,7 +244,8 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
     `energy_j` continues without the energy spent in between. Very long runs are thinned out. Parts,
     at least one, are in order; those with equal `started_at` come from one process.
     """
-    messages = "; ".join(dict.fromkeys(part.message for part in parts if part.message)) or None
+    distinct_messages = dict.fromkeys(part.message for part in parts if part.message)
+    messages = "; ".join(distinct_messages) or None
     with_readings = [part for part in parts if part.offset_ms]
     if not with_readings:
         return parts[-1].model_copy(update={"message": messages})

@@ -284,8 +284,9 @@ class SuiteJobs:
         self, implementation: Implementation
     ) -> AbstractContextManager[list[Autotuning]]:
         """Collect what Triton's autotuner chooses on a device."""
-        is_tuned = implementation.language is Language.TRITON and self._settings.mode is Mode.DEVICE
-        if is_tuned:
+        is_triton = implementation.language is Language.TRITON
+        is_on_device = self._settings.mode is Mode.DEVICE
+        if is_triton and is_on_device:
             return self._autotuning.watching()
         return nullcontext([])
 

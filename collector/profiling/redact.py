@@ -232,8 +232,10 @@ def _redact_row(columns: list[str], line: str, redaction: Redaction) -> str:
     cells = next(csv.reader(io.StringIO(line)))
     redacted: list[str] = []
     for column, cell in zip(columns, cells, strict=False):
-        is_emptied = _is_emptied(column, redaction)
-        redacted.append("" if is_emptied else redaction.text(cell))
+        if _is_emptied(column, redaction):
+            redacted.append("")
+        else:
+            redacted.append(redaction.text(cell))
     if redacted == cells:
         return line
     row = io.StringIO()

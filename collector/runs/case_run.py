@@ -264,7 +264,8 @@ def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseR
         case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags
     )
     if plan.tags is not None:
-        return tuple(case for case in offered if set(plan.tags) <= set(case.tags))
+        required_tags = set(plan.tags)
+        return tuple(case for case in offered if required_tags.issubset(case.tags))
     usual_tag = plan.usual_tag
     if not usual_tag:
         usual_tag = "quick"

@@ -283,8 +283,13 @@ def spread_run(
     with connect(address, ship(suite)) as cluster:
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
-        device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
-        usual_tag = "quick" if device == "cuda" else "small"
+        fastest_device = "cpu"
+        if cluster.has_gpus:
+            fastest_device = "cuda"
+        device = plan.device or fastest_device
+        usual_tag = "small"
+        if device == "cuda":
+            usual_tag = "quick"
         plan = replace(
             plan,
             device=device,
@@ -297,7 +302,9 @@ def spread_run(
         measured = {case.case_id for record in records for case in record.cases}
         missing = [run for run in selected if run.case.case_id not in measured]
         shares = deal(missing, _SHARES_PER_DEVICE * cluster.device_count)
-        noun = "GPU" if cluster.has_gpus else "machine"
+        noun = "machine"
+        if cluster.has_gpus:
+            noun = "GPU"
         on_progress(
             Progress(
                 done=0,

@@ -229,7 +229,10 @@ def _needed_features(run: SuiteRun) -> list[Feature]:
     if any(case.case.direction == "bwd" for case in run.cases.values()):
         features.append("backward")
     if any(case.implementation.is_compiled for case in run.to_check):
-        features.append("torch_compile" if run.is_on_cpu else "torch_compile_beside_gpu")
+        if run.is_on_cpu:
+            features.append("torch_compile")
+        else:
+            features.append("torch_compile_beside_gpu")
     return features
 
 

@@ -103,7 +103,10 @@ def analyse_suite(
             for run in select(workers.start(), plan)
             if run.implementation.language != "torch"
         ]
-        steps.total = len(subjects) * (2 if has_proofs else 1)
+        steps.total = len(subjects)
+        if has_proofs:
+            # a step to compile each subject, and one to analyse its calls
+            steps.total += len(subjects)
         facts: dict[Subject, tuple[StaticFacts, ...]] = {}
         compiling = compile_subjects(
             workers=workers,

@@ -148,7 +148,8 @@ def make_stopwatch(
     if method.cache is CacheState.ROTATED:
         assert copies is not None
         count = copy_count(copies.touched_bytes, last_level_cache_bytes(device))
-        launch = Rotation([launch, *(copies.make() for _ in range(count - 1))])
+        launches_of_copies = [copies.make() for _ in range(count - 1)]
+        launch = Rotation([launch, *launches_of_copies])
     prepare_cache = cache_preparation(method.cache, device)
     return _STOPWATCHES[method.timer](launch, method.cache, prepare_cache, ranks)
 
@@ -214,7 +215,9 @@ def _sample_until_precise(
             continue
         is_early = len(samples) < plan.min_samples or spent_ns < plan.patience_ms * 1e6
         is_precise = not is_early and relative_width_of_median(times_ns) <= plan.relative_width
-        if is_precise or len(samples) >= plan.max_samples or spent_ns >= plan.budget_ms * 1e6:
+        has_all_samples = len(samples) >= plan.max_samples
+        has_spent_budget = spent_ns >= plan.budget_ms * 1e6
+        if is_precise or has_all_samples or has_spent_budget:
             return samples
 
 

@@ -54,8 +54,16 @@ def isolate_program(writable: Sequence[str], *, home: Path, has_network: bool) -
     protect_root(writable)
     for path in (*_private_entries(home, needed_paths), *map(Path, _DAEMONS)):
         _hide(path)
-    mount_private(kind="tmpfs", mount_point=_SHARED_MEMORY, options="mode=1777")
-    mount_private(kind="proc", mount_point="/proc", options=None)
+    mount_private(
+        kind="tmpfs",
+        mount_point=_SHARED_MEMORY,
+        options="mode=1777",
+    )
+    mount_private(
+        kind="proc",
+        mount_point="/proc",
+        options=None,
+    )
     if not has_network:
         _start_loopback()
     os.chdir(writable[0])
@@ -84,7 +92,11 @@ def _private_entries(home: Path, needed_paths: Sequence[str]) -> Iterator[Path]:
 def _hide(path: Path) -> None:
     """Show an empty folder or file in place of one, if it exists."""
     if path.is_dir():
-        mount_private(kind="tmpfs", mount_point=str(path), options="mode=555,size=4k")
+        mount_private(
+            kind="tmpfs",
+            mount_point=str(path),
+            options="mode=555,size=4k",
+        )
     elif path.exists():
         bind_over("/dev/null", str(path))
 

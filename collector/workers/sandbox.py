@@ -131,7 +131,14 @@ def isolate(policy: Policy) -> Mapping[str, str]:
                 options=f"size={policy.scratch_bytes},mode=700",
             ),
         )
-        attempt("own_proc", lambda: mount_private(kind="proc", mount_point="/proc", options=None))
+        attempt(
+            "own_proc",
+            lambda: mount_private(
+                kind="proc",
+                mount_point="/proc",
+                options=None,
+            ),
+        )
     os.chdir(policy.scratch)  # into what is mounted there now
     attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
     for capability in range(_LAST_CAPABILITY + 1):
@@ -275,7 +282,10 @@ def _fork_into_namespace() -> None:
         os.closerange(0, 2**16)
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        os._exit(code if code >= 0 else 128 - code)
+        if code < 0:
+            # as a shell reports the signal that ended a process
+            code = 128 - code
+        os._exit(code)
 
 
 def protect_root(writable: Sequence[str] = ()) -> None:
@@ -425,7 +435,8 @@ def _allow(rules: int, path: str, rights: int) -> None:
         path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
-    rights &= ~0 if Path(path).is_dir() else _FILE_RIGHTS
+    if not Path(path).is_dir():
+        rights &= _FILE_RIGHTS
     rule = struct.pack("=Qi", rights, path_fd)
     _check(_libc.syscall(_LANDLOCK_ADD, rules, 1, rule, 0))
     os.close(path_fd)

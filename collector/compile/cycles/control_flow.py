@@ -192,7 +192,8 @@ def _loops(
             if dominates(header, number):
                 body = bodies.setdefault(header, {header})
                 _add_body(body, number, predecessors)
-    return [Loop(header, frozenset(body)) for header, body in sorted(bodies.items())]
+    by_header = sorted(bodies.items())
+    return [Loop(header, frozenset(body)) for header, body in by_header]
 
 
 def _add_body(body: set[int], last: int, predecessors: dict[int, list[int]]) -> None:

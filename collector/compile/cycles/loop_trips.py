@@ -193,8 +193,12 @@ def _agreement(loop: Region, source: IrRegion) -> float:
     """
     of_loop = _traits_of_code(loop)
     of_source = _traits_of_ir(source)
-    products = 2.0 if of_loop.has_products == of_source.has_products else -3.0
-    accesses = 1.0 if of_loop.has_accesses == of_source.has_accesses else -0.5
+    products = -3.0
+    if of_loop.has_products == of_source.has_products:
+        products = 2.0
+    accesses = -0.5
+    if of_loop.has_accesses == of_source.has_accesses:
+        accesses = 1.0
     nesting = 0.0
     if bool(loop.loops) == bool(source.loops):
         nesting = 0.5

@@ -377,7 +377,8 @@ class _Chain:
         """Clocks of one iteration: arithmetic, tensor cores and memory overlap in part."""
         rates = self.code.rates
         warps = self.code.warps
-        arithmetic = max((work.clocks[pipe] * warps for pipe in _PIPES), default=0.0)
+        clocks_of_pipes = [work.clocks[pipe] * warps for pipe in _PIPES]
+        arithmetic = max(clocks_of_pipes, default=0.0)
         products = work.clocks[TENSOR] * warps
         if work.async_products:
             # waiting for every product leaves the tensor cores idle during the arithmetic
@@ -386,7 +387,10 @@ class _Chain:
             clocks += rates.tensor_wait * work.full_waits
         else:
             clocks = max(arithmetic, products) + _SYNC_OVERLAP * min(arithmetic, products)
-        clocks += work.barriers * (rates.barrier + (rates.shuffle if work.shuffles else 0.0))
+        clocks_per_barrier = rates.barrier
+        if work.shuffles:
+            clocks_per_barrier += rates.shuffle
+        clocks += work.barriers * clocks_per_barrier
         latency = self.assumptions.latency * rates.memory_latency * min(1.0, work.plain_loads)
         transfer = work.access_bytes * self.code.threads * self.clocks_per_byte
         if products:

@@ -110,12 +110,14 @@ def parse_amdgcn(assembly: str, symbol: str) -> list[Instruction]:
             raw.append((match["mnemonic"], match["operands"].strip()))
     instructions: list[Instruction] = []
     for mnemonic, operands in raw:
-        is_jump = mnemonic.startswith(_GCN_JUMPS)
+        target: int | None = None
+        if mnemonic.startswith(_GCN_JUMPS):
+            target = index_of.get(operands)
         instructions.append(
             Instruction(
                 mnemonic=mnemonic,
                 operands=operands,
-                target=index_of.get(operands) if is_jump else None,
+                target=target,
                 is_conditional=mnemonic.startswith("s_cbranch"),
                 is_end=mnemonic.startswith(_GCN_ENDS),
             )

@@ -122,9 +122,12 @@ class Attribution:
         module = getattr(fields, "module", None)
         if module is not None:
             name = self._module_names.get(module.self_ptr, module.cls_name)
-            context = self._enter(
-                context, EnclosingScope(kind="module", name=name, detail=module.cls_name)
+            scope = EnclosingScope(
+                kind="module",
+                name=name,
+                detail=module.cls_name,
             )
+            context = self._enter(context, scope)
         sequence_number = getattr(fields, "sequence_number", -1)
         if sequence_number < 0 and not line_hint:
             return context
