@@ -104,7 +104,10 @@ class GitHubRequests:
             parameters = query | {"per_page": _PAGE_LENGTH, "page": page}
             answer = self._answer("GET", path, params=parameters)
             document = _json_of(answer)
-            items += document if key is None else document[key]
+            if key is None:
+                items += document
+            else:
+                items += document[key]
             # the header names the next page, if there is one
             if "next" not in answer.links:
                 return items

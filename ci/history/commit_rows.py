@@ -75,8 +75,11 @@ class CommitEntry:
         """
         if regression_id is not None:
             return any(part.regression_id == regression_id for part in self.parts)
-        is_commit = sha is not None and _SHA.fullmatch(sha) and self.commit.sha.startswith(sha)
-        return bool(is_commit) and verdict in (None, str(self.verdict))
+        # `startswith` is true of any text that is short enough
+        if sha is None or _SHA.fullmatch(sha) is None:
+            return False
+        is_commit = self.commit.sha.startswith(sha)
+        return is_commit and verdict in (None, str(self.verdict))
 
     @property
     def worst(self) -> ChangePoint:

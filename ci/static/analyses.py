@@ -337,9 +337,12 @@ def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
         base_value = base.values.get(name, 0)
         head_value = head.values.get(name, 0)
         if base_value != head_value:
-            write = str if name == "wait_count" else format_bytes
-            base_text = write(base_value)
-            head_text = write(head_value)
+            base_text = format_bytes(base_value)
+            head_text = format_bytes(head_value)
+            # all other costs are bytes
+            if name == "wait_count":
+                base_text = str(base_value)
+                head_text = str(head_value)
             parts.append(phrase.format(base_text, head_text))
     words: list[str] = []
     for name, base_count, head_count in islice(_changed_calls(base, head), _MAX_NAMED):

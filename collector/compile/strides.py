@@ -76,8 +76,10 @@ class TileStrides:
     def _of_carried(self, value: Value) -> Strides:
         """Strides of what a loop hands from one iteration to the next, if each keeps them."""
         block = value.block
-        loop = block.parent if block is not None else None
-        if loop is None or loop.name != "scf.for" or not value.index:
+        if block is None or not value.index:
+            return _unknown(value)
+        loop = block.parent
+        if loop is None or loop.name != "scf.for":
             return _unknown(value)
         # operands are start, stop, step and first values; argument 0 is the counter
         first = self.of(loop.operands[value.index + 2])

@@ -115,7 +115,8 @@ class HttpClient:
         if self.token:
             text = text.replace(self.token, "***")
         printable = "".join(character if character.isprintable() else " " for character in text)
-        return " ".join(printable.split())[:_MAX_MESSAGE_LENGTH]
+        words = printable.split()
+        return " ".join(words)[:_MAX_MESSAGE_LENGTH]
 
 
 class _EveryStatus(urllib.request.HTTPErrorProcessor):

@@ -173,7 +173,9 @@ def _finite(value: Any) -> float | None:
     """The number; None for NaN, which ncu gives for a counter that it could not read."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return value
 
 
 def _is_whole(content: bytes) -> bool:

@@ -104,7 +104,9 @@ class ShippedSuite:
         source = self.suite.source
         if source.path is None:
             return self.suite
-        tree = None if source.tree is None else folder
+        tree: Path | None = None
+        if source.tree is not None:
+            tree = folder
         return replace(self.suite, source=prepare_suite(folder / source.path, tree))
 
 

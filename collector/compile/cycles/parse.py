@@ -107,7 +107,8 @@ def parse_amdgcn(assembly: str, symbol: str) -> list[Instruction]:
             continue
         match = _GCN.match(line)
         if is_inside and match is not None:
-            raw.append((match["mnemonic"], match["operands"].strip()))
+            operands = match["operands"].strip()
+            raw.append((match["mnemonic"], operands))
     instructions: list[Instruction] = []
     for mnemonic, operands in raw:
         target: int | None = None
