@@ -265,7 +265,8 @@ _MODULES: dict[Feature, str] = {
 
 def main(device_fd: int, interpreter_fd: int) -> None:
     """Load torch once for both modes, and serve them by two processes."""
-    import_module("torch")
+    import torch  # noqa: F401  loaded once for both
+
     if os.fork() == 0:
         os.close(device_fd)
         os.environ["TRITON_INTERPRET"] = "1"

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urljoin
 from zoneinfo import ZoneInfo
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import RerunException
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
@@ -220,10 +221,16 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         st.stop()
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
+    is_left = False
     try:
         yield _read_choices(name, link, projects)
+    except RerunException:
+        # another page was asked for: its address must not be replaced by half of this one's
+        is_left = True
+        raise
     finally:
-        link.write()
+        if not is_left:
+            link.write()
 
 
 def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
