@@ -101,13 +101,17 @@ class ForwardPasses:
                 self._pass_count -= 1
                 self._scopes.start_when_closed(self._recorder.start_step)
                 return
-            if self._limit_s:
-                self._window_end_s = time.monotonic() + self._limit_s / 2
-            self._scopes.start_when_closed(self._recorder.start_passes)
+            self._scopes.start_when_closed(self._start_window)
         elif time.monotonic() >= self._window_end_s:
             self._recorder.stop_part("window", "the window ended")
             self._is_last_step = True
             self._scopes.start_when_closed(self._recorder.start_step)
+
+    def _start_window(self) -> None:
+        self._recorder.start_passes()
+        # from here on: an open scope may delay the start
+        if self._limit_s:
+            self._window_end_s = time.monotonic() + self._limit_s / 2
 
 
 def _is_inference(module: Any) -> bool:

@@ -272,7 +272,7 @@ def grow(cache):
 
 
 with torch.inference_mode():
-    for _ in range(400):
+    for _ in range(1_000):
         cache = grow(cache)
         model(cache)
         for _ in range(len(cache)):
