@@ -77,12 +77,12 @@ class IrRegion:
 
     def gaps(self, sector_size: int) -> Gaps:
         """Bound the bytes beside those asked for, of one iteration without inner loops."""
-        alike: defaultdict[tuple[str, Strides], list[TileAccess]] = defaultdict(list)
+        by_address: defaultdict[tuple[str, Strides], list[TileAccess]] = defaultdict(list)
         for access in self.accesses:
-            alike[access.tensor, access.strides].append(access)
+            by_address[access.tensor, access.strides].append(access)
         least = 0.0
         most = 0.0
-        for accesses in alike.values():
+        for accesses in by_address.values():
             # what one access leaves out of a sector, such as every second element, others may use
             requested_bytes = sum(access.requested_bytes for access in accesses)
             largest = max(accesses, key=lambda access: access.requested_bytes)
