@@ -10,10 +10,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from roofwatch.arguments import suite_at
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import ALL, Activity, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.configuration.arguments import suite_at
 from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_all
 from tests.packaged import make_pure, write

@@ -8,10 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from roofwatch.configuration.settings import Settings, load_settings
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.regressions.decisions import Signature
-from roofwatch.settings import Settings, load_settings
-from roofwatch.triaging import git_signature
+from roofwatch.regressions.triaging import git_signature
 
 _MIN_SECRET_LENGTH = 32
 LOCAL_VARIABLE = "ROOFWATCH_DASHBOARD_IS_LOCAL"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import streamlit as st
 
+from roofwatch.configuration.settings import SettingsError
 from roofwatch.dashboard.data import RestrictedError, UnreadServerError
 from roofwatch.dashboard.logo import LOGO
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
-from roofwatch.settings import SettingsError
 
 _STYLE = Path(__file__).parent / "assets" / "style.css"
 # drawn here: Streamlit would fetch an icon from another host

@@ -13,12 +13,12 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
-from roofwatch.alerting import configured_ownership
-from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.configuration.arguments import open_configured_store
+from roofwatch.configuration.settings import load_settings
 from roofwatch.dashboard.access import NotAllowedError, reader_names_here
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import record_name
@@ -32,7 +32,7 @@ from roofwatch.model.history import ChangePoint, Regression
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import FilterOptions
 from roofwatch.model.triage import TriagedRegression
-from roofwatch.settings import load_settings
+from roofwatch.regressions.alerting import configured_ownership
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, open_source
 

@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
+from roofwatch.configuration.settings import load_settings
 from roofwatch.dashboard.access import LOCAL_VARIABLE, DashboardError, sign_in_secrets
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.dashboard.navigation import FRONT_PAGE, MOVED, VIEWS, path_of
 from roofwatch.dashboard.security import SecurityMiddleware
 from roofwatch.dashboard.unfurl import PreviewMiddleware
-from roofwatch.settings import load_settings
 
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1

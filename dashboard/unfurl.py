@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from roofwatch.ci.messages import on_one_line
+from roofwatch.configuration.settings import SettingsError
 from roofwatch.dashboard.headline import headline_of
 from roofwatch.dashboard.linked_row import find_linked_row
 from roofwatch.dashboard.navigation import FRONT_PAGE, VIEWS
 from roofwatch.dashboard.wording import shortened
 from roofwatch.db.errors import StoreError
-from roofwatch.settings import SettingsError
 
 _TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
 _KEYS = (Path(__file__).parent / "assets" / "keys.js").read_text(encoding="utf-8")

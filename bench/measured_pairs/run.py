@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
 from roofwatch.ci.static.comparison import CodeEvidence, judge_static
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.runs.static_compiler import analyse_suite
+from roofwatch.configuration.arguments import suite_source
+from roofwatch.measurement.toolchains import find_toolchain
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Verdict
-from roofwatch.toolchains import find_toolchain
 
 HERE = Path(__file__).parent
 FASTER = frozenset({Verdict.PREDICTED_FASTER, Verdict.IMPROVED})

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import streamlit as st
 from streamlit.runtime.scriptrunner import RerunException
 
+from roofwatch.configuration.settings import load_settings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
 from roofwatch.dashboard.charts.lanes import LaneMark
@@ -34,7 +35,6 @@ from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.stored_results import FleetRun, RunnerCoverage
-from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
 """Key of the main figure or table of a view, whose load time is measured."""

@@ -10,6 +10,7 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
+from roofwatch.configuration.settings import load_settings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import (
     Amount,
@@ -24,7 +25,6 @@ from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.stored_results import FleetRun, KernelCost
-from roofwatch.settings import load_settings
 
 _WINDOWS = ("50", "100", "200")
 """Number of newest runs in the sums."""

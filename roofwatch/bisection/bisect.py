@@ -44,7 +44,7 @@ from roofwatch.model.files import atomic_write, reason_of
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.triage import BisectionProgress, BisectionRange, BisectionState, CommitStatus
 from roofwatch.model.worker_protocol import Subject, WorkerSettings
-from roofwatch.records import RECORD_SUFFIX
+from roofwatch.reporting.records import RECORD_SUFFIX
 
 # What is known so far; it is written after each measurement.
 _STATE_FILE = "bisection.json"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from roofwatch.arguments import repository_of, suite_source
 from roofwatch.ci.bisect.priors import BuildInputs
 from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.digests import digest_of
@@ -19,6 +18,7 @@ from roofwatch.collector.runs.static_compiler import compile_suite
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.configuration.arguments import repository_of, suite_source
 from roofwatch.measurement.revisions import affects_every_kernel, open_suite, source_digests
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.errors import SuiteError

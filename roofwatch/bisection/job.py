@@ -16,6 +16,8 @@ from roofwatch.ci.bisect.priors import SAME_CODE
 from roofwatch.ci.bisect.search import SearchEnd
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.console.terminal import console, make_table
+from roofwatch.console.terminal import progress as progress_bar
 from roofwatch.model.errors import JournalError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.triage import (
@@ -27,8 +29,6 @@ from roofwatch.model.triage import (
     CommitStatus,
 )
 from roofwatch.model.verdict import Verdict
-from roofwatch.terminal import console, make_table
-from roofwatch.terminal import progress as progress_bar
 
 if TYPE_CHECKING:  # a machine that only measures has no database client
     from roofwatch.bisection.stored import StoredBisection

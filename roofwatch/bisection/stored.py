@@ -12,6 +12,7 @@ from roofwatch.bisection.commits import describe_machine
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.console.terminal import print_error
 from roofwatch.db.bisections import (
     Claim,
     begin_bisection,
@@ -26,7 +27,6 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import Regression
 from roofwatch.model.triage import BisectionRange, BisectionResult
-from roofwatch.terminal import print_error
 
 _NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
 

@@ -13,7 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from roofwatch import __version__
-from roofwatch.cli import (
+from roofwatch.cli import mcp
+from roofwatch.commands import (
     alert,
     bisect,
     db,
@@ -33,7 +34,7 @@ from roofwatch.cli import (
     tune,
     watch,
 )
-from roofwatch.terminal import (
+from roofwatch.console.terminal import (
     OutputError,
     fail,
     is_debugging,
@@ -131,6 +132,7 @@ for group in (
     queue,
     alert,
     serve,
+    mcp,
     db,
     token,
 ):

@@ -16,6 +16,7 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.runs.run_plan import Progress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.console.terminal import print_note, print_table, progress, write_text
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
@@ -32,7 +33,6 @@ from roofwatch.demo.scenario import (
 from roofwatch.model.agenda import JobKind
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import SamplingPlan
-from roofwatch.terminal import print_note, print_table, progress, write_text
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.runner import Watch
 

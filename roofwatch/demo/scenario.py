@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.collector.git import run_git
+from roofwatch.console.terminal import make_table
 from roofwatch.model.history import Regression, RegressionState
 from roofwatch.model.verdict import Verdict
 from roofwatch.tables.cells import verdict
-from roofwatch.terminal import make_table
 
 BENCHMARK_FILE = "bench_layers.py"
 _SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
+from roofwatch.console.terminal import make_table
 from roofwatch.importers import ImportedRow, ImportedRun
 from roofwatch.model.metrics import Better
-from roofwatch.terminal import make_table
 
 _MEDIAN = "median"
 

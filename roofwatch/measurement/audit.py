@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
 from roofwatch.ci.static.comparison import StaticChange, judge_static
 from roofwatch.ci.tuning.pruning import judge_code
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan, Steps
 from roofwatch.collector.runs.static_compiler import compilers, search_path
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.configuration.arguments import suite_source
 from roofwatch.measurement.table_rows import TableError, read_rows
+from roofwatch.measurement.toolchains import find_toolchain
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.tuning import AuditedRow, ConfiguredCode, Loss, TableRow, TriedConfiguration
 from roofwatch.model.worker_protocol import CompileConfigurations
-from roofwatch.toolchains import find_toolchain
 
 _Codes = Mapping[tuple[str, str], ConfiguredCode]
 """By target and configuration as text."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
 from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, RunPlan, Steps, matches
 from roofwatch.collector.runs.static_compiler import compilers, prove_subjects
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.configuration.arguments import suite_source
 from roofwatch.model.case_key import kernel_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.errors import SuiteError

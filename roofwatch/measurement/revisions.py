@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.build.revision import suite_at_revision
@@ -22,11 +21,12 @@ from roofwatch.collector.runs.run_plan import RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.configuration.arguments import repository_of, suite_at
+from roofwatch.console.terminal import json_text, print_error, write_text
 from roofwatch.model.errors import BuildError, CollectorError, GitError, SideError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import DescribeSources, SuiteInfo, WorkerSettings
-from roofwatch.records import RECORD_FOLDER
-from roofwatch.terminal import json_text, print_error, write_text
+from roofwatch.reporting.records import RECORD_FOLDER
 
 AUTO = "auto"
 """As a base: where the branch left its target branch."""

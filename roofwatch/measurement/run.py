@@ -24,6 +24,7 @@ from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.console.terminal import print_error, progress
 from roofwatch.model.claim import CodeState
 from roofwatch.model.files import check_writable
 from roofwatch.model.measurement import Autotuning
@@ -31,8 +32,7 @@ from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.timing_method import Preset
 from roofwatch.model.verdict import Reason
 from roofwatch.model.worker_protocol import Subject
-from roofwatch.records import RECORD_SUFFIX
-from roofwatch.terminal import print_error, progress
+from roofwatch.reporting.records import RECORD_SUFFIX
 
 FIRST_BLOCKS = 8
 """Blocks per side before the first interim analysis; a verdict compares blocks, not samples."""

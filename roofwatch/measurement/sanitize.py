@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.console.terminal import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.model.errors import ToolchainError
-from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _PREFIX = re.compile(r"^=+ ?", re.MULTILINE)
 # a second such line counts errors that were not printed, which the first includes

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.ci.ab.submission import SubmissionVerdict
+from roofwatch.configuration.settings import load_settings
 from roofwatch.model.errors import CollectorError
-from roofwatch.settings import load_settings
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from roofwatch.arguments import repository_of
 from roofwatch.ci.ab.compare import ERROR_RATE
 from roofwatch.ci.ab.submission import (
     CONFIRMATION_ERROR_RATE,
@@ -31,6 +30,7 @@ from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import keep_freed_memory
 from roofwatch.collector.workers.candidate_protocol import CandidateError
+from roofwatch.configuration.arguments import repository_of
 from roofwatch.measurement.load import BUSY_LOAD, load_per_processor
 from roofwatch.measurement.submission_checks import MAX_TIMED, check_candidate, rejection
 from roofwatch.measurement.submission_timing import (

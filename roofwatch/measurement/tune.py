@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
 from roofwatch.ci.tuning.pruning import choose_predicted, prune
 from roofwatch.ci.tuning.race import Race
 from roofwatch.collector.runs.case_run import CaseRun, select
@@ -15,6 +14,7 @@ from roofwatch.collector.runs.run_plan import OnProgress, RunPlan, Steps
 from roofwatch.collector.runs.static_compiler import compilers
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.configuration.arguments import suite_source
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Autotuning

@@ -10,10 +10,10 @@ from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding
 from roofwatch.ci.messages import listed
 from roofwatch.collector.runs.run_plan import RunPlan, matches
+from roofwatch.console.terminal import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.model.errors import RecordError
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import RunRecord
-from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _RATE_METRICS = {"memory": "memory_bytes_per_s", "compute": "flop_per_s"}
 """Metric that formats the rate of a ceiling, by its resource."""

@@ -22,12 +22,12 @@ from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.steady import StepKind
 from roofwatch.collector.profiling.steps import HOST, StepTimes, read_steps, step_kind
 from roofwatch.collector.profiling.trace import Trace
+from roofwatch.console.terminal import make_table
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
-from roofwatch.pages import page
 from roofwatch.profiles.report import text_or_none
-from roofwatch.terminal import make_table
+from roofwatch.reporting.pages import page
 
 # A terminal shows the rows that matter; the HTML page and JSON have all.
 _MOST_ROWS = 20

@@ -13,6 +13,7 @@ from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import counters_of, finding_rank, stalls_of
 from roofwatch.collector.profiling.ncu_names import STALL_REASONS
 from roofwatch.collector.runs.run_plan import matches
+from roofwatch.console.terminal import EXIT_CANNOT, EXIT_WRONG, make_table
 from roofwatch.model.errors import RecordError, SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CaseRecord
@@ -20,9 +21,7 @@ from roofwatch.model.metrics import format_bytes, format_counter, format_counter
 from roofwatch.model.record import Commit, RunRecord
 from roofwatch.model.results import Counters
 from roofwatch.model.worker_protocol import ImplementationInfo, SuiteInfo
-from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent, text_or_none
-from roofwatch.terminal import make_table
 
 _KERNELS_OF_A_TABLE = 8
 _MAX_STALLS = 6

@@ -8,9 +8,9 @@ from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.attribution import AttributedTime, StepAttribution
 from roofwatch.collector.profiling.captured import CapturedKernel
 from roofwatch.collector.profiling.time_spent import IdleGap, TimeRow, TimeSpent
+from roofwatch.console.terminal import console, make_table
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.profiles.report import ProfileReport, percent, text_or_none
-from roofwatch.terminal import console, make_table
 
 _MIN_SHARE = 0.005
 """Modules, functions and lines with less of a step are counted, not listed."""

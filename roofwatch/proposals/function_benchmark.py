@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.found_kernels import calls_autograd
+from roofwatch.console.terminal import print_error
 from roofwatch.model.errors import SuiteError
-from roofwatch.terminal import print_error
+from roofwatch.proposals.found_kernels import calls_autograd
 
 SEPARATOR = "::"
 # As in "x: float32[4096, 1024]" or "lengths: int64[64] from 1 to 4096".

@@ -7,12 +7,12 @@ from pathlib import Path, PurePosixPath
 
 from roofwatch.ci.messages import count_of, listed
 from roofwatch.collector.git import find_repository, project_of, run_git
-from roofwatch.found_kernels import FoundKernel, find_function, find_kernels
+from roofwatch.console.terminal import console
 from roofwatch.install import PACKAGE_DIR
-from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
 from roofwatch.proposals.argument_guesses import guess_inputs, matrix_count
-from roofwatch.terminal import console
+from roofwatch.proposals.found_kernels import FoundKernel, find_function, find_kernels
+from roofwatch.proposals.install_source import InstallSource
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.git import find_repository, project_of
+from roofwatch.console.terminal import print_error
 from roofwatch.model.errors import GitError, SpoolError
 from roofwatch.model.queue import (
     JobOutcome,
@@ -22,7 +23,6 @@ from roofwatch.queue.result import read_result, write_files
 from roofwatch.queue.service import QueueService
 from roofwatch.queue.tree import inside_repository, pack_tree
 from roofwatch.store.server import ConflictingStateError
-from roofwatch.terminal import print_error
 
 # a running job prints lines; a waiting one only moves up
 _POLL_S = 0.5

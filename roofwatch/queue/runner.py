@@ -18,6 +18,7 @@ from typing import IO
 from uuid import UUID, uuid4
 
 from roofwatch.collector.git import project_name
+from roofwatch.console.terminal import PROGRESS_VARIABLE
 from roofwatch.model.errors import CollectorError, GitError, SpoolError
 from roofwatch.model.queue import HEARTBEAT_S, WATCH, TakenJob, WatchReport
 from roofwatch.queue.isolated import EXIT_NOT_ISOLATED
@@ -25,9 +26,8 @@ from roofwatch.queue.limits import JobLimits
 from roofwatch.queue.result import FileStates, file_states, find_report, pack_result
 from roofwatch.queue.service import QueueService
 from roofwatch.queue.tree import unpack_tree
-from roofwatch.records import RECORD_SUFFIX
+from roofwatch.reporting.records import RECORD_SUFFIX
 from roofwatch.store.server import ConflictingStateError
-from roofwatch.terminal import PROGRESS_VARIABLE
 
 _REPORT_S = 1.0
 """Between two reports while there are lines; the lease is renewed at least each `HEARTBEAT_S`."""

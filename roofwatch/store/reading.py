@@ -38,7 +38,7 @@ def open_source(url: str | None) -> Iterator[Source]:
     if server is not None:
         yield server
         return
-    from roofwatch.arguments import open_configured_store
+    from roofwatch.configuration.arguments import open_configured_store
     from roofwatch.store.database_source import DatabaseSource
 
     with open_configured_store() as engine:

@@ -23,6 +23,7 @@ from roofwatch import __version__
 from roofwatch.ci.ab.noise_floor import ComparedRuns, NoiseFloor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
+from roofwatch.configuration.settings import load_settings
 from roofwatch.db.errors import AgedError
 from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.errors import SpoolError
@@ -32,7 +33,6 @@ from roofwatch.model.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.model.series_filter import SeriesFilter
 from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact
 from roofwatch.model.triage import TriagedRegression, TriageState
-from roofwatch.settings import load_settings
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.questions import Question

@@ -12,13 +12,13 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
 from roofwatch.collector.outbox.spool import Spool, SpoolDelivery
 from roofwatch.collector.redaction import Redaction
+from roofwatch.configuration.settings import load_settings
+from roofwatch.console.terminal import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.model.errors import RecordError, SpoolError
 from roofwatch.model.files import reason_of
 from roofwatch.model.record import Artefact, RunRecord
 from roofwatch.model.stored_results import RunSummary, StoredArtefact
-from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
-from roofwatch.records import RECORD_SUFFIX
-from roofwatch.settings import load_settings
+from roofwatch.reporting.records import RECORD_SUFFIX
 from roofwatch.store.server import RUNS, server_at, server_url
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy

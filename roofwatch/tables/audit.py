@@ -5,12 +5,12 @@ from collections import Counter
 from rich.table import Table
 
 from roofwatch.ci.messages import count_of
+from roofwatch.console.terminal import make_table
 from roofwatch.measurement.audit import Audit
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.model.optional import map_optional
 from roofwatch.model.tuning import AuditedRow, Loss
 from roofwatch.tables.tune import in_words, result_in_words
-from roofwatch.terminal import make_table
 
 _COLUMNS = ("table", "row", "target", "result", "configuration", "registers", "shared", "predicted")
 _STATES = {

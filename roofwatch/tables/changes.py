@@ -10,10 +10,10 @@ from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.change_words import claim_text, is_row, part_of, sides_of, text_of
 from roofwatch.ci.static.comparison import CodeEvidence
+from roofwatch.console.terminal import make_table
 from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.tables.cells import joined, verdict
-from roofwatch.terminal import make_table
 
 
 def times_table(cases: Iterable[Change[CaseEvidence]]) -> Table:

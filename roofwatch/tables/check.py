@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.console.terminal import make_table
 from roofwatch.model.case_key import CaseKey
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.tables.cells import outcome_text, set_caption
-from roofwatch.terminal import make_table
 
 
 def checks(reports: Sequence[CheckReport]) -> Table:

@@ -11,13 +11,13 @@ from rich.text import Text
 from roofwatch.ci.messages import count_of, listed, visible
 from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.collector.compile.instructions import widths
+from roofwatch.console.terminal import make_table
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import format_bytes, metric
 from roofwatch.model.optional import map_optional
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
 from roofwatch.tables.cells import outcome_text, set_caption
-from roofwatch.terminal import make_table
 
 _PROOF_STYLE = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))

@@ -16,10 +16,10 @@ from roofwatch.ci.judge.ratios import LibraryEvidence
 from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.new_implementations import NewImplementation
 from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.console.terminal import make_table
 from roofwatch.model.verdict import Verdict
 from roofwatch.tables.cells import joined
 from roofwatch.tables.changes import changes_table, times_table
-from roofwatch.terminal import make_table
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
     pass

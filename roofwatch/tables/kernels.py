@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.console.terminal import make_table
 from roofwatch.model.worker_protocol import KernelInfo
 from roofwatch.tables.cells import joined
-from roofwatch.terminal import make_table
 
 
 def kernels(infos: Iterable[KernelInfo]) -> Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.console.terminal import make_table
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
@@ -24,7 +25,6 @@ from roofwatch.tables.cells import (
 )
 from roofwatch.tables.code import analyses, compiled_ranges
 from roofwatch.tables.record_sentences import device_summary, time_spent
-from roofwatch.terminal import make_table
 
 _PROFILE_ROWS = 3
 _NOISY_SHARE = 0.3

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.messages import visible
+from roofwatch.console.terminal import make_table, sparkline
 from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
@@ -16,7 +17,6 @@ from roofwatch.model.metrics import is_metric
 from roofwatch.model.stored_results import RunSummary
 from roofwatch.model.triage import Triage, TriagedRegression
 from roofwatch.tables.cells import verdict
-from roofwatch.terminal import make_table, sparkline
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
     from roofwatch.ci.changepoint.detect import SeriesNoise

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from roofwatch.console.terminal import make_table
 from roofwatch.model.metrics import format_ns
-from roofwatch.terminal import make_table
 
 if TYPE_CHECKING:  # they need numpy, and comparing files does not
     from roofwatch.measurement.submissions import Result

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from roofwatch.ci.messages import count_of
+from roofwatch.console.terminal import make_table
 from roofwatch.measurement.tune import TuneResult
 from roofwatch.model.machine import Configuration
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.model.optional import map_optional
 from roofwatch.model.tuning import Loss, TriedConfiguration, TunedCase
-from roofwatch.terminal import make_table
 
 _COLUMNS = (
     "configuration",

@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roofwatch.arguments import repository_of
 from roofwatch.bisection.commits import find_commit, list_commits, newest_commits
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.configuration.arguments import repository_of
+from roofwatch.console.terminal import print_error
 from roofwatch.measurement.revisions import (
     affects_every_kernel,
     changed_shared_files,
@@ -18,7 +19,6 @@ from roofwatch.measurement.revisions import (
 )
 from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.model.history import CommitRef
-from roofwatch.terminal import print_error
 
 _FOLLOWED_COMMITS = 200
 """Newest commits of the branch that are watched."""

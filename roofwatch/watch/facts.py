@@ -24,7 +24,7 @@ from roofwatch.model.triage import (
     BisectionStep,
     CommitStatus,
 )
-from roofwatch.records import RECORD_SUFFIX
+from roofwatch.reporting.records import RECORD_SUFFIX
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.measuring import JobRunner
 from roofwatch.watch.state import KnownHistory, read_history

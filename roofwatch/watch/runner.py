@@ -10,6 +10,7 @@ from roofwatch.ci.agenda import make_agenda
 from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.configuration.settings import load_settings
 from roofwatch.measurement.turns import measuring_alone
 from roofwatch.model.agenda import ChangedRange, Job, JobKind, PlannedJob
 from roofwatch.model.case_key import CaseKey, kernel_of
@@ -18,8 +19,7 @@ from roofwatch.model.history import CommitRef
 from roofwatch.model.metrics import TIME
 from roofwatch.model.queue import RequestedPair
 from roofwatch.model.record import RunRecord, utc_now
-from roofwatch.records import RECORD_SUFFIX
-from roofwatch.settings import load_settings
+from roofwatch.reporting.records import RECORD_SUFFIX
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.ledger import Ledger
 from roofwatch.watch.measuring import JobRunner

@@ -10,16 +10,16 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from roofwatch.ci.messages import on_one_line
+from roofwatch.console.terminal import print_error
 from roofwatch.db.errors import AgedError
 from roofwatch.model.agenda import Job, StoredJob
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.queue import MAX_NOTE_CHARACTERS
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import RunSummary
-from roofwatch.records import RECORD_SUFFIX
+from roofwatch.reporting.records import RECORD_SUFFIX
 from roofwatch.store.server import Server, server_at
 from roofwatch.store.transfer import sender_and_spool, summary
-from roofwatch.terminal import print_error
 
 _NAMESPACE = UUID("d0a3c0a4-6f0e-4c53-9d4c-0a6c9b1f4b52")
 _MAX_JOBS = 30

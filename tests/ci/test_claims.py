@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from roofwatch.check_policy import read_policy
 from roofwatch.ci.forges.check_run import Conclusion, concluded, not_measured, without_records
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.titles import headline, is_silent
+from roofwatch.configuration.check_policy import read_policy
+from roofwatch.configuration.settings import SettingsError
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, ClaimKind, RequiredEvidence
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Reason, Verdict
-from roofwatch.posting import report_on
-from roofwatch.settings import SettingsError
+from roofwatch.pull_requests.posting import report_on
 from tests.builders import (
     make_accuracy,
     make_commit,

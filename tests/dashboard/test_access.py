@@ -7,6 +7,7 @@ from pydantic import SecretStr
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.configuration.settings import Settings
 from roofwatch.dashboard import access, data
 from roofwatch.dashboard.access import (
     DashboardError,
@@ -19,7 +20,6 @@ from roofwatch.db.access import list_entries
 from roofwatch.db.regressions.deciding import DecisionKind, TriageDecision
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import StaleTriageError
-from roofwatch.settings import Settings
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything
 from tests.dashboard.history import store_history

@@ -10,6 +10,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
+from roofwatch.configuration.settings import Settings
 from roofwatch.dashboard import access, data
 from roofwatch.dashboard.access import Person, person_of
 from roofwatch.dashboard.data import RestrictedError
@@ -18,7 +19,6 @@ from roofwatch.db.project_access import restrict_project, unrestrict_project
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.settings import Settings
 from tests.builders import PROJECT, make_artefact, sha_of
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import RMS_NORM, SLOWER_AT, store_history

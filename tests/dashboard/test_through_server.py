@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.cli import serve
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
+from roofwatch.commands import serve
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError
 from roofwatch.dashboard.navigation import VIEWS
@@ -47,7 +47,7 @@ def test_views_read_through_a_server_until_it_is_down(
         }.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(data, "open_configured_store", _refuse)
-        monkeypatch.setattr("roofwatch.arguments.open_configured_store", _refuse)
+        monkeypatch.setattr("roofwatch.configuration.arguments.open_configured_store", _refuse)
 
         for view in VIEWS:
             assert _shown(open_view(view)), view

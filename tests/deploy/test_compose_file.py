@@ -7,7 +7,7 @@ import sys
 import pytest
 from sqlalchemy import make_url
 
-from roofwatch.settings import setting_names
+from roofwatch.configuration.settings import setting_names
 from tests.deploy.compose import COMPOSE_FILE, ROOT, read_compose, read_services, substitute
 from tests.docs.command_line import check_roofwatch
 

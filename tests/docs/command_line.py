@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from roofwatch.cli.main import app
-from roofwatch.cli.static import DefaultCommandGroup
+from roofwatch.commands.static import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()

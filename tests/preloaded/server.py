@@ -40,13 +40,13 @@ _COMMAND = (
     "roofwatch.db.ingest.ingest",
     "roofwatch.measurement.check",
     "roofwatch.measurement.run",
-    "roofwatch.posting",
+    "roofwatch.pull_requests.posting",
     "roofwatch.profiles.diagnosing",
     "roofwatch.tables.run",
     "roofwatch.tables.check",
     "roofwatch.tables.kernels",
     "roofwatch.tables.headlines",
-    "roofwatch.narrow_tables",
+    "roofwatch.console.narrow_tables",
 )
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from roofwatch.agent_answers import MAX_ANSWER_BYTES, JobReport, to_answer
+from roofwatch.agents.answers import MAX_ANSWER_BYTES, JobReport, to_answer
 
 
 def answer(

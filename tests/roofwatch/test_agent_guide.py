@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.agent_guide import next_call
+from roofwatch.agents.guide import next_call
 from roofwatch.model.check_report import REFERENCE_FAILED
 
 PROFILED = {

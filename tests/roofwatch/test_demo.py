@@ -132,7 +132,7 @@ def test_the_demo_is_shown_with_no_other_settings(tmp_path: Path) -> None:
     )
     source = (
         f"from pathlib import Path; from roofwatch.demo.run import *; from "
-        f"roofwatch.settings import *; {asked}"
+        f"roofwatch.configuration.settings import *; {asked}"
     )
 
     done = subprocess.run(

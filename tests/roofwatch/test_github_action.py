@@ -9,7 +9,7 @@ import pytest
 
 from roofwatch.ci.messages import ForgeError
 from roofwatch.collector.git import merge_base
-from roofwatch.github_action import Mode, commands_for
+from roofwatch.pull_requests.github_action import Mode, commands_for
 from tests.builders import sha_of
 from tests.git_repository import commit_all, git, make_repository
 

@@ -22,12 +22,12 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver.exceptions import ToolError
 
-from roofwatch.agent_answers import MAX_ANSWER_BYTES
-from roofwatch.agent_jobs import Jobs
-from roofwatch.found_kernels import find_function
-from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
-from roofwatch.mcp_tools import in_words_of_tools, without_flags
+from roofwatch.agents.answers import MAX_ANSWER_BYTES
+from roofwatch.agents.jobs import Jobs
+from roofwatch.agents.server import TOKEN_VARIABLE, make_server
+from roofwatch.agents.tools import in_words_of_tools, without_flags
 from roofwatch.model.errors import SuiteError
+from roofwatch.proposals.found_kernels import find_function
 from tests.docs.command_line import check_roofwatch
 from tests.docs.markdown import ROOT, code_blocks
 from tests.docs.test_tutorials import files_of

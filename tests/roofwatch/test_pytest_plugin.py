@@ -16,7 +16,7 @@ from roofwatch.model.record import RunRecord
 from tests.docs.markdown import ROOT, code_blocks
 from tests.git_repository import commit_file, make_repository
 
-OPTIONS = ("-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
+OPTIONS = ("-p", "roofwatch.testing.plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
 
 
 def run(folder: Path, *options: str) -> tuple[dict[str, int], str]:
@@ -122,7 +122,7 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     )
 
     (tmp_path / "conftest.py").write_text(
-        "import roofwatch.pytest_plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n"
+        "import roofwatch.testing.plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n"
     )
     options = ("-n", "2", "--roofwatch-against", "HEAD", "--roofwatch-record", "out.json.gz")
     counts, output = run(tmp_path, *options)
@@ -143,7 +143,7 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
 def test_the_time_of_a_comparison_is_told_while_output_is_captured(tmp_path: Path) -> None:
     make_repository(tmp_path)
     (tmp_path / "conftest.py").write_text(
-        "import roofwatch.pytest_plugin as plugin\n\n"
+        "import roofwatch.testing.plugin as plugin\n\n"
         "plugin._measure = lambda item, session: plugin._announce(item)\n"
     )
     test = "def test_copy(roofwatch):\n    roofwatch(torch.clone, torch.ones(3), reference=torch.clone)\n"

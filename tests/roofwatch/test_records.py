@@ -11,7 +11,7 @@ from roofwatch.model.errors import RecordError
 from roofwatch.model.machine import DeviceState, Telemetry
 from roofwatch.model.measurement import Autotuning
 from roofwatch.model.record import RunRecord
-from roofwatch.records import choices_of_record, read_record_files
+from roofwatch.reporting.records import choices_of_record, read_record_files
 from roofwatch.tables.record_sentences import device_summary
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.pages import report_page
+from roofwatch.reporting.pages import report_page
 from tests.ci.situations import SITUATIONS
 from tests.dashboard.browsing import launched
 

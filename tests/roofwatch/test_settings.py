@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from roofwatch.arguments import configured_url
-from roofwatch.settings import SettingsError, load_settings
+from roofwatch.configuration.arguments import configured_url
+from roofwatch.configuration.settings import SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,17 @@ from rich.text import Text
 
 from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.collector.runs.run_plan import Progress
+from roofwatch.console.terminal import (
+    console,
+    make_table,
+    print_error,
+    print_json,
+    print_note,
+    print_table,
+    progress,
+    sparkline,
+)
+from roofwatch.console.wrapped_text import fit_columns, wrapped
 from roofwatch.model.history import Series, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Block, CacheState, Measurement, MemoryUse, Timer
@@ -35,17 +46,6 @@ from roofwatch.tables.run import (
     profiles,
 )
 from roofwatch.tables.stored import runs_table, series_table
-from roofwatch.terminal import (
-    console,
-    make_table,
-    print_error,
-    print_json,
-    print_note,
-    print_table,
-    progress,
-    sparkline,
-)
-from roofwatch.wrapped_text import fit_columns, wrapped
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -388,7 +388,7 @@ import sys
 from pathlib import Path
 from roofwatch.model.record import RunRecord
 from roofwatch.tables.run import of_run
-from roofwatch.terminal import print_result
+from roofwatch.console.terminal import print_result
 record = RunRecord.read(Path(sys.argv[1]))
 print_result(None, *of_run(Path("record.json"), record), as_json=False)
 """

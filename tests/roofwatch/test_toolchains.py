@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.measurement.toolchains import find_toolchain
 from roofwatch.model.errors import ToolchainError
-from roofwatch.toolchains import find_toolchain
 
 
 @pytest.fixture(autouse=True)

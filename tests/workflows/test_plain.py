@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from roofwatch.install_source import InstallSource
+from roofwatch.proposals.install_source import InstallSource
 from roofwatch.proposals.proposing import propose
 from tests.ci.forges.jobs import Runner, workflow_run_event
 from tests.ci.forges.stand_in import GitHubStandIn, open_github

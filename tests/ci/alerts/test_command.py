@@ -11,18 +11,18 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from roofwatch.alerting import configured_ownership, read_alerts
 from roofwatch.api.app import create_app
 from roofwatch.api.worker import analyse_waiting
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.ci.alerts.rules_file import parse_rules
+from roofwatch.configuration.settings import Settings
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.model.triage import BisectionState, TriageState
 from roofwatch.model.verdict import Verdict
-from roofwatch.settings import Settings
+from roofwatch.regressions.alerting import configured_ownership, read_alerts
 from tests.builders import (
     NOON,
     PROJECT,

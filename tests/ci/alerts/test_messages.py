@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from roofwatch.alerting import trial_delivery
 from roofwatch.ci.alerts.channels import to_markdown, to_text, to_title
 from roofwatch.model.alert import AlertEvent, Delivery, Fact, Link, Message, ReportedValue
+from roofwatch.regressions.alerting import trial_delivery
 from tests.builders import PROJECT
 
 HOSTILE = (

@@ -13,10 +13,10 @@ from roofwatch.ci.forges.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError
 from roofwatch.db.access import list_entries
 from roofwatch.db.regressions.acceptances import list_acceptances
-from roofwatch.job_services import open_service
 from roofwatch.model.acceptance import PullRequestAcceptance
 from roofwatch.model.history import Scope
-from roofwatch.posting import Posted, post, report_on
+from roofwatch.pull_requests.job_services import open_service
+from roofwatch.pull_requests.posting import Posted, post, report_on
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.ci.forges.stand_in import REPOSITORY, GitHubStandIn

@@ -24,7 +24,7 @@ from roofwatch.model.acceptance import MAX_BOUNDS
 from roofwatch.model.claim import AcceptBy
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
-from roofwatch.posting import Posted, post, report_on
+from roofwatch.pull_requests.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
 from tests.ci.forges.jobs import actions_variables, comment_event, label_event
 from tests.ci.forges.stand_in import REPOSITORY, TOKEN, GitHubStandIn

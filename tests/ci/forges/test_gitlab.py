@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from roofwatch.ci.forges.event import PullRequest, RunOrder
 from roofwatch.ci.forges.gitlab import GitLabProject, job_of
 from roofwatch.ci.messages import ForgeError
-from roofwatch.posting import Posted, begin_here, post, report_on
+from roofwatch.pull_requests.posting import Posted, begin_here, post, report_on
 from tests.builders import sha_of
 from tests.ci.forges.jobs import ROOT
 from tests.ci.situations import SITUATIONS, write_records

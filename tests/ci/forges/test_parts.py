@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.forges.event import ActionsRun, Job, PullRequest, RunOrder
-from roofwatch.posting import Posted, post, report_on, reports_on
+from roofwatch.pull_requests.posting import Posted, post, report_on, reports_on
 from tests.builders import sha_of
 from tests.ci.forges.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import SITUATIONS, write_records

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.posting import report_on
-from roofwatch.records import WORKLOADS_NAME
+from roofwatch.pull_requests.posting import report_on
+from roofwatch.reporting.records import WORKLOADS_NAME
 from tests.builders import sha_of
 from tests.ci.forges.jobs import actions_variables, workflow_run_event
 from tests.ci.forges.stand_in import TOKEN, GitHubStandIn

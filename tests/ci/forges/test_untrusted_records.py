@@ -9,7 +9,7 @@ from roofwatch.ci.forges.check_run import Conclusion
 from roofwatch.ci.forges.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.model.record import RunRecord
-from roofwatch.posting import post, report_on
+from roofwatch.pull_requests.posting import post, report_on
 from tests.builders import make_commit, sha_of
 from tests.ci.forges.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import HOSTILE, SITUATIONS

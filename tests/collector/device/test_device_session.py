@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.arguments import suite_at
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.device_state import BlockWindow
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
@@ -16,6 +15,7 @@ from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.configuration.arguments import suite_at
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Telemetry
 from roofwatch.model.record import RunRecord

@@ -23,7 +23,7 @@ from roofwatch.model.claim import ClaimKind
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import Verdict
-from roofwatch.posting import report_on
+from roofwatch.pull_requests.posting import report_on
 from roofwatch.tables.comparison import judgement_tables
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token
 from tests.builders import (

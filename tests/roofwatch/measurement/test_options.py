@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
 from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.commands.options import RunOptions
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import EFFORTS, Preset
-from roofwatch.options import RunOptions
-from roofwatch.records import nothing_done
+from roofwatch.reporting.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record
 from tests.roofwatch.command import SUITES
 

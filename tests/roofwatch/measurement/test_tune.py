@@ -9,10 +9,10 @@ import pytest
 
 from roofwatch import tuned
 from roofwatch.collector.compile.target_device import pretending_driver
+from roofwatch.measurement.tuned_files import write_tuned
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.tuning import TriedConfiguration, TunedCase
 from roofwatch.spec import KernelSpec, SpecError, cases
-from roofwatch.tuned_files import write_tuned
 from tests.roofwatch.command import SUITES, roofwatch
 
 CHOICES = SUITES / "bench_choices.py"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.ncu_count import CountedCall
+from roofwatch.console.terminal import print_table
 from roofwatch.model.errors import RecordError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import Counters, ProfilerFinding
 from roofwatch.profiles.reading import describe, exit_status, with_counters
-from roofwatch.terminal import print_table
 from tests.builders import (
     CASE_ID,
     make_case,

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from roofwatch.collector.git import run_git
-from roofwatch.found_kernels import find_function, find_kernels
-from roofwatch.install_source import InstallSource, source_of
 from roofwatch.proposals.argument_guesses import guess_input, guess_inputs, matrix_count
+from roofwatch.proposals.found_kernels import find_function, find_kernels
+from roofwatch.proposals.install_source import InstallSource, source_of
 from roofwatch.proposals.proposing import propose, to_lines
 from tests.docs.command_line import check_line
 from tests.docs.markdown import ROOT, code_blocks, code_spans

@@ -7,9 +7,9 @@ import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Spool, SpoolDelivery
+from roofwatch.console.terminal import EXIT_CANNOT
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.record import RunRecord
-from roofwatch.options import EXIT_CANNOT
 from roofwatch.store.transfer import exit_status
 from tests.builders import make_record
 from tests.http_server import TOKEN, FakeServer, acknowledge, answer, hang_up, hang_up_within

@@ -1,0 +1,1 @@
+"""What AI agents are served: tools, answers and instructions."""

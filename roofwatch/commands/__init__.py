@@ -1,0 +1,1 @@
+"""The commands, one module per group; they read arguments, print and exit."""

@@ -1,0 +1,1 @@
+"""Settings of a person or project, and what arguments of commands name."""

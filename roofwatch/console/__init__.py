@@ -1,0 +1,1 @@
+"""What is printed to a terminal: messages, progress and tables."""

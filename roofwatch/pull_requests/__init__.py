@@ -1,0 +1,1 @@
+"""Results on pull requests: comments, checks and commands in comments."""

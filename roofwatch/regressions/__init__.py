@@ -1,0 +1,1 @@
+"""Alerts of stored regressions, and decisions about them."""

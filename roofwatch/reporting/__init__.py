@@ -1,0 +1,1 @@
+"""Record files, and the reports written from them."""

@@ -1,0 +1,1 @@
+"""Comparisons of compiled code, without a GPU."""
