@@ -1,4 +1,14 @@
 // The header: links, choices and search change the address; the server draws the page of the new address.
+// Streamlit adds a step back for each address. A page that completes its own, with its defaults, is the same step.
+const hasAll = (query, parameters) => [...parameters].every(([name, value]) => query.getAll(name).includes(value))
+const addStep = history.pushState
+history.pushState = (state, title, address) => {
+  const url = new URL(address, location.href)
+  const isCompleted = url.pathname === location.pathname && hasAll(url.searchParams, new URLSearchParams(location.search))
+  if (isCompleted && !document.isFollowing) history.replaceState(state, title, address)
+  else addStep.call(history, state, title, address)
+  document.isFollowing = false
+}
 const isPlain = event => event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey
 
 export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
@@ -31,6 +41,7 @@ export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
     if (query.has("marked") || !isSameProject) marks().clear()
     query.delete("marked")
     marks().forEach(row => query.append("marked", row))
+    document.isFollowing = true
     setTriggerValue("go", url.pathname.split("/").pop() + url.search)
   }
   const toggleMark = row => {

@@ -7,6 +7,7 @@ and no other module of ours.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import sysconfig
@@ -274,13 +275,17 @@ def _with_forward(context: Context, forward: Context) -> Context:
 
 
 class SourceFiles:
-    """Tells files of the program from those of Python and of installed packages."""
+    """Tells files of the program from those of Python, installed packages and torch.compile."""
 
     def __init__(self) -> None:
         paths = sysconfig.get_paths()
         folders = [Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
         # our own files are on the stack when a recording starts
         folders.append(Path(__file__).parent)
+        # torch.compile sets this on first use, to the folder of the code that it generates
+        generated_code = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        if generated_code is not None:
+            folders.append(Path(generated_code))
         self._library_folders = [folder.resolve() for folder in folders]
         self._is_users: dict[str, bool] = {}
 

@@ -1,5 +1,6 @@
 """Times by module, function and line: of real programs, recorded in their own process."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -195,6 +196,31 @@ for _ in range(30):
     layer = named(host.modules, "Linear")
     assert run.innermost_ns + layer.innermost_ns <= run.inclusive_ns
     assert named(host.lines, "train.py:7").inclusive_ns >= layer.inclusive_ns
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_code_that_torch_compile_generates_is_not_the_program_s(tmp_path: Path) -> None:
+    script = """import torch
+
+
+@torch.compile
+def step(weight, x):
+    return torch.sigmoid(x @ weight).sum()
+
+
+weight = torch.ones(64, 64, requires_grad=True)
+optimizer = torch.optim.SGD([weight])
+for _ in range(30):
+    step(weight, torch.ones(64, 64)).backward()
+    optimizer.step()
+"""
+    process = profiled(tmp_path, script)
+
+    (host,) = process.attributions
+    assert host.lines
+    assert {line.name.partition(":")[0] for line in host.lines} == {"train.py"}
+    assert {call.detail.partition(":")[0] for call in host.calls} <= {"train.py"}
 
 
 @pytest.mark.slow

@@ -400,3 +400,23 @@ def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
     expect(foreign).to_have_count(0)
     assert attacked.page.evaluate("globalThis.wasRun") is None
     assert attacked.complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["Roof", "A ↔ B", "Machines"])
+def test_each_screen_is_one_step_back(light: BrowserContext, dashboard: str, title: str) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    ledger = watched.page.url
+    links = watched.page.get_by_role("link")
+    links.filter(has_text=re.compile(f"^{title}$")).click()
+    expect(watched.page.locator('a[aria-current="page"]')).to_have_text(title)
+    watched.wait_until_shown()
+    # choices that are written into the address of the page
+    if title == "A ↔ B":
+        expect(watched.page).to_have_url(re.compile("base=.*&head="))
+
+    watched.page.go_back()
+
+    expect(watched.page).to_have_url(ledger)
+    watched.close()
