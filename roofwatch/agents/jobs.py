@@ -131,11 +131,12 @@ class Job:
             return None
 
     async def stop(self) -> None:
-        """End the command and its processes."""
+        """End the command and its processes; what was measured or recorded so far is kept."""
         if self.process is None:
             self.task.cancel()
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        # a terminal sends the first for Ctrl-C, to all of them too
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             if self.process.returncode is None:
                 os.killpg(self.process.pid, number)
                 with contextlib.suppress(TimeoutError):

@@ -202,7 +202,10 @@ def _describe(error: Exception) -> str:
     if is_expected(error):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
-        extra = _EXTRAS.get((error.name or "").split(".")[0], "server")
+        package = (error.name or "").split(".")[0]
+        if package == "roofwatch":
+            return f"{error.name} is missing: the installation is incomplete; repeat it"
+        extra = _EXTRAS.get(package, "server")
         return f"this command needs {error.name}; install it with: pip install 'roofwatch[{extra}]'"
     return f"{type(error).__name__}: {error} (unexpected; run again with --debug for the traceback)"
 

@@ -284,6 +284,18 @@ def test_a_command_that_needs_an_extra_says_which(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_ours_that_is_missing_is_no_extra(tmp_path: Path) -> None:
+    """A checkout in the middle of a rebase asked for an extra."""
+    (tmp_path / "sqlalchemy.py").write_text(
+        "raise ModuleNotFoundError('no such module', name='roofwatch.db.gone')\n"
+    )
+    make_record().write(tmp_path / "record.json")
+    done = started_roofwatch("ingest", tmp_path / "record.json", PYTHONPATH=str(tmp_path))
+    assert done.status == 2
+    assert "installation is incomplete" in done.error
+    assert "roofwatch[" not in done.error
+
+
 def test_an_interrupted_run_stops_its_workers(tmp_path: Path) -> None:
     """The suite says that it hangs by making a file, which it does from inside a worker."""
     suite = tmp_path / "bench_hang.py"

@@ -348,6 +348,36 @@ def test_a_job_can_be_stopped(jobs: Jobs) -> None:
     ask(make_server(jobs), session)
 
 
+TRAINED_THEN_WAITING = """
+import signal
+import torch
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(30):
+    layer(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+print("trained", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.slow
+def test_a_profile_that_is_stopped_keeps_its_steps(jobs: Jobs, repository: Path) -> None:
+    (repository / "train.py").write_text(TRAINED_THEN_WAITING)
+
+    async def session(agent: Agent) -> None:
+        job = await agent.call("profile", command=["python", "train.py"], wait_s=0)
+        while not any("trained" in line for line in job.get("progress", [])):
+            job = await agent.call("result", job=job["job"], wait_s=0.2)
+        stopped = await agent.call("result", job=job["job"], stop=True, wait_s=50)
+        assert stopped["state"] == "finished"
+        folder = repository / stopped["result"]["folder"]
+        assert (folder / "trace.json.gz").is_file()
+        assert stopped["result"]["traces"][0]["step_count"] > 0
+
+    ask(make_server(jobs), session)
+
+
 def test_one_job_measures_at_a_time(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
         first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
