@@ -324,6 +324,38 @@ def weight_count(case: Case) -> int:
     return case["hidden"] * (2 * (case["H"] + case["H_KV"]) * case["D"] + 3 * case["ffn"])
 
 
+def transformer_flop_count(case: Case) -> float:
+    """Count the projections of a forward pass, and attention with both halves of its mask."""
+    token_flop_count = 2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"]
+    return _tokens(case) * token_flop_count
+
+
+def dit_flop_count(case: Case) -> float:
+    """Count the modulation of each image, and the projections and attention of each token."""
+    hidden = case["hidden"]
+    token_flop_count = 24 * hidden**2 + 4 * case["T"] * hidden
+    return case["B"] * 12 * hidden**2 + _tokens(case) * token_flop_count
+
+
+def transformer_memory_bytes(case: Case, pass_count: int = 1) -> float:
+    """Reads the weights, the tokens and their positions of 8 bytes; writes the tokens. A backward
+    pass reads and writes as many gradients.
+    """
+    norm_weights = 2 * case["hidden"]
+    values = weight_count(case) + norm_weights + 2 * _tokens(case) * case["hidden"]
+    return pass_count * values * case.itemsize + 8 * case["T"]
+
+
+def dit_memory_bytes(case: Case, pass_count: int = 1) -> float:
+    """Reads the weights with their biases, the tokens and a vector for each image; writes the
+    tokens. A backward pass reads and writes as many gradients.
+    """
+    hidden = case["hidden"]
+    weights = 18 * hidden**2 + 15 * hidden
+    values = weights + (case["B"] + 2 * _tokens(case)) * hidden
+    return pass_count * values * case.itemsize
+
+
 def decode_flop_count(case: Case) -> float:
     """Count the projections of each token and the attention to its context."""
     return case["B"] * (2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
@@ -344,10 +376,18 @@ _transformer = partial(
     interpreted_shape={"T": 32},
 )
 transformer_inference_spec = _transformer(
-    "transformer_inference", cases=[*_transformer_cases("prefill")]
+    "transformer_inference",
+    cases=[*_transformer_cases("prefill")],
+    flop_count=transformer_flop_count,
+    memory_bytes=transformer_memory_bytes,
 )
 transformer_training_spec = _transformer(
-    "transformer_training", cases=[*_transformer_cases("train")], training=True
+    "transformer_training",
+    cases=[*_transformer_cases("train")],
+    training=True,
+    # two passes for the gradients of inputs and of weights
+    flop_count=lambda case: 3 * transformer_flop_count(case),
+    memory_bytes=partial(transformer_memory_bytes, pass_count=2),
 )
 
 _dit = partial(
@@ -358,8 +398,17 @@ _dit = partial(
     cases=[*_dit_cases()],
     token_count=_tokens,
 )
-dit_inference_spec = _dit("dit_inference")
-dit_training_spec = _dit("dit_training", training=True)
+dit_inference_spec = _dit(
+    "dit_inference",
+    flop_count=dit_flop_count,
+    memory_bytes=dit_memory_bytes,
+)
+dit_training_spec = _dit(
+    "dit_training",
+    training=True,
+    flop_count=lambda case: 3 * dit_flop_count(case),
+    memory_bytes=partial(dit_memory_bytes, pass_count=2),
+)
 
 moe_inference_spec = workload(
     "moe_inference",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from roofwatch.spec.case import Case
 from roofwatch.spec.input_maker import InputMaker
@@ -24,19 +24,9 @@ Inputs = Callable[[Case, InputMaker], dict[str, Any]]
 Then = Callable[["torch.Tensor"], None]
 
 
-class _StepCost(NamedTuple):
-    flop_count: float
-    """FLOP of matrix products, attention and convolutions that the model requires."""
-    memory_bytes: float
-    """Each input read once and each output written once."""
-
-
-def counted_cost(
-    forward: Callable[..., Any],
-    step: Callable[..., Any],
-    inputs: Inputs,
-) -> Callable[[Case], _StepCost]:
-    """Count the cost of a step by running it on tensors without data, once for each case.
+def counted_flop_count(forward: Callable[..., Any], inputs: Inputs) -> Callable[[Case], float]:
+    """Count the FLOP of a step in matrix products, attention and convolutions, by running the model
+    on tensors without data, once for each case.
 
     A backward pass counts as two forward passes, without what it recomputes.
 
@@ -44,25 +34,40 @@ def counted_cost(
     """
 
     @cache
-    def cost(case: Case) -> _StepCost:
-        from torch.utils._pytree import tree_leaves
+    def flop_count(case: Case) -> float:
         from torch.utils.flop_counter import FlopCounterMode
 
-        # The meta device has shapes and no data, so that a large model costs nothing here.
-        arguments = inputs(case, InputMaker(case, "meta", only_integers=True))
-        with FlopCounterMode(display=False) as counter:
-            forward(**{name: value for name, value in arguments.items() if name != GRADIENT})
-        # Modules return tuples and dictionaries, too.
-        leaves = tree_leaves([arguments, step(**arguments)])
-        tensors = [leaf for leaf in leaves if hasattr(leaf, "nbytes")]
+        arguments = _without_data(case, inputs)
         # One for the forward pass, two for the gradients of inputs and of weights.
         pass_count = 3 if GRADIENT in arguments else 1
-        return _StepCost(
-            float(pass_count * counter.get_total_flops()),
-            float(sum(tensor.nbytes for tensor in tensors)),
-        )
+        arguments.pop(GRADIENT, None)
+        with FlopCounterMode(display=False) as counter:
+            forward(**arguments)
+        return float(pass_count * counter.get_total_flops())
 
-    return cost
+    return flop_count
+
+
+def counted_memory_bytes(step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], float]:
+    """Count each input of a step read once and each output written once, by running it on tensors
+    without data, once for each case.
+    """
+
+    @cache
+    def memory_bytes(case: Case) -> float:
+        from torch.utils._pytree import tree_leaves
+
+        arguments = _without_data(case, inputs)
+        # Modules return tuples and dictionaries, too.
+        leaves = tree_leaves([arguments, step(**arguments)])
+        return float(sum(leaf.nbytes for leaf in leaves if hasattr(leaf, "nbytes")))
+
+    return memory_bytes
+
+
+def _without_data(case: Case, inputs: Inputs) -> dict[str, Any]:
+    # The meta device has shapes and no data, so that a large model costs nothing here.
+    return inputs(case, InputMaker(case, "meta", only_integers=True))
 
 
 def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -150,6 +155,7 @@ def workload(
             its parameters have the same names.
         flop_count: As of `KernelSpec`. Default: counted by torch, for which the model must run on
             tensors without data.
+            Counting takes seconds, because torch imports its compiler for tensors without data.
         memory_bytes: Likewise. Default: the arguments and results.
         mutates: As of `KernelSpec`.
         interpreted_shape: As of `KernelSpec`.
@@ -210,15 +216,14 @@ def workload(
     def step(forward: Callable[..., Any]) -> Callable[..., Any]:
         return training_step(forward) if training else forward
 
-    cost = counted_cost(forward, step(forward), all_inputs)
     spec = KernelSpec(
         name=name,
         family=WORKLOADS,
         inputs=all_inputs,
         reference=step(forward),
         cases=cases,
-        flop_count=flop_count or (lambda case: cost(case).flop_count),
-        memory_bytes=memory_bytes or (lambda case: cost(case).memory_bytes),
+        flop_count=flop_count or counted_flop_count(forward, all_inputs),
+        memory_bytes=memory_bytes or counted_memory_bytes(step(forward), all_inputs),
         token_count=token_count,
         mutates=mutates,
         interpreted_shape=interpreted_shape or {},

@@ -1,5 +1,5 @@
 """The bundled workloads: our kernels against the float64 reference,
-and the cost that torch counts.
+and their cost.
 """
 
 from dataclasses import replace
@@ -15,9 +15,9 @@ from roofwatch.kernels.workloads import (
     dit_training_spec,
     transformer_inference_spec,
     transformer_training_spec,
-    weight_count,
 )
 from roofwatch.model.machine import Outcome
+from roofwatch.spec.workload import counted_flop_count, counted_memory_bytes
 from tests.kernels.builders import check
 
 SMALL = [
@@ -51,30 +51,30 @@ def test_each_workload_in_torch_agrees_with_the_float64_reference(
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
-def transformer_cost(case: Case) -> tuple[float, float]:
-    """Count the FLOP of a forward pass, with both halves of the causal mask; values in and out."""
-    tokens, weights = case["B"] * case["T"], weight_count(case)
-    values = weights + 2 * case["hidden"] + 2 * tokens * case["hidden"]
-    return tokens * (2 * weights + 4 * case["T"] * case["H"] * case["D"]), values
+@pytest.mark.parametrize(
+    ("spec", "inference", "pass_count"),
+    [
+        (transformer_inference_spec, transformer_inference_spec, 1),
+        (transformer_training_spec, transformer_inference_spec, 3),
+        (dit_inference_spec, dit_inference_spec, 1),
+        (dit_training_spec, dit_inference_spec, 3),
+    ],
+)
+def test_flop_counts_are_those_that_torch_counts(
+    spec: KernelSpec, inference: KernelSpec, pass_count: int
+) -> None:
+    counted = counted_flop_count(inference.reference, inference.inputs)
 
-
-def dit_cost(case: Case) -> tuple[float, float]:
-    hidden, tokens = case["hidden"], case["B"] * case["T"]
-    flop_count = case["B"] * 12 * hidden**2 + tokens * (24 * hidden**2 + 4 * case["T"] * hidden)
-    return flop_count, 18 * hidden**2 + 15 * hidden + (case["B"] + 2 * tokens) * hidden
+    for case in spec.cases:
+        assert spec.flop_count(case) == pass_count * counted(case)
 
 
 @pytest.mark.parametrize("spec", BLOCKS, ids=lambda spec: spec.name)
-def test_counted_costs_are_those_of_the_formulas(spec: KernelSpec) -> None:
-    is_transformer, is_training = "transformer" in spec.name, "training" in spec.name
+def test_bytes_are_those_of_all_arguments_and_results(spec: KernelSpec) -> None:
+    counted = counted_memory_bytes(spec.reference, spec.inputs)
+
     for case in spec.cases:
-        flop_count, values = (transformer_cost if is_transformer else dit_cost)(case)
-        positions_bytes = 8 * case["T"] if is_transformer else 0
-        assert spec.flop_count(case) == (3 if is_training else 1) * flop_count
-        assert (
-            spec.memory_bytes(case)
-            == (2 if is_training else 1) * values * case.itemsize + positions_bytes
-        )
+        assert spec.memory_bytes(case) == counted(case)
 
 
 def test_activation_checkpointing_repeats_flop_that_are_not_of_the_model() -> None:
