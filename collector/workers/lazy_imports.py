@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 
-from roofwatch.collector.compile.sources import find_module
+from roofwatch.collector.compile.source_module import find_module
 
 # A launcher that uses more is the whole library.
 _MAX_VISITED = 500

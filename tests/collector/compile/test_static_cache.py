@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from roofwatch.collector.compile import sources
+from roofwatch.collector.compile import source_module, sources
 from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import RunPlan
@@ -210,11 +210,12 @@ def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/"
+        "roofwatch.collector.compile.source_module._BUNDLED",
+        "/venv/lib/site-packages/roofwatch/kernels/",
     )
-    assert sources.is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
-    assert not sources.is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
-    assert not sources.is_installed("/home/user/project/bench_copy.py")
+    assert source_module.is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
+    assert not source_module.is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
+    assert not source_module.is_installed("/home/user/project/bench_copy.py")
 
 
 LAZY = """
@@ -240,8 +241,8 @@ def test_code_of_the_project_that_lies_elsewhere_is_never_taken_for_the_same(
     names = frozenset({"hidden_helper"})
 
     def digests(project: sources.ProjectPackages) -> set[str]:
-        sources._read_module.cache_clear()
-        sources._find_spec.cache_clear()
+        source_module.read_module.cache_clear()
+        source_module._find_spec.cache_clear()
         found = [sources.source_digests([suite.kernel], ["hidden_suite"], project) for _ in "ab"]
         return {digest["kernel"].everything for digest in found}
 
@@ -256,7 +257,7 @@ def test_a_module_that_is_imported_at_launch_is_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def digest() -> str:
-        sources._read_module.cache_clear()
+        source_module.read_module.cache_clear()
         return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"].everything
 
     (tmp_path / "lazy_suite.py").write_text(LAZY)
@@ -297,7 +298,7 @@ def test_the_host_digest_leaves_out_what_triton_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def digest(body: str = "pass", grid: int = 1) -> sources.SourceDigest:
-        sources._read_module.cache_clear()
+        source_module.read_module.cache_clear()
         file.write_text(TRITON.format(body=body, grid=grid))
         return sources.source_digests([suite.kernel], ["triton_suite"])["kernel"]
 
@@ -339,7 +340,7 @@ def test_an_edit_changes_the_implementations_that_it_may_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def digests(code: str) -> dict[str, str]:
-        sources._read_module.cache_clear()
+        source_module.read_module.cache_clear()
         module.write_text(code)
         return sources.implementation_digests([suite.kernel], ["two_suite", "edited_ops"])
 
