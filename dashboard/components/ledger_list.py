@@ -246,7 +246,8 @@ def _dots_html(row: CommitEntry, runners: Sequence[str]) -> str:
     if further_count:
         further = f"<span class=rw-soft>+{further_count}</span>"
     dots_class = _dots_class(runners)
-    return f"<span class='{dots_class}'>{dots}</span> <span class=rw-kernel>{name}</span>{further}"
+    kernel = f"<span class=rw-kernel>{name}</span>"
+    return f"<div class=rw-fit><span class='{dots_class}'>{dots}</span> {kernel}{further}</div>"
 
 
 def _dot_html(point: ChangePoint | None, runner: str) -> str:
