@@ -13,11 +13,16 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
-from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
+from roofwatch.kernels.building_blocks.operands import (
+    require_equal,
+    require_operands,
+    supports_tma,
+)
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.target import (
     DeviceTarget,
@@ -45,9 +50,9 @@ _SCALE_BLOCK = tl.constexpr(SCALE_BLOCK)
 
 @triton.jit
 def _fp8_matmul_blockwise_kernel(
-    x_ptr,
+    x_source,
     x_scale_ptr,
-    weight_ptr,
+    weight_source,
     weight_scale_ptr,
     out_ptr,
     M,
@@ -60,33 +65,42 @@ def _fp8_matmul_blockwise_kernel(
     weight_scale_row_stride,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    IS_COPIED: tl.constexpr,
     K_IS_EVEN: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
     tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, N_CHIPLETS)
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, _SCALE_BLOCK)
     # rows past the end wrap around and are not stored: cheaper than masked loads
     row = (offs_m % M).to(tl.int64)
-    x_ptrs = x_ptr + row[:, None] * x_row_stride + offs_k[None, :]
     x_scale_ptrs = x_scale_ptr + row * x_scale_row_stride
-    weight_ptrs = (
-        weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
-    )
     # BLOCK_N divides the scale block, so a tile has one scale of weights per block of K
     weight_scale_ptr += tile_n * BLOCK_N // _SCALE_BLOCK * weight_scale_row_stride
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, _SCALE_BLOCK):
-        x, weight = load_factors(
-            x_ptrs, weight_ptrs, K - start, K_IS_EVEN
-        )  # [BLOCK_M, SCALE_BLOCK], [SCALE_BLOCK, BLOCK_N]
-        scale = tl.load(x_scale_ptrs) * tl.load(weight_scale_ptr)  # [BLOCK_M]
-        acc += dot_8_bit(x, weight, tl.zeros((BLOCK_M, BLOCK_N), tl.float32)) * scale[:, None]
-        x_ptrs += _SCALE_BLOCK
-        weight_ptrs += _SCALE_BLOCK
-        x_scale_ptrs += x_scale_col_stride
-        weight_scale_ptr += 1
+    if IS_COPIED:
+        for start in range(0, K, _SCALE_BLOCK):
+            x = x_source.load([tile_m * BLOCK_M, start])  # [BLOCK_M, SCALE_BLOCK]
+            weight = weight_source.load([tile_n * BLOCK_N, start]).T  # [SCALE_BLOCK, BLOCK_N]
+            scale = tl.load(x_scale_ptrs) * tl.load(weight_scale_ptr)  # [BLOCK_M]
+            acc += dot_8_bit(x, weight, tl.zeros((BLOCK_M, BLOCK_N), tl.float32)) * scale[:, None]
+            x_scale_ptrs += x_scale_col_stride
+            weight_scale_ptr += 1
+    else:
+        offs_k = tl.arange(0, _SCALE_BLOCK)
+        x_ptrs = x_source + row[:, None] * x_row_stride + offs_k[None, :]
+        channel = (offs_n % N).to(tl.int64)
+        weight_ptrs = weight_source + channel[None, :] * weight_row_stride + offs_k[:, None]
+        for start in range(0, K, _SCALE_BLOCK):
+            x, weight = load_factors(
+                x_ptrs, weight_ptrs, K - start, K_IS_EVEN
+            )  # [BLOCK_M, SCALE_BLOCK], [SCALE_BLOCK, BLOCK_N]
+            scale = tl.load(x_scale_ptrs) * tl.load(weight_scale_ptr)  # [BLOCK_M]
+            acc += dot_8_bit(x, weight, tl.zeros((BLOCK_M, BLOCK_N), tl.float32)) * scale[:, None]
+            x_ptrs += _SCALE_BLOCK
+            weight_ptrs += _SCALE_BLOCK
+            x_scale_ptrs += x_scale_col_stride
+            weight_scale_ptr += 1
     store_product(out_ptr, acc, offs_m, offs_n, M, N, N)
 
 
@@ -94,6 +108,8 @@ def _fp8_matmul_blockwise_kernel(
 # and the total both stay in registers.
 _TILINGS = {
     "sm_80": ScaledTiling(128, 64, SCALE_BLOCK, 8, 4),
+    # three programs on a multiprocessor: one multiplies while another applies its scales
+    "sm_100": ScaledTiling(128, 64, SCALE_BLOCK, 4, 3),
     "sm_120": ScaledTiling(128, 128, SCALE_BLOCK, 8, 3),
     "cuda": ScaledTiling(128, 128, SCALE_BLOCK, 8, 4),
     "hip": ScaledTiling(128, 128, SCALE_BLOCK, 8, 2),
@@ -121,12 +137,19 @@ def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
     N = weight.shape[0]
     target = current_target()
     tiling = fp8_matmul_blockwise_config(M, N, target, multiprocessor_count(x))
+    x_source = as_kernel_operand(x)
+    weight_source = as_kernel_operand(weight)
+    # on sm_90 the copy engine is predicted slower: all warps wait for each of its tiles
+    is_copied = target.arch in {"sm_100", ""} and supports_tma(x) and supports_tma(weight)
+    if is_copied:
+        x_source = TensorDescriptor.from_tensor(x_source, [tiling.BLOCK_M, SCALE_BLOCK])
+        weight_source = TensorDescriptor.from_tensor(weight_source, [tiling.BLOCK_N, SCALE_BLOCK])
     _fp8_matmul_blockwise_kernel[
         (triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)
     ](
-        as_kernel_operand(x),
+        x_source,
         x_scale,
-        as_kernel_operand(weight),
+        weight_source,
         weight_scale,
         out,
         M,
@@ -139,6 +162,7 @@ def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
         weight_scale.stride(0),
         BLOCK_M=tiling.BLOCK_M,
         BLOCK_N=tiling.BLOCK_N,
+        IS_COPIED=is_copied,
         K_IS_EVEN=K % SCALE_BLOCK == 0,
         N_CHIPLETS=target.chiplet_count,
         num_warps=tiling.num_warps,

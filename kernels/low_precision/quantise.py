@@ -244,6 +244,6 @@ def quantise_fp8(x: Tensor) -> Quantised:
 
 
 @quantise_fp8_spec.implementation("torch", directions=["fwd"], compile=True)
-def _quantise_fp8_torch(x: Tensor) -> Quantised:
+def quantise_fp8_torch(x: Tensor) -> Quantised:
     scale = _scale_of_rows(x, E4M3_MAX)
     return (x / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn), scale

@@ -261,7 +261,7 @@ def fp8_grouped_gemm(
 
 
 @fp8_grouped_gemm_spec.implementation("torch", directions=["fwd"], compile=True)
-def _fp8_grouped_gemm_torch(
+def fp8_grouped_gemm_torch(
     rows: Tensor, row_scale: Tensor, weights: Tensor, weight_scale: Tensor, offsets: Tensor
 ) -> Tensor:
     """Multiply in bfloat16, which has every number of e4m3."""
@@ -273,7 +273,7 @@ def _fp8_grouped_gemm_torch(
 
 
 @fp8_grouped_gemm_spec.implementation("torch", name="scaled_grouped_mm", directions=["fwd"])
-def _fp8_grouped_gemm_scaled_grouped_mm(
+def fp8_grouped_gemm_scaled_grouped_mm(
     rows: Tensor, row_scale: Tensor, weights: Tensor, weight_scale: Tensor, offsets: Tensor
 ) -> Tensor:
     if (

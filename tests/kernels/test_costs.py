@@ -187,6 +187,20 @@ COSTS = [
         20 + 3 * (140 + 70) + 20 + 16 + 16,
     ),
     (
+        make_case(
+            "fp8_fused_moe",
+            "float8_e4m3fn",
+            T=2,
+            E=3,
+            top_k=2,
+            hidden=5,
+            ffn=7,
+            routing="uniform",
+        ),
+        4 * (2 * 5 * 14 + 2 * 7 * 5 + 2 * 5) + 4 * 2 * (14 + 5),
+        20 + 3 * (70 + 35) + 3 * 4 * (14 + 5) + 20 + 16 + 16,
+    ),
+    (
         make_case("moe_permute", "bfloat16", T=2, E=3, top_k=2, hidden=5, routing="uniform"),
         0,
         20 + 40 + 16 + 16 + 16,
