@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 
 _VENDOR = (
-    r"cublas(lt)?|cudnn|rocblas|hipblas(lt)?|miopen|cutlass|sdpa|scaled_mm|int_mm|semi_structured"
+    r"cublas(lt)?|cudnn|rocblas|hipblas(lt)?|miopen|cutlass|sdpa|scaled_(grouped_)?mm|int_mm"
+    r"|semi_structured"
 )
 _FRAMEWORK = r"torch|pytorch|aten|eager|native|hf|huggingface|transformers"
 _WAY = r"[-_. ]?(eager|compile|compiled|inductor|native|sdpa|flash|cudnn|baseline|naive|reference)"

@@ -74,7 +74,10 @@ def controls(after: float = 1.0, *, number: int = 5, name: str = "torch") -> Con
     return Controls({("softmax", name)}, {("p", "softmax", "H100"): [line]})
 
 
-@pytest.mark.parametrize("name", ["torch", "huggingface", "torch.compile", "cuBLAS", "sdpa_flash"])
+@pytest.mark.parametrize(
+    "name",
+    ["torch", "huggingface", "torch.compile", "cuBLAS", "sdpa_flash", "scaled_grouped_mm"],
+)
 def test_a_library_is_known_by_its_name(name: str) -> None:
     assert is_library(name)
     assert not is_library(f"{name} liger")
