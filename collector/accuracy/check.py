@@ -21,7 +21,11 @@ from roofwatch.collector.accuracy.baseline import (
     measure_baseline,
     run_once,
 )
-from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase
+from roofwatch.collector.accuracy.evaluation import (
+    IncorrectResultError,
+    PreparedCase,
+    prepare_without_reference,
+)
 from roofwatch.collector.accuracy.fairness import UnfairError, limits_of_few
 from roofwatch.collector.accuracy.gpu_rounding import GpuRounding
 from roofwatch.collector.accuracy.layouts import in_layout
@@ -39,7 +43,7 @@ from roofwatch.model.check_report import (
 )
 from roofwatch.model.machine import Outcome
 from roofwatch.model.regime import Regime
-from roofwatch.spec import Case, Implementation, KernelSpec, Language
+from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)
 _DEPENDENT = "not tried: the torch code is wrong at these values in every layout"
@@ -89,6 +93,17 @@ def check_case(
     is_guessed_size = MAY_REFUSE in case.tags
     try:
         prepared = cache.prepare(spec, case, device)
+    except UnsupportedError as error:
+        if not is_interpreted or layout is not None or regime is not None:
+            raise
+        return _without_reference(
+            report=report,
+            prepared=prepare_without_reference(spec, case, device),
+            implementation=implementation,
+            launch=launch,
+            as_on_gpu=as_on_gpu,
+            reason=f"{type(error).__name__}: {error}",
+        )
     except Exception as error:
         if not is_guessed_size:
             raise
@@ -153,6 +168,10 @@ def check_case(
         message = "; ".join(filter(None, (watch.faults[0].message, message)))
     if outcome is Outcome.OK and message is not None:
         outcome = Outcome.INCORRECT
+    launch_count = watch.launch_count
+    # what an implementation would have done after its refusal is not known
+    if outcome is Outcome.UNSUPPORTED:
+        launch_count = 0
     return report.model_copy(
         update={
             "outcome": outcome,
@@ -160,10 +179,45 @@ def check_case(
             "baseline_missing": baseline.missing,
             "tensors": tensors,
             "faults": watch.faults,
+            "launch_count": launch_count,
+            "unknown_pointer_count": watch.unknown_pointer_count,
+        }
+    )
+
+
+def _without_reference(
+    report: CheckReport,
+    prepared: PreparedCase,
+    implementation: Implementation,
+    launch: Callable[..., Any] | None,
+    as_on_gpu: AsOnGpu,
+    reason: str,
+) -> CheckReport:
+    """Watch the accesses of an implementation whose results cannot be compared."""
+    unsupported = report.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": reason})
+    watch = MemoryWatch()
+    try:
+        with GUARD.watching(watch):
+            _run_in_interpreter(
+                prepared=prepared,
+                implementation=implementation,
+                launch=launch,
+                as_on_gpu=as_on_gpu,
+            )
+    except Exception:  # noqa: BLE001  a user's code raises anything
+        if not watch.faults:
+            return unsupported
+    seen = unsupported.model_copy(
+        update={
+            "faults": watch.faults,
             "launch_count": watch.launch_count,
             "unknown_pointer_count": watch.unknown_pointer_count,
         }
     )
+    if watch.faults:
+        wrong = {"outcome": Outcome.INCORRECT, "message": watch.faults[0].message}
+        return seen.model_copy(update=wrong)
+    return seen
 
 
 def _run_in_interpreter(

@@ -103,11 +103,7 @@ def prepare_inputs(
     the case.
     """
     upstream = upstream or UpstreamGradients(case)
-    originals = {
-        name: value.detach().clone()
-        for name, value in inputs.items()
-        if isinstance(value, torch.Tensor)
-    }
+    originals = _copies_of(inputs)
     wide = {name: _widen(value) for name, value in inputs.items()}
     try:
         expected = evaluate(
@@ -131,6 +127,28 @@ def prepare_inputs(
         expected={name: tensor.detach() for name, tensor in expected.items()},
         upstream=upstream,
     )
+
+
+def prepare_without_reference(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
+    """Make a case's inputs alone, for a spec whose reference is not written yet."""
+    inputs = inputs_of(spec, case, InputMaker(case, device))
+    return PreparedCase(
+        spec=spec,
+        case=case,
+        device=device,
+        inputs=inputs,
+        originals=_copies_of(inputs),
+        expected={},
+        upstream=UpstreamGradients(case),
+    )
+
+
+def _copies_of(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {
+        name: value.detach().clone()
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def make_inputs(

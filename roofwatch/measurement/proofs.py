@@ -137,8 +137,9 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
         fault = faults[0]
         detail = f"`{fault.operand}` of {fault.kernel}, {fault.file}:{fault.line}"
         return SuiteClaim(claim, Proved.REFUTED, detail)
-    # A kernel that failed half-way has accesses that nobody saw; one with a wrong result ended.
-    ended = [report for report in interpreted if report.outcome in {Outcome.OK, Outcome.INCORRECT}]
+    # A kernel that failed half-way has accesses that nobody saw; one with a wrong result ended, and
+    # so did one without a reference.
+    ended = [report for report in interpreted if _has_ended(report)]
     # An implementation that launched nothing shows no access.
     complete = [report for report in ended if report.launch_count]
     if not complete:
@@ -153,6 +154,11 @@ def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Sui
         return SuiteClaim(claim, Proved.CANNOT_TELL, detail)
     checks = count_of(len(complete), "interpreted check")
     return SuiteClaim(claim, Proved.PROVEN, f"every access of {checks}")
+
+
+def _has_ended(report: CheckReport) -> bool:
+    is_without_reference = report.outcome is Outcome.UNSUPPORTED and report.launch_count > 0
+    return is_without_reference or report.outcome in {Outcome.OK, Outcome.INCORRECT}
 
 
 def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:

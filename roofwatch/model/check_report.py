@@ -129,7 +129,9 @@ class CheckReport(_Part):
     faults: tuple[MemoryFault, ...] = ()
     """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
     launch_count: int = 0
-    """Launches of Triton kernels that the interpreter ran."""
+    """Launches of Triton kernels that the interpreter ran, of an implementation that ended. With
+    the outcome `unsupported`, there was no reference to compare its results with.
+    """
     unknown_pointer_count: int = 0
     """Accesses through pointers whose operand is not known, because they were integers."""
     interpreter_defect: str | None = None

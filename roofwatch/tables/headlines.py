@@ -34,7 +34,7 @@ def headline_of_check(target: str, suite: CheckedSuite, device: str | None) -> s
         limited = kernels_at_powers_of_two(suite.reports)
         only = f" at sizes that are powers of two only: {listed(limited)}" if limited else ""
         return f"right{only}; {summary}; next: {shlex.join(['roofwatch', 'run', target])}"
-    return f"nothing could be checked: {summary.removeprefix('checked: ')}"
+    return f"no result could be checked: {summary.removeprefix('checked: ')}"
 
 
 def headline_of_run(record: RunRecord, path: Path | None) -> str:

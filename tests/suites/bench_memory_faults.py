@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from roofwatch import KernelSpec, cases
+from roofwatch import KernelSpec, UnsupportedError, cases
 
 BLOCK = 256
 
@@ -173,3 +173,28 @@ without_kernel = declare("without_kernel")
 @without_kernel.implementation("triton")
 def _launches_nothing(x):
     return x + x
+
+
+def _unwritten(x):
+    raise UnsupportedError("write the reference")
+
+
+unwritten = declare("unwritten", reference=_unwritten)
+unwritten_and_wrong = declare("unwritten_and_wrong", reference=_unwritten)
+unwritten_and_failing = declare("unwritten_and_failing", reference=_unwritten)
+
+
+@unwritten.implementation("triton")
+def _right_without_reference(x):
+    return masked(x)
+
+
+@unwritten_and_wrong.implementation("triton")
+def _wrong_without_reference(x):
+    return masked(x, read_too_many=1)
+
+
+@unwritten_and_failing.implementation("triton")
+def _failing_without_reference(x):
+    masked(x)
+    raise RuntimeError("half-way")

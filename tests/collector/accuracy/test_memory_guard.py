@@ -97,3 +97,25 @@ def test_launches_of_kernels_are_counted(reports: dict[str, CheckReport]) -> Non
     assert reports["without_kernel"].outcome is Outcome.OK
     assert reports["without_kernel"].launch_count == 0
     assert reports["atomic"].launch_count > 0
+
+
+def test_accesses_are_seen_without_a_reference(reports: dict[str, CheckReport]) -> None:
+    report = reports["unwritten"]
+    assert report.outcome is Outcome.UNSUPPORTED
+    assert report.message == "UnsupportedError: write the reference"
+    assert report.launch_count == 1
+
+
+def test_an_access_out_of_bounds_is_found_without_a_reference(
+    reports: dict[str, CheckReport],
+) -> None:
+    fault = only_fault(reports["unwritten_and_wrong"])
+    assert (fault.access, fault.operand) == ("load", "x_ptr")
+
+
+def test_accesses_of_an_implementation_that_fails_are_not_all_seen(
+    reports: dict[str, CheckReport],
+) -> None:
+    report = reports["unwritten_and_failing"]
+    assert report.outcome is Outcome.UNSUPPORTED
+    assert report.launch_count == 0

@@ -189,6 +189,13 @@ def test_each_claim_has_one_of_three_states() -> None:
     assert results(interpreted, unknown)["races"] is Proved.CANNOT_TELL
 
 
+def test_bounds_are_proven_without_a_reference() -> None:
+    report = make_check_report(executor="interpreter", outcome=Outcome.UNSUPPORTED, launch_count=1)
+    claims = claims_of(CheckedSuite([report]))
+    assert claims["bounds"].result is Proved.PROVEN
+    assert claims["results"].result is Proved.CANNOT_TELL
+
+
 def test_nothing_is_proven_by_an_interpreter_that_could_not_be_corrected() -> None:
     torch_reports = [
         make_check_report(),

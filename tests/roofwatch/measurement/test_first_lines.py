@@ -45,7 +45,7 @@ def checked(outcome: Outcome) -> CheckedSuite:
             "wrong: rms_norm triton; checked: 1 incorrect; next: roofwatch check bench_norm.py "
             f"--case {CASE_ID} --implementation triton",
         ),
-        (Outcome.UNSUPPORTED, "nothing could be checked: 1 unsupported"),
+        (Outcome.UNSUPPORTED, "no result could be checked: 1 unsupported"),
     ],
 )
 def test_a_check_begins_with_its_verdict_before_the_next_command(
