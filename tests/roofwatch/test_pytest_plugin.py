@@ -122,7 +122,7 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     )
 
     (tmp_path / "conftest.py").write_text(
-        "import roofwatch.testing.plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n"
+        "import roofwatch.testing.plugin\n\nroofwatch.testing.plugin._BUDGET_S = 5.0\n"
     )
     options = ("-n", "2", "--roofwatch-against", "HEAD", "--roofwatch-record", "out.json.gz")
     counts, output = run(tmp_path, *options)
