@@ -24,7 +24,7 @@ from roofwatch.spec import (
     Language,
     SpecError,
 )
-from tests.roofwatch.test_spec import declare
+from tests.roofwatch.spec.test_spec import declare
 
 N = 1000
 UPSTREAM_TRANSPOSED = Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)

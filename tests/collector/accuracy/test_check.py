@@ -28,7 +28,7 @@ from tests.builders import (
     make_kernel_info,
     make_tensor_report,
 )
-from tests.roofwatch.test_spec import declare
+from tests.roofwatch.spec.test_spec import declare
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 

@@ -21,7 +21,7 @@ from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_mode import Mode
 from roofwatch.model.worker_protocol import CheckAccuracy, WorkerSettings
 from roofwatch.spec import Role
-from tests.roofwatch.test_spec import declare
+from tests.roofwatch.spec.test_spec import declare
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 

@@ -11,7 +11,7 @@ from roofwatch.collector.accuracy.trial import Bench
 from roofwatch.collector.accuracy.variations import Test as About
 from roofwatch.collector.accuracy.variations import Trial
 from roofwatch.collector.workers.candidate_protocol import Arguments, CandidateError, Returned
-from tests.roofwatch.test_spec import declare
+from tests.roofwatch.spec.test_spec import declare
 
 N = 1000
 

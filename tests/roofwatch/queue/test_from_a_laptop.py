@@ -35,9 +35,9 @@ from tests.builders import make_change_point, make_record, make_regression, make
 from tests.databases import ingest_all, text_of
 from tests.docs.markdown import ROOT, code_blocks, shell_lines
 from tests.git_repository import commit_all, commit_file, git, make_repository
+from tests.roofwatch.agents.test_mcp import Agent, ask, finished
 from tests.roofwatch.command import Done
 from tests.roofwatch.extras import only_with
-from tests.roofwatch.test_mcp import Agent, ask, finished
 
 _COMMAND = (sys.executable, "-m", "roofwatch")
 SUITE = textwrap.dedent('''\
