@@ -64,6 +64,25 @@ class JobReport:
     """Load per processor of the machine that measured."""
 
 
+def _summary_of(report: JobReport, pointer: str) -> str:
+    """The first sentences of an answer; empty for a part of a result, and while a job runs."""
+    if pointer:
+        return ""
+    if report.document is None and report.exit_status and report.errors:
+        # the last line says why the command gave up
+        return _shortened(report.errors[-1], _MAX_SUMMARY_LENGTH)
+    if not isinstance(report.document, dict):
+        return ""
+    summary = report.document.get("summary")
+    if not summary:
+        return ""
+    warning = busy_sentence(report.load)
+    shortened = _shortened(summary, _MAX_SUMMARY_LENGTH - len(warning))
+    if not warning:
+        return shortened
+    return f"{shortened}\n{warning}"
+
+
 def to_answer(report: JobReport, *, is_full: bool, pointer: str) -> str:
     """The state of a job and its result as JSON, cut to `MAX_ANSWER_BYTES` unless it is to be full.
 
@@ -78,13 +97,9 @@ def to_answer(report: JobReport, *, is_full: bool, pointer: str) -> str:
         "exit_status": report.exit_status,
         "notice": _NOTICE,
     }
-    if isinstance(report.document, dict) and not pointer:
-        summary = report.document.get("summary")
-        if summary:
-            warning = busy_sentence(report.load)
-            head["summary"] = _shortened(summary, _MAX_SUMMARY_LENGTH - len(warning))
-            if warning:
-                head["summary"] += f"\n{warning}"
+    summary = _summary_of(report, pointer)
+    if summary:
+        head["summary"] = summary
     # a job that runs has no parts yet
     result = None
     if report.document is not None:

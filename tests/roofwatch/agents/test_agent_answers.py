@@ -156,3 +156,16 @@ def test_only_a_busy_machine_makes_times_uncertain() -> None:
 
     assert answer(document, tool="run", load=0.4)["summary"] == "timed"
     assert "load 3.0" in answer(document, tool="run", load=3.0)["summary"]
+
+
+def test_the_summary_of_a_job_without_a_result_is_its_last_error() -> None:
+    report = JobReport(
+        job="history-1",
+        state="finished",
+        exit_status=2,
+        errors=("warning: no GPU", "roofwatch: no history is stored"),
+    )
+
+    cut = json.loads(to_answer(report, is_full=False, pointer=""))
+
+    assert cut["summary"] == "roofwatch: no history is stored"

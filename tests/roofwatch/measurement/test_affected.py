@@ -142,7 +142,7 @@ def test_a_file_that_code_may_read_affects_every_kernel(
     assert found.summary == f"every kernel is affected: {file} changed"
 
 
-def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -> None:
+def test_ab_measures_affected_kernels_alone(repository: Path) -> None:
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 
     done = roofwatch(

@@ -123,7 +123,7 @@ def test_with_little_time_left_cases_close_to_a_verdict_come_first() -> None:
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
-def test_what_was_edited_gets_more_blocks_before_other_kernels_and_references_in_torch() -> None:
+def test_edited_code_gets_more_blocks_first() -> None:
     other = "softmax/n=1/float32/fwd"
     rows = [
         (other, "triton", EIGHT_NOISY),
