@@ -204,7 +204,7 @@ TRITON_RELEASE = triton.__version__.rpartition(".")[0]
 # Bytes a thread that one release of Triton spills with the tile that every other one keeps in
 # registers. With Triton 3.9, all seven tiles tried of 64 heads spill, 88 to 1,072 bytes. One of 32
 # heads does not, but is predicted 48 % slower with Triton 3.7.1, and 46 % with 3.9. With 3.6, the
-# gradient of 128 keys spills one register, also with one stage or three; the tile of 32 queries
+# gradient of 128 keys spills 8 or 16 bytes, and more with one stage or three; the tile of 32 queries
 # does not, but is predicted 21 % slower.
 KNOWN_SPILL_BYTES = {
     ("mla_decode", "_mla_decode_kernel", "sm_90", "3.9"): 256,
