@@ -191,7 +191,7 @@ def test_each_claim_has_one_of_three_states() -> None:
 
 def test_bounds_are_proven_without_a_reference() -> None:
     report = make_check_report(executor="interpreter", outcome=Outcome.UNSUPPORTED, launch_count=1)
-    claims = claims_of(CheckedSuite([report]))
+    claims = claims_of(CheckedSuite((report,)))
     assert claims["bounds"].result is Proved.PROVEN
     assert claims["results"].result is Proved.CANNOT_TELL
 
